@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...effects.clock import Clock
-from ...effects.objects import Exists, Found, Missing, Objects, Refused
+from ...effects.objects import Content, Exists, Found, Missing, Objects, Refused
 from ..metrics import Histogram
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class CountedObjects(Objects):
     def where(self) -> str:
         return self._objects.where
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         """Create an object if none has its name. Raises Exists, Unclear, Refused."""
         self._counted("create", name, lambda: self._objects.create(name, content))
 

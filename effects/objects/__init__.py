@@ -5,6 +5,7 @@ The interface is in `interface.py`, a store in a directory in `directory.py`, S3
 `effects/simulated/objects.py`.
 """
 
+from .interface import Content as Content
 from .interface import Exists as Exists
 from .interface import Found as Found
 from .interface import Missing as Missing

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from .interface import Exists, Found, Missing, Refused, Unclear
+from .interface import Content, Exists, Found, Missing, Refused, Unclear
 
 WRITING = ".writing"  # the folder of unfinished objects; a crash leaves some
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -29,7 +29,7 @@ class DirectoryObjects:
     def where(self) -> str:
         return f"file://{quote(self._root)}"
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         """Create an object, durably, if none has its name: link a synced temporary file. Raises Exists."""
         with self._converted(name), self._written(content) as temporary:
             path = self._path(name)
@@ -107,7 +107,7 @@ class DirectoryObjects:
         return os.path.join(self._root, name.rstrip("/"))
 
     @contextlib.contextmanager
-    def _written(self, content: bytes) -> Iterator[str]:
+    def _written(self, content: Content) -> Iterator[str]:
         """Write the content to a temporary file, and sync it. Yields its path; removes it afterwards."""
         folder = os.path.join(self._root, WRITING)
         self._make_folders(folder)
@@ -115,9 +115,10 @@ class DirectoryObjects:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
         try:
             try:
-                left = memoryview(content)
-                while left:
-                    left = left[os.write(file, left) :]
+                for buffer in content if isinstance(content, list) else [content]:
+                    left = memoryview(buffer)
+                    while left:
+                        left = left[os.write(file, left) :]
                 os.fsync(file)
             finally:
                 os.close(file)

@@ -5,7 +5,12 @@ Unclear may have had its effect, or may have it later, even after calls that beg
 something looks at what has the name before it tries again (storage/shipping/creating.py).
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
+
+from ..gathering import Buffer
+
+Content: TypeAlias = bytes | list[Buffer]
+"""The bytes of an object; or buffers that make them up one after another, so that nobody has to join them."""
 
 
 class ObjectsError(Exception):
@@ -52,7 +57,7 @@ class Objects(Protocol):
         """The URL of the store, for messages. It has no secrets."""
         ...
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         """Create an object, durably, if none has its name. Raises Exists, Unclear, Refused."""
         ...
 

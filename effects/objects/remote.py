@@ -17,7 +17,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from .aws_profiles import profile
-from .interface import Exists, Found, Missing, Refused, Unclear
+from .interface import Content, Exists, Found, Missing, Refused, Unclear
 
 DEADLINE_S, CONNECT_S = 120, 5
 LISTED_AT_ONCE = 1000
@@ -53,10 +53,11 @@ class RemoteObjects:
     def where(self) -> str:
         return f"{self._scheme}://{self._bucket}/{self._below}".rstrip("/")
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         """Create an object if none has its name. Raises Exists."""
         with self._converted(name):
-            obstore.put(self._store, self._below + name, content, mode="create", use_multipart=False)
+            body = iter(content) if isinstance(content, list) else content  # buffers are sent without a copy
+            obstore.put(self._store, self._below + name, body, mode="create", use_multipart=False)
 
     def put(self, name: str, content: bytes) -> None:
         """Create an object, or replace it."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..objects import Exists, Found, Missing, Refused, Unclear
+from ..objects import Content, Exists, Found, Missing, Refused, Unclear
 
 ERRORS = ("the server answered 500", "the server answered 503, SlowDown", "the deadline has passed")
 
@@ -65,8 +65,9 @@ class SimulatedObjects:
         """Let the client die at a call, counted from now, beginning with 0. after: after its effect, else before it."""
         self._cut_at = len(self.calls) + call, after
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         """Create an object if none has its name. Raises Exists, and the faults that were set."""
+        content = b"".join(content) if isinstance(content, list) else bytes(content)
         with self._call("create", name):
             if self._happens(self.faults.conflicts):
                 raise Exists(name, "409")
@@ -75,7 +76,7 @@ class SimulatedObjects:
                 raise Unclear(name, "the deadline has passed")
             if name in self.content:
                 raise Exists(name, "412")
-            self.content[name] = bytes(content)
+            self.content[name] = content
 
     def put(self, name: str, content: bytes) -> None:
         with self._call("put", name):

@@ -7,7 +7,7 @@ that are unclear are asked again by the caller, for ever: a store that is away i
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-from ...effects.objects import Exists, Missing, Objects, ObjectsError, Refused, Unclear
+from ...effects.objects import Content, Exists, Missing, Objects, ObjectsError, Refused, Unclear
 from ..journal.format import Malformed
 from . import fence, format
 from .errors import Fenced, ObjectDamaged, told_of_seal
@@ -67,7 +67,7 @@ def create_seal(objects: Objects, seal: Seal, pause: Pause) -> None:
 class RoundCreation:
     """One round on its way into the store. attempt() may be a worker's."""
 
-    def __init__(self, objects: Objects, header: RoundHeader, content: bytes) -> None:
+    def __init__(self, objects: Objects, header: RoundHeader, content: Content) -> None:
         """content: the whole object, which begins with the header."""
         self._objects = objects
         self._header = header

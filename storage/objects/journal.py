@@ -9,13 +9,14 @@ while, and above max_bytes nothing is admitted. A store that is away costs no mo
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from crc32c import crc32c
 
 from ...effects.disk import AsyncWriter, Buffer
 from ...effects.disk.async_writer import DirectFile
+from ...effects.gathering import join_buffers
 from ...effects.objects import Objects
 from ..journal.any_journal import AnyJournal
 from ..journal.format import BATCH_UNIT_BYTES, EVERYTHING, JournalStart, UnitRefused
@@ -100,7 +101,7 @@ class ObjectJournal(AnyJournal):
 
     def _create_first(self, says: Header) -> None:
         """Create round 0, empty, by which the epoch begins."""
-        header = self._take_header(says, b"")
+        header = self._take_header(says, [])
         create_round(RoundCreation(self._objects, header, format.pack_round(header)), self._pause)
         self._owner = self._owner.create(header.place.number)
 
@@ -174,21 +175,25 @@ class ObjectJournal(AnyJournal):
             raise RuntimeError("no round can begin: one in flight has failed")
         if self._ended:
             raise RuntimeError("no round can begin: the epoch was ended")
-        body = b"".join(self._buffers)
+        body = join_buffers(self._buffers, self.open_bytes)
         header = self._take_header(Header(self._start), body)
-        write = ObjectRound(self._objects, header, format.pack_round(header) + body, self._pause)
+        write = ObjectRound(self._objects, header, [format.pack_round(header), *body], self._pause)
         self._in_flight.append(write)
         self._in_flight_bytes += write.size_bytes
         self._begin_round()
         return write
 
-    def _take_header(self, says: Header, body: bytes) -> RoundHeader:
+    def _take_header(self, says: Header, body: Sequence[Buffer]) -> RoundHeader:
         """Return the header of the open round, with the next number and the store's age. Raises RuntimeError if too
         many rounds are not created yet.
         """
         number = self._owner.next_round
         self._owner = self._owner.begin(says.start)
         units = self.next_unit - self._first_unit
+        length = crc = 0
+        for buffer in body:
+            length += len(buffer)
+            crc = crc32c(buffer, crc)
         header = RoundHeader(
             Place(self.incarnation, number),
             self._salt,
@@ -196,8 +201,8 @@ class ObjectJournal(AnyJournal):
             self._next_round,
             self._first_unit,
             units,
-            len(body),
-            crc32c(body),
+            length,
+            crc,
             self._age_ms(),
             self._point,
             says,
@@ -303,7 +308,7 @@ class ObjectRound(RoundWrite):
 
     may_run_here = False
 
-    def __init__(self, objects: Objects, header: RoundHeader, content: bytes, pause: Pause) -> None:
+    def __init__(self, objects: Objects, header: RoundHeader, content: list[Buffer], pause: Pause) -> None:
         """content: the whole object, which begins with the header. pause: called before an attempt is repeated."""
         self.creation = RoundCreation(objects, header, content)
         self.number = header.place.number
@@ -314,8 +319,8 @@ class ObjectRound(RoundWrite):
             files=(),
             sync=True,
             own_sync_is_enough=True,
-            size_bytes=len(content),
-            to_sync_bytes=len(content),
+            size_bytes=format.HEADER_BYTES + header.length,
+            to_sync_bytes=format.HEADER_BYTES + header.length,
             through_unit=header.last_unit,
             through_round=header.round,
             synced_through=header.round - 1,

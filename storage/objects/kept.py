@@ -6,7 +6,7 @@ there does not follow: whoever takes over relies on the fence (fence.py), which 
 
 import threading
 
-from ...effects.objects import Found, Missing, Objects
+from ...effects.objects import Content, Found, Missing, Objects
 from ...effects.threads import call_all
 from ..journal.format import Malformed
 from . import format
@@ -33,7 +33,7 @@ class KeptRounds(Objects):
     def where(self) -> str:
         return self._objects.where
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         """Create an object if none has its name. Raises Exists, Unclear, Refused."""
         self._objects.create(name, content)
 

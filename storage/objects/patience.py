@@ -6,7 +6,7 @@ the middle of a take-over: rights come back, and whoever gave up would have to b
 
 from functools import partial
 
-from ...effects.objects import Found, Objects
+from ...effects.objects import Content, Found, Objects
 from .creating import Pause, until_clear
 
 
@@ -22,7 +22,7 @@ class PatientObjects:
         """The URL of the store."""
         return self._objects.where
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         """Create an object. Raises Exists, also if an earlier attempt of this call has created it."""
         until_clear(partial(self._objects.create, name, content), self._pause)
 

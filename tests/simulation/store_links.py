@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fencepost.effects.disk import Executor
-from fencepost.effects.objects import Exists, Found, Missing, ObjectsError, Refused, Unclear
+from fencepost.effects.objects import Content, Exists, Found, Missing, ObjectsError, Refused, Unclear
 from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.effects.simulated.objects import ERRORS, SimulatedObjects
 from fencepost.effects.threads import CannotStartThread, Entry, FairQueue, JobDropped, start_thread
@@ -223,8 +223,8 @@ class StoreLink:
         self.is_cut = False
         self.calls = 0
 
-    def create(self, name: str, content: bytes) -> None:
-        content = bytes(content)
+    def create(self, name: str, content: Content) -> None:
+        content = b"".join(content) if isinstance(content, list) else bytes(content)
         if self._rng.random() < self.weather.conflicts:
             self._wait(self._latency())
             raise Exists(name, "409")

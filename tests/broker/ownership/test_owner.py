@@ -4,7 +4,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership import owner
 from fencepost.broker.ownership.owner import InStore
-from fencepost.effects.objects import Exists, Refused, Unclear
+from fencepost.effects.objects import Content, Exists, Refused, Unclear
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects
 from fencepost.protocol.batches import walk
@@ -431,7 +431,7 @@ def test_a_broker_waits_a_lease_while_another_is_putting_its_directory_in_the_st
 class BothWin(SimulatedObjects):
     """A store that ignores the condition of a create, at times."""
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         if len(self.calls) % 3 == 0:
             self.content.pop(name, None)
         super().create(name, content)
@@ -445,7 +445,7 @@ def test_a_store_that_lets_two_clients_create_one_name_is_refused():
 class EverythingExists(SimulatedObjects):
     """A store that says of every name that it is there."""
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         self.calls.append(("create", name))
         raise Exists(name, "412")
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from fencepost.cli import main
 from fencepost.cli.doctor import stores
 from fencepost.cli.store import looking
-from fencepost.effects.objects import Exists, Mount
+from fencepost.effects.objects import Content, Exists, Mount
 from fencepost.effects.simulated.objects import SimulatedObjects
 
 
@@ -38,7 +38,7 @@ def test_doctor_passes_a_local_directory_as_store_and_leaves_no_file_in_it(tmp_p
 class Ignores(SimulatedObjects):
     """A store that ignores the condition of a create."""
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         self.put(name, content)
 
 
@@ -54,7 +54,7 @@ def test_doctor_fails_a_store_where_two_creates_of_one_name_succeed(simulated):
 class Full(SimulatedObjects):
     """A store that says of every name that it is there."""
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         raise Exists(name, "412")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from crash_points import crash_images
+from fencepost.effects.objects import Content
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import SimulatedObjects, StoreCut
 from fencepost.storage.backup.manifest import BackupRefused
@@ -216,7 +217,7 @@ class Noted(SimulatedObjects):
 
     disk: SimulatedDisk
 
-    def create(self, name: str, content: bytes) -> None:
+    def create(self, name: str, content: Content) -> None:
         super().create(name, content)
         self.disk.note(dict(self.content))
 
