@@ -24,7 +24,7 @@ URL = f"s3://{BUCKET}/journal"
 PUT_MS, GET_MS = 30.0, 30.0
 UNLIMITED = ("-X", "store.puts.per.second=10000")
 PRODUCERS = 16
-IN_FLIGHT = 32, 4  # connections and requests of each: with 30 ms a PUT fewer bytes in flight are no load
+IN_FLIGHT = 48, 4  # connections and requests of each: fewer bytes wait for the 30 ms of a PUT, and are no load
 FEW, MANY = 10, 1_000  # partitions
 WARM_S = 2.0  # the PUTs that may go at once after a pause are over then
 IDLE_S = 20.0
