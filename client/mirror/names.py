@@ -1,0 +1,26 @@
+"""What a mirror is called on the target: its group, its transactions, its map. Pure.
+
+The name of a mirror chooses all of them, so an access rule for the prefix `fencepost-mirror` covers a mirror.
+"""
+
+PREFIX = "fencepost-mirror"
+
+MAP_TOPIC = f"{PREFIX}-map"
+"""The compacted topic on the target with the maps of offsets of all mirrors. It has one partition."""
+
+DEFAULT_NAME = "default"
+
+
+def group_id(mirror: str) -> str:
+    """Return the consumer group on the target whose members are the mirror's tasks, and whose offsets its positions."""
+    return f"{PREFIX}-{mirror}"
+
+
+def transactional_id(mirror: str, task: str) -> str:
+    """Return the transactional id of one task. task: what tells it from all others, also from those before it."""
+    return f"{PREFIX}-{mirror}-{task}"
+
+
+def is_own(topic: str) -> bool:
+    """Return whether the topic belongs to mirrors, so that no mirror copies it."""
+    return topic == MAP_TOPIC

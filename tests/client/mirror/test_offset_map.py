@@ -1,0 +1,69 @@
+"""The map of offsets: its bytes, its runs, and lookups."""
+
+import pytest
+from fencepost.client.errors import IllegalStateError
+from fencepost.client.mirror.offset_map import (
+    Entry,
+    EntryKey,
+    PartitionMap,
+    Run,
+    add_run,
+    decode_entry,
+    decode_key,
+    encode_entry,
+    encode_key,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+KEY = EntryKey("default", "orders", bytes(15) + b"\x07", 3, 41)
+
+
+def runs_of(first: int, steps: list[tuple[int, int, int]]) -> tuple[Run, ...]:
+    """The runs with these gaps before them on source and target, and these counts."""
+    source, target, runs = first, 0, list[Run]()
+    for source_gap, target_gap, count in steps:
+        runs.append(Run(source + source_gap, target + target_gap, count))
+        source, target = source + source_gap + count, target + target_gap + count
+    return tuple(runs)
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 9)))
+
+
+def test_a_key_in_bytes_is_the_same_key_again() -> None:
+    assert decode_key(encode_key(KEY)) == KEY
+    assert encode_key(KEY) == (
+        b'{"mirror":"default","topic":"orders","topic_id":"00000000000000000000000000000007","partition":3,"offset":41}'
+    )
+
+
+@given(st.integers(0, 1 << 40), STEPS)
+def test_an_entry_in_bytes_is_the_same_entry_again(first: int, steps: list[tuple[int, int, int]]) -> None:
+    entry = Entry(first + 1000, runs_of(first, steps))
+    assert decode_entry(first, encode_entry(first, entry)) == entry
+
+
+@pytest.mark.parametrize("value", [b"", b"null", b"{}", b'{"version":2,"end":1,"runs":[]}', b"\xff"])
+def test_what_is_no_entry_is_refused(value: bytes) -> None:
+    with pytest.raises(IllegalStateError):
+        decode_entry(0, value)
+    with pytest.raises(IllegalStateError):
+        decode_key(value)
+
+
+def test_records_that_follow_each_other_on_both_sides_are_one_run() -> None:
+    runs: list[Run] = []
+    for source, target in [(4, 0), (5, 1), (7, 2), (8, 4), (9, 5)]:
+        add_run(runs, source, target)
+    assert runs == [Run(4, 0, 2), Run(7, 2, 1), Run(8, 4, 2)]
+
+
+@given(STEPS, st.integers(0, 200))
+def test_a_lookup_finds_the_first_mirrored_record_at_or_above_an_offset(
+    steps: list[tuple[int, int, int]], offset: int
+) -> None:
+    runs = runs_of(10, steps)
+    went = {run.source + i: run.target + i for run in runs for i in range(run.count)}
+    expected = next((went[source] for source in sorted(went) if source >= offset), None)
+    assert PartitionMap(reversed(runs)).target_of(offset) == expected
