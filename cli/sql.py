@@ -12,7 +12,7 @@ def sql() -> None:
 
 
 @sql.command()
-@click.option("--dialect", required=True, metavar="NAME", help="Of which database: sqlite.")
+@click.option("--dialect", required=True, metavar="NAME", help="Of which database: sqlite, postgresql.")
 def schema(dialect: str) -> None:
     """Print the statements that make the tables, for Alembic or Django."""
     from ..client.sql.statements import TABLES

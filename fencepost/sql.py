@@ -1,8 +1,8 @@
 """Databases that take part in a producer's transactions: `from fencepost import sql`. docs/how-to/database.md."""
 
 from .client.sql.connecting import connect
+from .client.sql.interfaces import Database
 from .client.sql.resolving import Resolved, resolve
-from .client.sql.sqlite import Database
 from .client.sql.statements import schema
 
 __all__ = ["Database", "Resolved", "connect", "resolve", "schema"]

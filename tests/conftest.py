@@ -42,6 +42,27 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # thousands of tests that stay: no collection needs to look at them
 
 
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL for all tests of this process. It does not sync; what it has committed survives its processes."""
+    from postgres_server import MISSING, PostgresServer, find_programs
+
+    programs = find_programs()
+    if programs is None:
+        pytest.skip(MISSING)
+    server = PostgresServer(programs, "fsync=off")
+    server.make()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres):
+    """The URL of an empty database of this test."""
+    with postgres.database() as url:
+        yield url
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     from untested import note
 

@@ -4,7 +4,6 @@ The rule: what was printed is done. One that cannot be ended now stops no other;
 """
 
 import asyncio
-import sqlite3
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,10 @@ from ..output.failures import CONFLICT, TIMED_OUT, Failure
 from ..output.tables import duration
 
 if TYPE_CHECKING:
+    from ...client.sql.interfaces import Database
     from ...client.sql.resolving import Resolved
-    from ...client.sql.sqlite import Database
 
-_AWAY = "it has to be the file that the producers use, and this user has to be allowed to write it"
+_AWAY = "it has to be the file or the server that the producers use, and this user has to be allowed to write it"
 _CONTRADICTS = (
     "one of the two was restored from a backup: docs/how-to/database.md; if the database was, --adopt ends it"
 )
@@ -100,7 +99,11 @@ class Resolving:
 
 async def _open(database: "Database") -> None:
     """Open the database. Raises Failure if it is away."""
+    from ...client.errors import KafkaError
+
     try:
         await database.open()
-    except sqlite3.Error as error:
-        raise Failure(f"{database.path}: {error}", _AWAY, TIMED_OUT) from None
+    except KafkaError:
+        raise
+    except Exception as error:  # the driver's
+        raise Failure(f"{database.name}: {error}", _AWAY, TIMED_OUT) from None

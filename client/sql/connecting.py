@@ -1,24 +1,94 @@
-"""`sql.connect(url)`: which database a URL names. The module of a database is imported when its URL is used."""
+"""`sql.connect(…)`: which database is meant. The module of a database is imported when it is used."""
 
+import importlib
+import importlib.util
+from functools import partial
+from types import ModuleType
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import InvalidConfigurationError
-from .sqlite import Database
+from . import postgresql, sqlite
+from .connections import FromPool, OfUser, OneConnection
+from .interfaces import Connections, Database
+
+DRIVERS = {"asyncpg": "asyncpg_adapter"}
+"""The drivers of PostgreSQL and the modules here that use them, the preferred one first."""
+_KNOWN = "sqlite:///PATH, postgresql://USER@HOST/DATABASE"
 
 
-def connect(url: str, *, create: bool | None = None) -> Database:
+def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Database:
     """Return a database that can take part in transactions: `async with sql.connect("sqlite:///orders.db") as db`.
 
-    url: sqlite:///RELATIVE/PATH or sqlite:////ABSOLUTE/PATH. create: whether to make the tables of `sql.schema` if they
-    are missing; None: yes for SQLite. Raises InvalidConfigurationError.
+    given: sqlite:///RELATIVE/PATH or sqlite:////ABSOLUTE/PATH; postgresql://…, as its driver reads it; a pool of
+    asyncpg; or a connection of asyncpg. create: whether to make the tables of `sql.schema` if they are missing; None:
+    yes for SQLite. ask: for a connection, the URL or pool by which the database is asked if COMMIT has no answer.
+    Raises InvalidConfigurationError.
     """
-    scheme, host, path, query, fragment = urlsplit(url)
-    if scheme != "sqlite":
-        raise InvalidConfigurationError(f"{scheme!r} is not a database that can take part", hint="sqlite:///PATH")
+    if not isinstance(given, str):
+        connections = _given(given, ask)
+        return postgresql.Database(connections, "the PostgreSQL database", create=bool(create))
+    scheme = given.partition(":")[0]
+    if scheme == "sqlite":
+        return _sqlite(given, create is not False)
+    if scheme.partition("+")[0] in ("postgresql", "postgres"):
+        return postgresql.Database(_by_url(given), _shown(given), create=bool(create))
+    raise InvalidConfigurationError(f"{scheme!r} is not a database that can take part", hint=_KNOWN)
+
+
+def _sqlite(url: str, create: bool) -> sqlite.Database:
+    _, host, path, query, fragment = urlsplit(url)
     name = unquote(path[1:])
     if host or query or fragment or not name or name.startswith(":memory:"):
         raise InvalidConfigurationError(
             f"{url!r} does not name a file: what is committed has to outlive this process",
             hint="sqlite:///RELATIVE/PATH or sqlite:////ABSOLUTE/PATH",
         )
-    return Database(name, create=create is not False)
+    return sqlite.Database(name, create=create)
+
+
+def _by_url(url: str) -> OneConnection:
+    """Return where connections by this URL come from. postgresql+DRIVER:// chooses a driver."""
+    scheme, _, rest = url.partition(":")
+    adapter = _adapter_of(scheme.partition("+")[2])
+    return OneConnection(partial(adapter.connected, f"postgresql:{rest}", postgresql.CONNECT_TIMEOUT_S))
+
+
+def _adapter_of(driver: str) -> ModuleType:
+    """Return the module for this driver. driver: its name; empty for the first that is installed."""
+    if driver and driver not in DRIVERS:
+        raise InvalidConfigurationError(f"there is no driver {driver!r}", hint=f"one of {', '.join(DRIVERS)}")
+    named = [driver] if driver else list(DRIVERS)
+    found = next((name for name in named if importlib.util.find_spec(name) is not None), None)
+    if found is None:
+        raise InvalidConfigurationError(
+            f"PostgreSQL needs {' or '.join(named)}, which is not installed",
+            hint=f'pip install "fencepost[sql-{named[0]}]"',
+        )
+    return importlib.import_module(f".{DRIVERS[found]}", __package__)
+
+
+def _given(given: Any, ask: Any) -> Connections:
+    """Return where connections come from: a pool, or a connection and what to ask by."""
+    driver = type(given).__module__.partition(".")[0]
+    if driver not in DRIVERS:
+        kind: type[object] = given.__class__
+        raise InvalidConfigurationError(
+            f"{kind.__module__}.{kind.__qualname__} is not a database that can take part",
+            hint=f"{_KNOWN}, or a pool or a connection of {' or '.join(DRIVERS)}",
+        )
+    adapter = _adapter_of(driver)
+    if isinstance(given, adapter.POOL):
+        return FromPool(partial(adapter.acquired, given, postgresql.CONNECT_TIMEOUT_S))
+    if ask is None:
+        raise InvalidConfigurationError(
+            "a connection alone cannot be asked what its COMMIT did after it was lost",
+            hint='sql.connect(connection, ask="postgresql://…"), or ask=POOL',
+        )
+    return OfUser(adapter.of_user(given), _by_url(ask) if isinstance(ask, str) else _given(ask, None))
+
+
+def _shown(url: str) -> str:
+    """Return the URL without its password and options."""
+    scheme, host, path, _, _ = urlsplit(url)
+    return f"{scheme}://{host.rpartition('@')[2]}{path}"

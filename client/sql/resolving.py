@@ -15,7 +15,7 @@ from ..settings import ConnectionSettings, producer_settings
 from ..transactions.deciding import Standing, Waiting, ledger_key, older_database
 from ..transactions.decisions import Decisions
 from ..transactions.sql_commits import DatabaseAway
-from .sqlite import Database
+from .interfaces import Database
 
 Result = Literal["committed", "aborted", "undecided", "diverged"]
 

@@ -30,8 +30,6 @@ LOCK_TIMEOUT_S = 5.0
 _FULL, _EXTRA = 2, 3
 _NAMES = {0: "OFF", 1: "NORMAL", _FULL: "FULL", _EXTRA: "EXTRA"}
 _NUMBERED = re.compile(r"\$\d")
-_COMMENTS = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*"
-_OWNED = re.compile(rf"{_COMMENTS}(begin|commit|end|rollback(?!\s+(transaction\s+)?to\b))\b", re.IGNORECASE | re.DOTALL)
 _ROLLED_BACK = "SQLite has rolled the transaction back: an error inside the block was ignored"
 
 
@@ -40,6 +38,8 @@ class Database:
 
     path: of the file. create: whether the tables of ours are made if they are missing.
     """
+
+    dialect = "sqlite"
 
     def __init__(self, path: str, *, create: bool = True) -> None:
         self.path = os.path.abspath(path)
@@ -93,7 +93,7 @@ class Database:
         Raises IllegalStateError if SQLite has rolled back the transaction of the block: the statement would be
         committed at once, and the block's records would be aborted.
         """
-        self._check_allowed(statement)
+        statements.check_allowed(statement)
         connection = self._opened_connection()
         if self._is_owned and not connection.in_transaction:
             raise IllegalStateError(_ROLLED_BACK)
@@ -116,15 +116,12 @@ class Database:
             raise
         await self._call(lambda: connection.execute(f"release {name}"))
 
-    def _check_allowed(self, statement: str) -> None:
-        """Raise IllegalStateError for a statement that would begin or end the transaction of a block."""
-        if _OWNED.match(statement):
-            raise IllegalStateError(
-                f"the block of producer.transaction(db=…) begins and ends the transaction, not {statement.strip()!r}",
-                hint="async with db.transaction() is a savepoint",
-            )
-
     # ---- for the producer ------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return self.path
 
     @property
     def database_id(self) -> str:
@@ -220,6 +217,9 @@ class Database:
     async def read_row(self, transactional_id: str) -> Row:
         """Return the row of this id; number NONE_YET if there is none. Raises DatabaseAway."""
         return await self._alone(lambda own: _row(_read(own, transactional_id) or (0, NONE_YET, 0)))
+
+    async def terminate_session(self, session: int, transactional_id: str) -> None:
+        """Do nothing: SQLite has no sessions, only programs that have the file open."""
 
     # ---- calls -----------------------------------------------------------------------------------------------
 

@@ -1,8 +1,13 @@
 """The tables in a user's database, and the statements on them. Pure.
 
 The rule: one row for each transactional id; its number only grows. CLAIM and CLOSE run in transactions of their own,
-DECIDE is the last statement of the user's. Parameters are `?` in the order of the names in the comments.
+DECIDE is the last statement of the user's. Parameters are `?` in the order of the names in the comments, and `$1` … in
+those for PostgreSQL.
 """
+
+import re
+
+from ..errors import IllegalStateError
 
 TABLES = {
     "sqlite": """\
@@ -18,7 +23,27 @@ create table if not exists fencepost_writers (
     producer_epoch integer not null,
     decided_at text not null
 );
-"""
+""",
+    "postgresql": """\
+create table if not exists fencepost_database (
+    id text not null primary key,
+    system_identifier bigint not null,
+    database_oid bigint not null
+);
+create table if not exists fencepost_writers (
+    transactional_id text not null primary key,
+    generation bigint not null,
+    number bigint not null,
+    committed integer not null,
+    producer_id bigint not null,
+    producer_epoch integer not null,
+    decided_at timestamp with time zone not null
+) with (fillfactor = 50);
+insert into fencepost_database (id, system_identifier, database_oid)
+select replace(cast(gen_random_uuid() as text), '-', ''), s.system_identifier, d.oid
+from pg_control_system() s, pg_database d
+where d.datname = current_database() and not exists (select 1 from fencepost_database);
+""",
 }
 """The statements that make the tables, by dialect."""
 
@@ -39,11 +64,45 @@ CLOSE = (  # transactional_id, number, producer_id, producer_epoch
 )
 READ = "select generation, number, committed from fencepost_writers where transactional_id = ?"
 IDENTIFY = "select id from fencepost_database"
+CHECK_POSTGRESQL = (
+    "select f.id, f.system_identifier = s.system_identifier and f.database_oid = d.oid, pg_is_in_recovery(), "
+    "current_setting('synchronous_commit'), current_setting('fsync') "
+    "from fencepost_database f, pg_control_system() s, pg_database d where d.datname = current_database()"
+)
+HOLDER_POSTGRESQL = (  # transactional_id
+    "select l.pid from fencepost_writers w join pg_locks l on l.transactionid = w.xmax "
+    "where w.transactional_id = $1 and l.locktype = 'transactionid' and l.granted"
+)
 NAME = "insert into fencepost_database (id) select ? where not exists (select 1 from fencepost_database)"
 
 
+def numbered(statement: str) -> str:
+    """Return the statement with `$1`, `$2` … instead of `?`."""
+    first, *rest = statement.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))
+
+
+CLAIM_POSTGRESQL, CLOSE_POSTGRESQL, READ_POSTGRESQL = map(numbered, (CLAIM, CLOSE, READ))
+DECIDE_POSTGRESQL = numbered(DECIDE) + " returning current_setting('synchronous_commit')"
+
+_COMMENTS = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*"
+_OWNED = re.compile(
+    rf"{_COMMENTS}(begin|start\s+transaction|commit|end|abort|rollback(?!\s+((transaction|work)\s+)?to\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def check_allowed(statement: str) -> None:
+    """Raise IllegalStateError for a statement that would begin or end the transaction of a block."""
+    if _OWNED.match(statement):
+        raise IllegalStateError(
+            f"the block of producer.transaction(db=…) begins and ends the transaction, not {statement.strip()!r}",
+            hint="async with db.transaction() is a savepoint",
+        )
+
+
 def schema(dialect: str) -> str:
-    """Return the statements that make the tables. dialect: "sqlite". Raises ValueError for one that is not known."""
+    """Return the statements that make the tables. dialect: "sqlite" or "postgresql"; another raises ValueError."""
     if dialect not in TABLES:
         raise ValueError(f"there are no tables for {dialect!r}: use one of {', '.join(TABLES)}")
     return TABLES[dialect]

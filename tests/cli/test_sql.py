@@ -20,4 +20,4 @@ def test_sql_schema_prints_statements_that_make_the_tables() -> None:
 def test_sql_schema_of_an_unknown_dialect_names_those_that_there_are() -> None:
     result = CliRunner().invoke(main, ["sql", "schema", "--dialect", "oracle"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "error: there are no tables for 'oracle'\nhint: there are some for: sqlite\n"
+    assert result.stderr == "error: there are no tables for 'oracle'\nhint: there are some for: sqlite, postgresql\n"

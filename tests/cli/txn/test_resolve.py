@@ -136,7 +136,7 @@ def test_resolve_of_a_database_that_is_not_there_makes_none(terminal: Terminal, 
     path = tmp_path / "none.db"
     code, cause, hint = terminal.refused(f"txn resolve --db sqlite:///{path}")
     assert (code, cause) == (4, f"{path}: unable to open database file")
-    assert "the file that the producers use" in hint
+    assert "the file or the server that the producers use" in hint
     assert not path.exists()
     path.write_bytes(b"")
     code, cause, _ = terminal.refused(f"txn resolve --db sqlite:///{path}")

@@ -1,0 +1,145 @@
+"""What a database does to take part in commits, and what the driver of a server has to do for it.
+
+The rule: `Database` is all that producers, inboxes, outboxes and `resolve` use. sqlite.py is one; postgresql.py is one
+over any `Adapter`, which is one connection of a driver. Parameters are `$1`, `$2` … in each of them.
+"""
+
+from collections.abc import Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Protocol
+
+from ..transactions.deciding import Row
+from ..transactions.sql_commits import DatabaseAway, DecidingDatabase
+
+
+class RowHeld(DatabaseAway):
+    """Another session's open transaction has the row. session: its number at the server, 0 if it is not known."""
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session or 'of another program'} holds the row of the transactional id")
+        self.session = session
+
+
+class Database(DecidingDatabase, Protocol):
+    """A database that takes part in commits: `async with sql.connect(…) as db`. It has one transaction at a time."""
+
+    @property
+    def dialect(self) -> str:
+        """Which tables of `sql.schema` it has: "sqlite" or "postgresql"."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """How messages call it: the path of a file, or a URL without password."""
+        ...
+
+    async def __aenter__(self) -> "Database":
+        """Open it."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """Close it."""
+        ...
+
+    async def open(self) -> None:
+        """Connect, and look at settings and identity. Raises InvalidConfigurationError, and the driver's error."""
+        ...
+
+    async def close(self) -> None:
+        """Give the connection back; an open transaction is rolled back."""
+        ...
+
+    async def execute(self, statement: str, *values: Any) -> int:
+        """Run a statement with values for its `$1`, `$2` …, and return how many rows it changed.
+
+        Between `begin` and `commit` it belongs to their transaction; else it is committed at once. Raises the driver's
+        error, and IllegalStateError for one that would begin or end a transaction.
+        """
+        ...
+
+    async def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement like `execute`, and return its rows."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """`async with db.transaction():` between `begin` and `commit`: a savepoint, undone by an exception."""
+        ...
+
+    async def read_row(self, transactional_id: str) -> Row:
+        """Return the row of this id; number NONE_YET if there is none. Raises DatabaseAway."""
+        ...
+
+    async def terminate_session(self, session: int, transactional_id: str) -> None:
+        """End this session of the server if it is the one that holds the row of the id. Raises DatabaseAway."""
+        ...
+
+
+class Adapter(Protocol):
+    """One connection of a driver to PostgreSQL."""
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether the server has a transaction of this connection open, failed ones included. Asks nobody."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it can be used no more."""
+        ...
+
+    async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement with parameters `$1` …, and return how many rows it changed. Outside a transaction it is
+        committed at once.
+        """
+        ...
+
+    async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement like `execute`, and return its rows."""
+        ...
+
+    async def begin(self) -> None:
+        """Begin a transaction, so that the driver's own blocks inside are savepoints."""
+        ...
+
+    async def commit(self) -> None:
+        """Commit it."""
+        ...
+
+    async def rollback(self) -> None:
+        """Roll it back, whatever its state is."""
+        ...
+
+    def savepoint(self) -> AbstractAsyncContextManager[Any]:
+        """Return the driver's own block for a savepoint."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection, or give it back to its pool."""
+        ...
+
+    def drop(self) -> None:
+        """Cut the connection at once, without waiting for the server, which then rolls back."""
+        ...
+
+
+class Connections(Protocol):
+    """Where the connections to a server come from."""
+
+    def take(self) -> Awaitable[Adapter]:
+        """Return the connection for transactions and statements of the user; it is given back afterwards."""
+        ...
+
+    async def give_back(self, adapter: Adapter) -> None:
+        """Take back what `take` has returned, also if it is closed."""
+        ...
+
+    def another(self) -> Awaitable[Adapter]:
+        """Return a connection beside that one, for asking what was decided; its `close` ends it."""
+        ...
+
+    async def close(self) -> None:
+        """Close what is kept."""
+        ...
