@@ -7,14 +7,16 @@ from fencepost.client.values import OffsetAndMetadata
 
 
 def test_a_position_as_a_committed_offset_is_the_same_position_again() -> None:
-    position = Position(12, bytes(15) + b"\x09", 4)
+    position = Position(12, bytes(15) + b"\x09", 11, 4)
     committed = encode_position(position)
     assert committed.offset == 12
     assert committed.leader_epoch == -1
     assert decode_position(committed) == position
 
 
-@pytest.mark.parametrize("metadata", ["", "{}", "null", '{"version":2}', '{"version":1,"topic_id":"x","epoch":0}'])
+@pytest.mark.parametrize(
+    "metadata", ["", "{}", "null", '{"version":2}', '{"version":1,"topic_id":"x","last":0,"crc":0}']
+)
 def test_an_offset_that_no_mirror_committed_is_refused(metadata: str) -> None:
     with pytest.raises(IllegalStateError):
         decode_position(OffsetAndMetadata(3, metadata))

@@ -1,0 +1,61 @@
+"""A mirror's protocol in every order of steps, and the bugs in its table that would break it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fencepost.client.mirror import machine
+from fencepost.client.mirror.machine import Positions, Step, Task
+from fencepost.client.values import ConsumerGroupMetadata
+from mirror_model import Size, explore, table
+
+
+@pytest.mark.slow
+def test_a_mirror_is_exact_in_every_order_of_steps() -> None:
+    wrong, count = explore(Size(transactions=2))
+    assert not wrong
+    assert count > 2_000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [Size(), Size(records=3)], ids=str)
+def test_a_mirror_of_more_is_exact_in_every_order_of_steps(size: Size) -> None:
+    wrong, count = explore(size)
+    assert not wrong
+    print(f"{count:,} worlds")
+
+
+def unfenced(task: Task) -> ConsumerGroupMetadata:
+    """The target is told of no generation, as if the group were on the source."""
+    return ConsumerGroupMetadata("g", -1, "")
+
+
+def believe_pending(task: Task, positions: Positions, *, pending: bool) -> Task:
+    """The position is read without require_stable."""
+    return machine.found(task, positions, pending=False)
+
+
+def remember(task: Task) -> Task:
+    """After a doubt the task goes on from memory."""
+    if task.step is Step.ADDED:
+        return replace(task, step=Step.READY, positions=task.following, following=())
+    return machine.doubted(task)
+
+
+def commit_always(task: Task) -> bool:
+    """A transaction is committed although its offsets were not added."""
+    return task.step in (Step.WRITING, Step.ADDED)
+
+
+MUTANTS: dict[str, dict[str, Any]] = {
+    "a group on the source": {"fence_of": unfenced},
+    "pending positions": {"found": believe_pending},
+    "positions from memory after a doubt": {"doubted": remember},
+    "a commit without its offsets": {"may_commit": commit_always},
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_bug_in_the_table_is_caught(name: str) -> None:
+    wrong, _ = explore(Size(), table(**MUTANTS[name]))
+    assert wrong
