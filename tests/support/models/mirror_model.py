@@ -42,7 +42,7 @@ class Running(NamedTuple):
 
 
 class World(NamedTuple):
-    """log: (record, transaction). outcomes: by transaction. pending: (transaction, position). generation: of the group."""
+    """log: (record, transaction). outcomes: by transaction. pending: (transaction, position) of open ones."""
 
     log: tuple[tuple[int, int], ...] = ()
     outcomes: tuple[str, ...] = ()
