@@ -130,8 +130,9 @@ class ShareFetching:
         return (yield from self._response())
 
     def _wants_records(self) -> bool:
-        """Return whether the request asks for records, rather than only for acknowledgements."""
-        return self._max_bytes > 0 and self._wanted.max_records > 0 and bool(self._session.places)
+        """Return whether the request asks for records and can get some: its session has not ended meanwhile."""
+        asks = self._max_bytes > 0 and self._wanted.max_records > 0
+        return asks and self._session.is_open and bool(self._session.places)
 
     # ---- states ----------------------------------------------------------------------------------------------
 
@@ -469,7 +470,7 @@ class ShareFetching:
         for place, error in self._errors.items():
             answers.setdefault(place, refused(place, error))
             yield 1
-        if self._opens and self._session.is_open and not self._is_over_quota and self._wants_records():
+        if self._opens and not self._is_over_quota and self._wants_records():
             for place in list(self._session.places):
                 answers.setdefault(place, PartitionAnswer(partition_index=place[1]))
                 yield 1

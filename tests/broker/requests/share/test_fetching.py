@@ -251,6 +251,21 @@ def test_a_share_session_that_ends_between_two_steps_gets_no_records(broker, mon
     assert sorted((member.states(0), member.states(1))) == ["", "A"]
 
 
+def test_a_share_fetch_whose_session_ends_before_it_waits_is_answered_at_once(broker, monkeypatch):
+    """The session ends after the acknowledgements of the request and before the fetch begins to wait."""
+    begin, member = ShareFetching.begin, ShareClient(broker)
+
+    def begin_after_end(fetch):
+        _begin_end(broker.broker, fetch._session)
+        return begin(fetch)
+
+    monkeypatch.setattr(ShareFetching, "begin", begin_after_end)
+    member.client.send(member.fetching(0, max_wait_ms=60_000), 2)
+    broker.wait(0.1)
+    assert not len(broker.broker.waiting)
+    assert got(member.client.receive()) == {}
+
+
 def test_a_disk_read_that_ends_after_its_connection_acquires_nothing(broker, held_read):
     """The session goes on: another connection has opened it."""
     member, other = ShareClient(broker), ShareClient(broker)
