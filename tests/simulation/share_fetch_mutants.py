@@ -118,3 +118,12 @@ def all_locks_that_are_due_end_in_one_step(stack: ExitStack) -> None:
 @breaks("security.md: What a client can make the broker do is bounded")
 def a_range_is_decided_in_one_step_whatever_it_touches(stack: ExitStack) -> None:
     replaced(stack, Runs.last_of, lambda self, offset, count: None)
+
+
+@killed_by(FETCHING)
+@breaks("guarantees.md: A ShareFetch that waits is answered as soon as its session ends")
+def a_fetch_whose_session_has_ended_waits(stack: ExitStack) -> None:
+    def wants_records(self: ShareFetching) -> bool:
+        return self._max_bytes > 0 and self._wanted.max_records > 0 and bool(self._session.places)
+
+    replaced(stack, ShareFetching._wants_records, wants_records)

@@ -3,14 +3,18 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
+from fencepost.broker.share.acknowledging import Acknowledging
 from fencepost.broker.share.logged import Encoding, _Piece
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.memory import RUN_BYTES, RunMemory
+from fencepost.broker.share.partitions import SharePartitions
 from fencepost.broker.share.pending import PendingAcknowledgements
 from fencepost.broker.share.portions import _Portion
 from fencepost.broker.share.state_log import ShareStateLog
 from fencepost.broker.share.values import SharePartitionKey
+from fencepost.broker.transactions.ledger_log import Ledger
 from simulation.planting import around, breaks, caught_with_queues, killed_by, replaced
 
 
@@ -173,3 +177,37 @@ def a_partition_full_of_runs_keeps_all_of_its_group_waiting(stack: ExitStack) ->
 @breaks("guarantees.md: Whatever a transaction has pending, it can be ended")
 def a_transaction_has_more_pending_than_its_end_can_archive(stack: ExitStack) -> None:
     replaced(stack, PendingAcknowledgements.bytes_of, lambda self, producer_id: 0)
+
+
+@killed_by("tests/broker/handlers/test_share_transactions.py")
+@breaks("guarantees.md: Whatever a transaction has pending, it can be ended")
+def a_prepare_does_not_count_what_waits_under_its_ledger_key(stack: ExitStack) -> None:
+    around(stack, Ledger.prepare, lambda prepare: lambda self, request, check=None: prepare(self, request))
+
+
+@killed_by("tests/broker/handlers/test_share_transactions.py")
+@breaks("guarantees.md: A record is acknowledged if and only if the transaction commits")
+def a_commit_archives_records_at_their_delivery_limit(stack: ExitStack) -> None:
+    def wrapper(settle: Any) -> Any:
+        def settled(self: SharePartitions, home: int, producer_id: int, commit: bool) -> Any:
+            transaction, state_log = (home, producer_id), self.state_log
+            archived = []
+            for key in state_log.pending_in(transaction):
+                update = state_log.known[key].machine.decide_abort(transaction, self._delivery_limit(key.group))
+                archived += [] if update is None else [(key, update)]
+            made = state_log.settlement(home, producer_id, commit, archived)
+            with mock.patch.object(state_log, "settlement", return_value=made):
+                return settle(self, home, producer_id, commit)
+
+        return settled
+
+    around(stack, SharePartitions.settle, wrapper)
+
+
+@killed_by("tests/broker/share/test_partitions.py")
+@breaks("ARCHITECTURE.md: Restart = checkpoint + the same `apply`")
+def acknowledgements_apply_to_a_share_partition_that_was_recreated(stack: ExitStack) -> None:
+    def wrapper(portions_of: Any) -> Any:
+        return lambda self, key: self._portions.get(key) or portions_of(self, key)
+
+    around(stack, Acknowledging._portions_of, wrapper)

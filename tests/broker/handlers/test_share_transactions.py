@@ -247,6 +247,23 @@ def test_an_abort_archives_records_at_their_delivery_limit(world: SimulatedBroke
         assert states(later, key) == "1"
 
 
+def test_a_commit_acknowledges_records_at_their_delivery_limit(world: SimulatedBroker) -> None:
+    """It archives none of them, and logs nothing but its marker in __share_group_state."""
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 0, "other")
+    log = world.broker.share_partitions.state_log.topic.log(world.broker.share_partitions.state_log.home(key))
+    for delivery in range(1, 6):
+        acquire(world, key, 1, 1)
+        assert worker.acknowledge((key, 1, 1)) == [NONE]
+        before = log.end_offset
+        worker.end(commit=delivery == 5)
+    assert states(world, key) == "0 LK"
+    assert log.end_offset == before + 1
+    with world.after_power_cut() as later:
+        assert states(later, key) == "0 AK"
+
+
 REFUSALS: dict[str, tuple[Callable[[ShareWorker, SharePartitionKey], list[int]], ErrorCode]] = {
     "a producer id that nobody has": (
         lambda worker, key: worker.acknowledge((key, 0, 0), producer_id=999),

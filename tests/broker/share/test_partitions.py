@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.net.waiting import Waiter
+from fencepost.broker.share import acknowledging, portions
 from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Found, SharePartitionKey, Wanted
 from fencepost.protocol.batches import Batch, read
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Record, build
 from share_acknowledging import acknowledge_now
+from share_driver import durable_view
 from simulated_broker import SimulatedBroker
 
 WANTED = Wanted(500, 500)
@@ -212,6 +214,27 @@ def test_altering_the_start_offset_releases_acquired_records(world: World) -> No
     assert answer.code is ErrorCode.INVALID_RECORD_STATE
     described = [world.shares.describe(key) for key in world.shares.of_group("g")]
     assert [each and (each.start_offset, each.state_epoch) for each in described] == [(2, 1), (9, 0)]
+
+
+def test_acknowledgements_fail_if_their_share_partition_was_recreated_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are decided in steps before that, on the share partition that was deleted."""
+    for module in (acknowledging, portions):
+        monkeypatch.setattr(module, "RUNS", 2)
+    world.acquire(0, 9)
+    ranges = [AckRange(offset, offset, [AckType.ACCEPT]) for offset in range(0, 10, 2)]
+    acks = world.shares.begin_acknowledging("g", "me", {world.place: ranges})
+    assert len(list(acks.decide_ahead())) > 1
+    world.commit(world.shares.delete("g", [world.place]))
+    world.commit(world.shares.initialize("g", {world.place: 0}))
+    error = world.shares.finish(acks)[world.place]
+    assert error is not None
+    assert error.code is ErrorCode.INVALID_RECORD_STATE  # nobody has acquired records of the new share partition
+    view = durable_view(world.shares.state_log.known[world.key].machine)
+    world.world.wait(0.1)
+    with world.world.after_power_cut() as later:
+        assert durable_view(later.broker.share_partitions.state_log.known[world.key].machine) == view
 
 
 def test_share_fetches_fail_while_the_state_log_is_offline(world: World) -> None:
