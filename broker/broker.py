@@ -178,8 +178,8 @@ class Broker(Services):
             raise
 
     def store_silent_ms(self) -> int:
-        """Return since how many ms the journal's object store has not done what the broker cannot go on without; 0 if
-        it answers, or the journal is local.
+        """Return since how many ms the journal's object store owes an answer that the broker needs; 0 if it owes none,
+        or the journal is local.
         """
         return 0 if self._owner is None else self._owner.silent_ms()
 
@@ -196,6 +196,7 @@ class Broker(Services):
         self._journal_executor = self._executor("journal", 1)
 
     def _executor(self, name: str, threads: int) -> Executor:
+        """Create a named queue of worker threads, which the broker closes when it stops."""
         executor = self.disk.executor(name, threads)
         self._executors.append(executor)
         return executor
@@ -228,6 +229,7 @@ class Broker(Services):
         self.metrics.store_of_objects = owner
 
     def _begin_rounds(self) -> None:
+        """Create what writes and syncs the journal in rounds, and what measures the times of requests."""
         self.times = RequestTimes(self.metrics, self.store, self.clock.work_ns)
         self.rounds = Rounds(
             self.store,
@@ -310,6 +312,7 @@ class Broker(Services):
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
 
     def _load_coordinators(self) -> None:
+        """Load the state of groups, transactions, the ledger and named producers, from snapshots and logs."""
         self.coordinator_snapshots.restore()
         self.group_offsets.load()
         self.groups.start()
@@ -342,6 +345,7 @@ class Broker(Services):
             log.warning("%s enforced: set authorizer.class.name", rules)
 
     def _begin_groups(self, shared: Shared) -> None:
+        """Create the coordinators of classic, consumer and share groups, and connect them. Nothing is loaded yet."""
         self.group_offsets = GroupOffsets(shared)
         self.groups = GroupCoordinator(shared, self.group_offsets, self._loop)
         self.group_configs = ConfigsByGroup(shared.topics, shared.settings)
@@ -374,6 +378,7 @@ class Broker(Services):
         return Windows(settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000)
 
     def _connection_pace(self) -> ConnectionPace[ServedConnection]:
+        """Return the limit on new connections per second, from quotas and max.connection.creation.rate."""
         return ConnectionPace(
             self.security_log.state.quotas,
             self._windows,

@@ -15,7 +15,7 @@ def contain_bugs(metrics: Metrics, what: str, besides: type[Exception] = BrokerH
     """Log and count an unexpected exception of the block as a bug, and continue after the block.
 
     what: the group or transaction, for the log. BrokerHalted, OSError and `besides` are raised: they concern more than
-    that.
+    this one group or transaction.
     """
     try:
         yield

@@ -58,7 +58,9 @@ class StoreOfObjects(Protocol):
         ...
 
     def silent_ms(self) -> int:
-        """Return since how many ms the store has not done what the broker cannot go on without."""
+        """Return for how many ms the store has owed an answer that the broker needs: a call is unanswered, or all of
+        its kind end with errors. 0: none is owed.
+        """
         ...
 
     def durations(self) -> Mapping[tuple[str, ...], Histogram]:

@@ -389,7 +389,7 @@ class Rounds:
             self._seal_timer = self._later(SEAL_AFTER_MS, self._seal)
 
     def _later(self, ms: int, call: Callable[[], None]) -> asyncio.TimerHandle | None:
-        """Call this after so many ms, and return the timer; do nothing and return None once end() was called."""
+        """Call this function after this number of ms, and return the timer; after end() do nothing and return None."""
         return None if self._ending else self._loop.call_later(ms / 1000, call)
 
     def _seal(self) -> None:

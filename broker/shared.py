@@ -23,7 +23,7 @@ class Tasks(Protocol):
         ...
 
     async def pause(self, seconds: float) -> bool:
-        """Sleep for so many seconds, or until the broker stops. Returns whether it stops."""
+        """Sleep for this number of seconds, or until the broker stops. Returns whether it stops."""
         ...
 
 

@@ -275,6 +275,7 @@ def _truth(keyword: str, value: Any) -> bool:
 
 
 def _strategies(listed: Iterable[object]) -> tuple[str, ...]:
+    """Convert names of assignors: of a Java class the part after the last dot, and from that the name used here."""
     names = [str(one).strip().rpartition(".")[2] for one in listed]
     return tuple(_STRATEGIES.get(name, name) for name in names)
 

@@ -76,6 +76,7 @@ class ReaderParts(Parts):
             del self._waiting[future]
 
     def _end_waits(self) -> None:
+        """Let every coroutine that waits for a change go on."""
         for future in self._waiting:
             _set_done(future)
 

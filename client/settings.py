@@ -288,6 +288,7 @@ def _check_idempotence(settings: ProducerSettings) -> None:
 
 
 def _check_group(settings: ConsumerSettings) -> None:
+    """Raise InvalidConfigurationError if a consumer's settings about its group are invalid or contradict each other."""
     if settings.group_id == "":
         raise InvalidConfigurationError("group_id is empty", hint="leave it out to read without a group")
     if settings.group_instance_id == "":
@@ -483,6 +484,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _check_level(settings: ProducerSettings) -> None:
+    """Raise InvalidConfigurationError if compression_level is not a level of the chosen compression_type."""
     level, codec = settings.compression_level, settings.compression_type
     if level is None:
         return

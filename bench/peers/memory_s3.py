@@ -121,6 +121,7 @@ class MemoryS3:
             wbufsize = -1  # an answer in one segment
 
             def _serve(self) -> None:
+                """Answer one HTTP request: with status, headers and body as an S3 server would."""
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 status, found = server.answer(self.command, self.path, headers, body)

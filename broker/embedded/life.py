@@ -255,7 +255,10 @@ class Life:
         await asyncio.sleep(0)
 
     def _stand_still(self, standing: "Future[None]") -> None:
-        """Block the loop until the broker is resumed or killed. standing: set before, for the waiting caller."""
+        """Block the loop until the broker is resumed or killed.
+
+        standing: set just before the loop blocks, so that pause(), which waits for it in another thread, returns.
+        """
         if self._end.is_set():
             self._resumed.set()
         standing.set_result(None)

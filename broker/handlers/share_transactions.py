@@ -114,7 +114,10 @@ def _acknowledge(
 
 
 def _check_end(broker: Services, producer_id: int, ranges: Mapping[SharePartitionKey, int]) -> None:
-    """Raise POLICY_VIOLATION if the transaction could not be ended with so many more ranges pending."""
+    """Raise POLICY_VIOLATION if one journal entry could not log the transaction's end with these ranges pending too.
+
+    ranges: how many more ranges of offsets this request acknowledges, by share partition.
+    """
     state_log = broker.share_partitions.state_log
     pending = state_log.pending
     more = sum(pending.more_bytes((state_log.home(key), producer_id), key, count) for key, count in ranges.items())

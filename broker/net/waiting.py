@@ -125,7 +125,7 @@ class Slot:
         self.expected_bytes = 0
 
     def wait_for(self, parked: Parked) -> None:
-        """Send the reply of this parked request here, instead of the former one's."""
+        """Let this place get its reply from another parked request than before."""
         self.parked = parked
         if parked.given is NOT_YET:
             parked.slot = self
@@ -149,7 +149,7 @@ class Slot:
 
 
 def _answer(at_deadline: bool) -> bool:
-    """Return that a wait is over. Replaces the `look` of a waiter whose wait has ended."""
+    """Return True: the wait is over. It replaces the `look` of a waiter whose wait has ended."""
     return True
 
 

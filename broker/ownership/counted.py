@@ -71,8 +71,9 @@ class CountedObjects(Objects):
             return dict(self._endings)
 
     def silent_ms(self) -> int:
-        """Return for how many ms the store has left a call unanswered that the broker cannot go on without, or has
-        answered all of its kind with errors; 0 if there is none.
+        """Return for how many ms the store has owed an answer that the broker needs; 0 if it owes none.
+
+        It owes one while a call of a needed kind is unanswered, or all calls of that kind have ended with errors.
         """
         now_ms = self._clock.monotonic_ms()
         with self._lock:
@@ -107,7 +108,9 @@ class CountedObjects(Objects):
                 self._since_ms.setdefault(call, self._clock.monotonic_ms())
 
     def _ended(self, call: str, name: str, answer: str, took_ns: int) -> None:
-        """Count a call that has ended. While others of its kind are out, they count as waiting from now on."""
+        """Count a call that has ended. If it succeeded, unanswered calls of its kind count as waiting only from now
+        on.
+        """
         kind = KINDS.get(name.partition("/")[2].partition("/")[0], "other")
         with self._lock:
             self._took_ns.setdefault((call, kind), Histogram()).add(took_ns)

@@ -46,7 +46,11 @@ class Presence:
         self._may_tell = False
 
     def tell(self, epoch: int, now_ms: int) -> None:
-        """Put the object again if it is time. epoch: of the owner; 0 if there is none."""
+        """Put the object that names this broker into the store again, unless the last put is too recent. An error is
+        ignored.
+
+        epoch: of the present owner; 0 if there is none, and then nothing is put. now_ms: monotonic time.
+        """
         if not epoch or (self._due_ms is not None and now_ms < self._due_ms):
             return
         self._due_ms = now_ms + self._next.every_ms  # whether or not it succeeds: what is refused costs as much
@@ -61,9 +65,8 @@ class Presence:
             pass
 
     def _compare(self, epoch: int) -> bool:
-        """Return whether clients can be told of this broker beside the owner of the epoch; if not, log why.
-
-        Raises ObjectsError.
+        """Return whether the owner of this epoch can list this broker in Metadata: it needs addresses, and a node.id
+        other than the owner's. If not, log why. Raises ObjectsError.
         """
         if not self._next.addresses:
             log.warning("clients are not told of this broker while it waits: set advertised.listeners")
@@ -77,7 +80,7 @@ class Presence:
         return owner.node != self._next.node
 
     def end(self) -> None:
-        """Remove the object, if one was put: the broker waits no more."""
+        """Delete the object that names this broker, if one was put, because the broker does not wait any more."""
         if self._next.puts:
             try:
                 self._objects.delete(self._name)
@@ -95,15 +98,16 @@ class OtherNodes:
         self._alive: list[Waiting] = []
 
     def at(self, listener: str) -> list[tuple[int, str, int]]:
-        """Return (node id, host, port) of each of them that has a listener of this name."""
+        """Return (node id, host, port) of each waiting broker that has a listener of this name."""
         return [
             (each.node, host, port) for each in self._alive for name, host, port in each.addresses if name == listener
         ]
 
     def look(self, now_ms: int) -> None:
-        """Read who waits, and remove the objects of those that are gone: one that only was away puts its own again.
+        """Read which brokers wait, and delete the objects of those that do not renew them any more.
 
-        If the store does not answer, what was found before stays. Blocks a worker.
+        One that was only cut off from the store for some time puts its object again. If the store does not answer, the
+        result of the last call stays. Blocks a worker thread.
         """
         try:
             found = [self._read(each.name) for each in self._objects.list(format.WAITING)[:MOST_READ]]
@@ -120,7 +124,7 @@ class OtherNodes:
         self._remove(node for node, each in others.items() if each not in alive)
 
     def _remove(self, nodes: Iterable[int]) -> None:
-        """Remove what these brokers have put."""
+        """Delete the objects of these waiting brokers. Errors are ignored."""
         for node in nodes:
             try:
                 self._objects.delete(format.waiting_name(node))
@@ -128,8 +132,8 @@ class OtherNodes:
                 return  # the next look finds them again
 
     def _read(self, name: str) -> Waiting | None:
-        """Return what a waiting broker has put; None: it is gone, or nothing that this version can read. Raises
-        ObjectsError.
+        """Return the content of a waiting broker's object; None if it is deleted, or this version cannot read it.
+        Raises ObjectsError.
         """
         try:
             return format.read_waiting(self._objects.read(name))

@@ -180,7 +180,9 @@ class StoreOwner:
         return opened
 
     def _source(self, settings: StoreSettings, kept: KeptRounds) -> JournalOfObjects:
-        """Return what takes over, once. kept: the store, with the rounds that were read already."""
+        """Return the source that takes over the journal and loads it, for one attempt. kept: the store, with the
+        rounds that were read already.
+        """
         return JournalOfObjects(
             kept,
             Claim(1, self._node, self._addresses, self._rng.bytes(8)),
@@ -320,7 +322,7 @@ class StoreOwner:
         """Write an empty round to the journal whenever nothing was written for a heartbeat, to show that the owner is
         alive.
 
-        pause: waits so many seconds, and returns whether the broker stops.
+        pause: waits this number of seconds, and returns whether the broker is stopping.
         """
         finished = -1
         while not await pause(self._heartbeat_ms / 1000):
@@ -331,7 +333,7 @@ class StoreOwner:
                 finished = rounds.finished
 
     async def watch_others(self, pause: Callable[[float], Awaitable[bool]]) -> None:
-        """Look from time to time which brokers wait for this one to be gone. pause: as in beat()."""
+        """Check from time to time which brokers wait to take over from this one. pause: as in beat()."""
         await self._in_worker(self._presence.end, self._point_executor)
         while True:
             look = partial(self.other_nodes.look, self._clock.monotonic_ms())
@@ -396,7 +398,7 @@ class StoreOwner:
         return self.trouble is not None
 
     def silent_ms(self) -> int:
-        """Return since how many ms the store has not done what the broker cannot go on without; 0 if it answers."""
+        """Return for how many ms the store has owed an answer that the broker needs; 0 if it owes none."""
         return self._counted.silent_ms()
 
     def durations(self) -> dict[tuple[str, ...], Histogram]:
@@ -422,12 +424,17 @@ class StoreOwner:
         self.trouble = error
 
     def _check_owning(self, done: int, of: int) -> None:
-        """Raise AnotherTime if the broker is stopped: the rest of a checkpoint may take longer than a stop may."""
+        """Raise AnotherTime if the broker is stopped: the rest of a checkpoint may take longer than a stop may.
+
+        Called with the progress of the checkpoint in bytes, which it does not use.
+        """
         if self._stopping:
             raise AnotherTime("the broker is stopped")
 
     def _told(self, what: str) -> Told:
-        """Return what logs how far this is, before the broker serves, and ends it with StoppedWaiting at a stop."""
+        """Return what logs the progress of an operation before the broker serves, and raises StoppedWaiting if the
+        broker is stopped. what: the operation, for the log.
+        """
         return Told(self._clock, what, self._check_waiting)
 
     def _check_waiting(self) -> None:

@@ -40,6 +40,9 @@ class Standby:
             self._fetching = asyncio.create_task(self._fetch(newest), name="standby")
 
     async def _fetch(self, newest: Place) -> None:
+        """Fetch the recovery point `newest` into the directory, then the rounds that follow it in memory, in a worker
+        thread.
+        """
         await self._in_worker(lambda: self._directory.update(newest))
         await self._in_worker(lambda: self._ahead.read_before(newest))
 

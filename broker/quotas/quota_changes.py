@@ -138,4 +138,5 @@ def matching(quotas: Quotas, wanted: Filter) -> Iterator[Entity | None]:
 
 
 def _invalid(text: str) -> KafkaError:
+    """Return an INVALID_REQUEST error with this text."""
     return KafkaError(ErrorCode.INVALID_REQUEST, text)

@@ -153,7 +153,7 @@ class RunningFetch:
         return done
 
     def _is_done(self, at_deadline: bool) -> bool:
-        """Read again; answer, or first read from disk, if there is enough or at_deadline. Returns whether it is so."""
+        """Read again; answer, or first read from disk, if there is enough or at_deadline. True: the wait is over."""
         if not at_deadline and not self._may_be_enough():
             return False
         if not self._read() and not at_deadline:

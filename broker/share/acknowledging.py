@@ -99,8 +99,8 @@ class Acknowledging:
             return None
 
     def _take_steps(self, key: SharePartitionKey, steps: Callable[[Portions], Iterator[int]]) -> Steps[bool]:
-        """Do these steps of a share partition's portions. Returns whether there were any. A KafkaError is kept as its
-        error.
+        """Run these steps of a share partition's portions. Returns whether there were any. A KafkaError is not raised
+        but noted as the share partition's error.
         """
         has_done = False
         try:

@@ -204,7 +204,9 @@ class SharePartition:
         return Decision(runs, batches)
 
     def decide_abort(self, transaction: Transaction, limit: int) -> Update | None:
-        """Return the update that archives a transaction's records at the delivery limit when it aborts."""
+        """Return the update that archives a transaction's records at the delivery limit when it aborts; None: it has
+        none.
+        """
         batches: list[StateBatch] = []
         for first, last, standing in self.pending_of(transaction):
             if standing.deliveries >= limit:

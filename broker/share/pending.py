@@ -30,12 +30,12 @@ class PendingAcknowledgements:
         return self._bytes_of.get(producer_id, 0)
 
     def more_bytes(self, transaction: Transaction, key: SharePartitionKey, ranges: int) -> int:
-        """Return by how much these updates grow if so many more ranges become pending in a share partition."""
+        """Return by how much these updates grow if this number of further ranges becomes pending in a share partition."""
         is_new = key not in self._ranges.get(transaction, ())
         return RANGE_BYTES * ranges + (_update_bytes(key) if is_new else 0)
 
     def add(self, transaction: Transaction, key: SharePartitionKey, ranges: int) -> None:
-        """Note that so many more ranges of a share partition are pending in a transaction."""
+        """Note that this number of further ranges of a share partition is pending in a transaction."""
         self._count(transaction, self.more_bytes(transaction, key, ranges))
         of_transaction = self._ranges.setdefault(transaction, {})
         of_transaction[key] = of_transaction.get(key, 0) + ranges
@@ -49,7 +49,9 @@ class PendingAcknowledgements:
         return keys
 
     def forget(self, key: SharePartitionKey) -> None:
-        """Forget a share partition, also in transactions of whose ranges the log's start has passed all."""
+        """Forget a share partition, with all that transactions have pending in it, even where its ranges are below the
+        log start offset.
+        """
         for transaction in list(self._transactions.get(key, ())):
             self._discard(transaction, key)
 
@@ -64,7 +66,7 @@ class PendingAcknowledgements:
             del self._transactions[key]
 
     def _count(self, transaction: Transaction, more: int) -> None:
-        """Add so many bytes to those of the transaction's producer; forget the producer at 0."""
+        """Add this number of bytes to those of the transaction's producer; forget the producer at 0."""
         producer_id = transaction[1]
         count = self._bytes_of.get(producer_id, 0) + more
         if count:
@@ -74,5 +76,5 @@ class PendingAcknowledgements:
 
 
 def _update_bytes(key: SharePartitionKey) -> int:
-    """Return the size of what is around the ranges of a share partition where they are logged."""
+    """Return how many bytes an update of this share partition takes in the log besides its ranges."""
     return UPDATE_BYTES + len(key.group.encode())

@@ -50,9 +50,8 @@ class Replay:
         self._encoded: dict[SharePartitionKey, list[_Encoded]] = {}
 
     def read(self, home: int, batch: Batch, contents: Iterable[Record]) -> None:
-        """Take a batch of a partition of the topic, except records that a snapshot of the coordinators covers.
-
-        Raises UnreadableRecord, InternalTopicDamaged.
+        """Read a batch of a partition of the topic, without records that a snapshot of the coordinators covers
+        already. Snapshots and updates are kept encoded where possible. Raises UnreadableRecord, InternalTopicDamaged.
         """
         if batch.is_control:
             marker = read_marker(batch)
@@ -68,7 +67,9 @@ class Replay:
                 self._read_record(home, batch, record, kind, key)
 
     def _read_record(self, home: int, batch: Batch, record: Record, kind: Kind, key: SharePartitionKey) -> None:
-        """Take one record, and apply it if it cannot wait. Raises UnreadableRecord, InternalTopicDamaged."""
+        """Handle one record: a snapshot or an update is kept encoded, because a later snapshot may replace it;
+        deletions and updates of transactions are applied now. Raises UnreadableRecord, InternalTopicDamaged.
+        """
         value = record.value
         at = self._state_log.note_logged(home, key, record.offset, len(value or b""))
         if kind is Kind.SNAPSHOT and value is None:
@@ -92,12 +93,14 @@ class Replay:
         return kept is not None and bool(kept.machine.transactions)
 
     def finish(self) -> None:
-        """Apply what was read and has waited until now. Raises InternalTopicDamaged."""
+        """Apply the snapshots and updates that are still kept encoded. Raises InternalTopicDamaged."""
         for key in list(self._encoded):
             self._apply(key)
 
     def _apply(self, key: SharePartitionKey) -> None:
-        """Apply what has waited of this share partition. Raises InternalTopicDamaged."""
+        """Decode and apply the snapshot and updates of this share partition that are kept encoded. Raises
+        InternalTopicDamaged.
+        """
         for kind, value, at in self._encoded.pop(key, ()):
             try:
                 what = records.read_snapshot(value) if kind is Kind.SNAPSHOT else records.read_update(value)

@@ -219,6 +219,7 @@ class ShareStateLog:
         return record_key(Kind.SNAPSHOT, key), None if what is None else records.snapshot_value(what)
 
     def _apply_written(self, written: _Written) -> None:
+        """Apply records that are in the log now to the share partitions in memory, each with its offset there."""
         for index, (key, what, value_bytes) in enumerate(written.changes):
             at = self.note_logged(written.home, key, written.batch.base_offset + index, value_bytes)
             self.apply(key, what, at)
@@ -304,6 +305,7 @@ class ShareStateLog:
         return LoggedAt(home, offset, value_bytes, self._logged_bytes[home])
 
     def _count_logged(self, home: int, size_bytes: int) -> None:
+        """Add a record's size to the bytes that were logged in this partition of the topic."""
         self._logged_bytes[home] = self._logged_bytes.get(home, 0) + size_bytes + AROUND_BYTES
 
     def _apply_snapshot(self, key: SharePartitionKey, snapshot: Snapshot, at: LoggedAt) -> None:
@@ -345,7 +347,7 @@ class ShareStateLog:
         self.memory.count(key, 0 if kept is None else len(kept.machine.runs))
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """Commit or abort what a producer has pending in this partition of the topic, by its marker."""
+        """Commit or abort, by its marker at marker_offset, what a producer has pending in this partition of the topic."""
         transaction = partition, producer_id
         self._count_logged(partition, 0)
         for key in self.pending.end(transaction):

@@ -30,7 +30,7 @@ def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
 
 
 def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
-    """Raise the OSError behind `error`, unless it put the log offline.
+    """Raise the OSError behind `error`, unless it put the log offline; else return.
 
     An error of the system, such as no memory or no descriptors, does not mean that the bytes are damaged.
     """

@@ -67,7 +67,7 @@ def _transaction(row: Row) -> Transaction:
 
 
 def _row(row: Row) -> tuple[bytes, bytes | None]:
-    """Return the key and value of a row."""
+    """Return a row of a snapshot as a pair: the key and the value of a record."""
     key, value = row
     return key, value
 

@@ -366,7 +366,9 @@ class Housekeeping:
         return min(self._settings.checkpoint_interval_ms, LOST_AGE_MS) if self.timeout_pending() else LOST_AGE_MS
 
     async def _until_next_look(self) -> bool:
-        """Sleep for a tick, or until the next round if the journal is half used. Returns like pause()."""
+        """Sleep for a tick, or until the next round if the journal is half used. Returns whether the broker stops or
+        is halted.
+        """
         try:
             async with asyncio.timeout(TICK_S):
                 await self._journal_filling.wait()
@@ -416,8 +418,8 @@ class Housekeeping:
                 await self._make_room(error)
 
     async def _remove_all(self) -> None:
-        """Delete them in the order of checkpoints: an old checkpoint before the files that it names. Nothing after a
-        halt.
+        """Delete the files that the last checkpoints no longer name, an old checkpoint before the files that it names.
+        Stops at a halt, and when the time of an orderly stop is used up.
         """
         while self._removals and self._store.halted is None and self._has_time():
             await self.job(self._removals[0].run)
@@ -439,10 +441,10 @@ class Housekeeping:
                 log.snapshotted(job)
 
     async def synced(self, unit: int) -> None:
-        """Wait until the journal is synced through a unit. Raises: BrokerHalted; OSError, and then it must halt.
+        """Wait until the journal is synced up to and including this unit; at once if it is, as mostly in mode os.
 
-        Returns at once if it is: in mode os that is most checkpoints. By a sync_job, not a synced round: rounds that
-        need no sync would wait until all that was written before them is on the device.
+        Raises BrokerHalted; OSError, after which the broker must halt. A sync_job is used, not a synced round: rounds
+        that need no sync would wait until all that was written before them is on the device.
         """
         await self._wait_for(self._rounds.when_released, unit)
         if self._store.synced_unit < unit and (sync := self._store.journal.sync_job()) is not None:

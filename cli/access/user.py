@@ -125,5 +125,6 @@ def rm(to: Target, names: Sequence[str], mechanisms: Sequence[str], data_dir: st
 
 
 def _unknown(name: str, *mechanisms: str) -> Failure:
+    """Return the failure for a user that does not exist, or not with one of these mechanisms."""
     by = f" who logs in by {' or '.join(mechanisms)}" if mechanisms else ""
     return Failure(f"there is no user {name}{by}", "fencepost user list shows all users", NOT_FOUND)

@@ -183,6 +183,7 @@ class _Shipping:
         self._tell(False)
 
     def _tell(self, took_point: bool) -> None:
+        """Report progress, one thread at a time. took_point: whether a recovery point was just completed."""
         with self._telling:  # threads that ship tell, too, while they wait
             self._tell_once(took_point)
 

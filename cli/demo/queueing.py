@@ -117,6 +117,7 @@ class Workers:
             self._end(number)
 
     def _end(self, number: int) -> None:
+        """Kill the worker process with this number, and wait until it has ended."""
         self._processes[number].kill()
         self._processes[number].wait()
 

@@ -15,6 +15,7 @@ class Panel(NamedTuple):
 
 
 def _quantiles(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the (PromQL expression, legend) of the median and the 99th percentile of this histogram."""
     rate = f"sum by (le) (rate({name}_bucket[$__rate_interval]))"
     return tuple((f"histogram_quantile({at}, {rate})", f"p{round(at * 100)}") for at in (0.5, 0.99))
 

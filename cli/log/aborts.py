@@ -72,5 +72,6 @@ def _wrong(entry: AbortedTransaction, found: _Aborted | None) -> Iterator[str]:
 
 
 def _name(entry: AbortedTransaction) -> str:
+    """Return how messages call this aborted transaction: by its producer id and its offsets."""
     span = f"from offset {entry.first_offset} to {entry.last_offset}"
     return f"the aborted transaction of producer {entry.producer_id} {span}"

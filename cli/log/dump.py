@@ -309,6 +309,7 @@ def _batches(file: File, size: int) -> Iterator[batches.Batch]:
 
 
 def _base_offset(path: str) -> int:
+    """Return the base offset in the segment file's name; 0 if the name is not that of a segment."""
     parsed = parse_name(os.path.basename(path))
     return parsed[0] if parsed else 0
 

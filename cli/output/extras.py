@@ -32,5 +32,6 @@ def explain_missing(error: ModuleNotFoundError) -> Failure | None:
 
 
 def _missing(who_needs: str, module: str) -> Failure:
+    """Return the failure for a module that is not installed, with the extra that installs it."""
     package, extra = EXTRAS[module]
     return Failure(f"{who_needs} {package}, which is not installed", f"pip install 'fencepost[{extra}]'")

@@ -419,6 +419,7 @@ class _Server:
             self._loop.call_soon_threadsafe(self._end.set)
 
     def _load_certificates(self) -> None:
+        """Load the certificates of all listeners again. Does nothing while the broker starts."""
         if hasattr(self._broker, "listeners"):
             self._broker.listeners.reload_certificates()
 

@@ -135,5 +135,6 @@ def verify(asked: Asked, *, as_json: bool) -> None:
 
 
 def _damaged(problems: list[str]) -> Failure:
+    """Return the failure for a journal in an object store with damaged objects."""
     hint = "nobody takes over without these: bring them back, from a copy of the bucket if need be"
     return Failure(f"{count_text(len(problems), 'object')} damaged", hint, FAILED)

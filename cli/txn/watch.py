@@ -91,6 +91,7 @@ def _show(to: Target, rows: list[dict[str, Any]], trouble: str, drawn: bool) -> 
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:
+    """Return a line with the number of open transactions, and of those that block read_committed readers."""
     blocking, still = sum(1 for row in rows if row["blocks"]), sum(1 for row in rows if row["open"])
     return f"{still} open, {blocking} of them blocking readers" if still else "no transactions are open"
 

@@ -270,6 +270,7 @@ def _codes_of_group(response: OffsetFetchResponse) -> list[int]:
 
 
 def _codes_of_fetch(response: OffsetFetchResponse) -> list[int]:
+    """Return all error codes of an OffsetFetch response: of the group and of each partition."""
     topics = [topic for each in response.groups for topic in each.topics] or response.topics
     return _codes_of_group(response) + [one.error_code for topic in topics for one in topic.partitions]
 

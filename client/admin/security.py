@@ -166,5 +166,8 @@ def _check_change(change: ScramChange) -> None:
 
 
 def _check_count(answered: int, asked: int, what: str) -> None:
+    """Raise ClientError if the response has another number of entries than the request. what: they are called, for the
+    text.
+    """
     if answered != asked:
         raise ClientError(f"the broker answered for {answered} of {asked} {what}")

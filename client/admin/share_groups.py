@@ -150,6 +150,7 @@ def _member(member: ShareGroupDescribeResponse.Group.Member) -> MemberDescriptio
 
 
 def _window(answer: _Window | None) -> ShareWindow | None:
+    """Convert the window of a share partition (records delivered and not done); None stays None."""
     if answer is None:
         return None
     pending = tuple(
@@ -160,5 +161,6 @@ def _window(answer: _Window | None) -> ShareWindow | None:
 
 
 def _codes_of_description(response: DescribeShareGroupOffsetsResponse) -> list[int]:
+    """Return all error codes of a DescribeShareGroupOffsets response: of the groups and of their partitions."""
     parts = [one.error_code for each in response.groups for topic in each.topics for one in topic.partitions]
     return [each.error_code for each in response.groups] + parts

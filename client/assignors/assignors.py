@@ -23,6 +23,9 @@ class RangeAssignor:
         return None
 
     def assign(self, partitions: Partitions, members: Members) -> Assigned:
+        """Give each subscriber a run of consecutive partitions of each topic; the first ones get one more where
+        needed.
+        """
         assigned: Assigned = {member: [] for member in members}
         readers_of: dict[str, list[str]] = {}
         for member in in_order(members):
@@ -49,6 +52,9 @@ class RoundRobinAssignor:
         return None
 
     def assign(self, partitions: Partitions, members: Members) -> Assigned:
+        """Give the partitions of all topics to the members in turn, skipping members that do not subscribe to the
+        topic.
+        """
         assigned: Assigned = {member: [] for member in members}
         ordered = in_order(members)
         wanted = [frozenset(members[member].topics) for member in ordered]

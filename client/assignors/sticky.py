@@ -66,6 +66,9 @@ class CooperativeStickyAssignor:
         return _INT32.pack(NO_GENERATION if last is None else last.generation)
 
     def assign(self, partitions: Partitions, members: Members) -> Assigned:
+        """Assign like StickyAssignor, but leave out each partition that another member still owns: it has to revoke
+        the partition first, and the next rebalance assigns it.
+        """
         assigned, moving = _assign(partitions, members, owned_now)
         if moving is None:
             moving = _changing_hands(members, assigned)

@@ -71,6 +71,9 @@ class _Unequal:
         return len(self._assigned[member]), member
 
     def assign(self) -> Assigned:
+        """Assign all partitions where members subscribe to different topics: free ones first, then moves that balance
+        the load.
+        """
         initial = not self._assigned[self._by_load[-1]]
         free = [place for place in self._everything if place not in self._owner]
         for place in free:
@@ -211,6 +214,9 @@ class _Moves:
             self._record(place, (pair[0], receiver))
 
     def _record(self, place: TopicPartition, pair: tuple[str, str]) -> None:
+        """Note that a partition moves between two members. pair: the member that loses the partition, and the one that
+        gets it.
+        """
         self._pair[place] = pair
         self._by_topic.setdefault(place.topic, {}).setdefault(pair, {})[place] = None
 

@@ -398,6 +398,7 @@ class Fetcher:
         return self._cluster.metadata.leader(state.tp) == node.node_id
 
     def _retry_later(self, state: PartitionState) -> None:
+        """Let no Fetch ask for this partition until the backoff has passed."""
         pause_ms = self._cluster.backoff.delay_ms(0, self._cluster.environment.rng.random())
         state.retry_at_ms = int(self._clock.monotonic_ms() + pause_ms)
 

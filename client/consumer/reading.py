@@ -285,6 +285,9 @@ class Reading:
         group: ConsumerGroupMetadata | None,
         asks: Collection[PartitionState] = (),
     ) -> Batch:
+        """Make the Batch that a poll returns. firsts: by partition, the offset of its first record. asks: partitions
+        of which a part may be committed already, so that the group is asked after an abort.
+        """
         itself = self._commits_itself
         return Batch(records, firsts, self._subscription, group, self._settle, asks=asks, commits_itself=itself)
 

@@ -169,6 +169,7 @@ class GroupCommits:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._end_interval)
 
     def _end_interval(self) -> None:
+        """Let the next automatic commit be made, because its interval has ended. Called by the timer."""
         self._timer = None
         self._news(None)
 

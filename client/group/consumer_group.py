@@ -151,6 +151,9 @@ class ConsumerGroup(Group):
             raise failure
 
     async def _give_up(self, *, everything: bool = True) -> None:
+        """Revoke all partitions that the group has assigned to this consumer, whatever `everything` is. With assign()
+        there are none.
+        """
         if self._subscription.is_subscribed and self._subscription.assigned:
             await self._revoke(tuple(self._subscription.assigned))
 

@@ -227,6 +227,7 @@ class Group(ABC):
         return topics
 
     def _visible(self) -> Iterable[str]:
+        """Return the names of all topics that a pattern may match: known, without error, and not internal."""
         topics = self._cluster.metadata.topics.values()
         return [topic.name for topic in topics if not topic.error and not topic.is_internal]
 

@@ -43,10 +43,12 @@ class HeartbeatTimes:
     # ---- polls -----------------------------------------------------------------------------------------------
 
     def poll_begins(self, now_ms: int) -> None:
+        """Note that a poll has begun: while one runs, max.poll.interval.ms does not end."""
         self._polls += 1
         self._polled_ms = now_ms
 
     def poll_ends(self, now_ms: int) -> None:
+        """Note that a poll has ended: max.poll.interval.ms begins."""
         self._polls -= 1
         self._polled_ms = now_ms
 
@@ -65,5 +67,6 @@ class HeartbeatTimes:
         return None if self._polls else self._polled_ms + self.max_poll_interval_ms
 
     def poll_is_late(self, now_ms: int) -> bool:
+        """Return whether max.poll.interval.ms has passed without a poll."""
         until_ms = self.poll_until_ms
         return until_ms is not None and now_ms >= until_ms

@@ -182,5 +182,6 @@ class Joining:
         return False
 
     def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        """Return the number of partitions of each of these topics; topics that are not known are left out."""
         found = {topic: self._cluster.metadata.partitions(topic) for topic in sorted(topics)}
         return {topic: count for topic, count in found.items() if count}

@@ -142,6 +142,7 @@ class ClientMetrics:
             machine.on_outcome = ended
 
     def _count_end(self, outcome: str, ms: int) -> None:
+        """Count a transaction that has ended. outcome: how. ms: from its begin to its end."""
         self._transactions[outcome] = self._transactions.get(outcome, 0) + 1
         self._ended.add(ms)
 

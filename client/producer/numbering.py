@@ -42,6 +42,9 @@ class Repeated(Batch):
     __slots__ = ()
 
     def metadata(self, index: int) -> RecordMetadata:
+        """Return the metadata of the record at this index, whose offset is not known: -1. Raises the error with which
+        the repetition failed.
+        """
         if self.error is not None:
             raise self.error.with_traceback(None)
         topic, partition = self.partition.topic_partition

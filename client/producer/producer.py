@@ -444,6 +444,7 @@ class Producer:
         return self._identity().epoch
 
     def _identity(self) -> ProducerIdentity:
+        """The producer id and epoch, of the transactional id or of the idempotent producer; NO_IDENTITY without one."""
         if self._driver is not None:
             return self._driver.machine.identity
         return self._sender.sequences.identity or NO_IDENTITY

@@ -90,6 +90,9 @@ class PlainPermission(SendPermission):
         return None
 
     def identity(self) -> ProducerIdentity | None:
+        """The producer id and epoch. None until the first one is fetched, which this begins; always None without
+        idempotence.
+        """
         if self._identity is None and self._fetching is None and self._settings.enable_idempotence:
             self._fetching = asyncio.get_running_loop().create_task(self._fetch_identity())
             self._fetching.add_done_callback(self._fetched)

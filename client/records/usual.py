@@ -68,6 +68,9 @@ def _offsets(first: int, count: int, width: int) -> Iterable[Any]:
 
 @cache
 def _short_offsets() -> tuple[list[int], list[int]]:
+    """Return the encoded offset deltas of one byte and of two bytes (zigzag varints), each as an integer, in ascending
+    order of the deltas.
+    """
     two = [2 * delta & 0x7F | 0x80 | delta >> 6 << 8 for delta in range(_FROM[1], _FROM[2])]
     return [2 * delta for delta in range(_FROM[1])], two
 

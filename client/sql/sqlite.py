@@ -191,6 +191,7 @@ class Database:
             await asyncio.shield(self._rollback)
 
     async def _roll_back(self, connection: sqlite3.Connection) -> None:
+        """Roll the transaction back. If the connection cannot do that, open another one, which has the same effect."""
         try:
             await self._call(connection.rollback)
         except sqlite3.Error:

@@ -155,5 +155,6 @@ def _destination(records: Sequence[AnyRecord]) -> dict[str, Any]:
 
 
 def _named(operation: str, attributes: dict[str, Any]) -> str:
+    """Return the name of a span: the operation and, if the attributes have one, the topic."""
     topic = attributes.get(names.DESTINATION)
     return operation if topic is None else f"{operation} {topic}"

@@ -137,6 +137,7 @@ def _set_result(span: Span, batch: Any, number: int) -> None:
 
 
 def _set_failed(span: Span, batch: Any, error: Exception) -> None:
+    """Record the batch's error on the span, and whether the broker may have written the batch all the same."""
     span.set_attribute(names.MAYBE_WRITTEN, bool(getattr(error, "maybe_written", batch.maybe_written)))
     note_error(span, error)
 

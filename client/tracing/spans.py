@@ -70,6 +70,7 @@ def note_error(span: Span, error: BaseException) -> None:
 
 
 def _text(error: BaseException) -> str:
+    """Return the error's message; the name of its class if str() of it raises an exception."""
     try:
         return str(error)
     except Exception:  # of the application's class

@@ -135,6 +135,9 @@ class Decisions:
         return [(key.entry, one) for key in answer.keys for one in _waiting_in(key)]
 
     async def _describe(self, request: DescribeLedgerRequest, transactional_id: str) -> DescribeLedgerResponse:
+        """Send DescribeLedger to the coordinator of the transactional id. Raises the KafkaError of the response as a
+        whole.
+        """
         target = _coordinator_of(transactional_id)
         answer: DescribeLedgerResponse = await self._cluster.ask(target, request, timeout_ms=self._timeout_ms)
         if answer.error_code:
@@ -148,6 +151,7 @@ def _coordinator_of(transactional_id: str) -> tuple[CoordinatorKind, str]:
 
 
 def _waiting_in(key: DescribeLedgerResponse.Key) -> list[Waiting]:
+    """Return the prepared transactions of this ledger key that only a decision can end."""
     return [
         Waiting(
             key.key,

@@ -109,6 +109,7 @@ class TransactionRequests:
             raise RequestTimedOutError("the transaction coordinator did not answer") from None
 
     async def _init(self) -> tuple[int, ProducerIdentity]:
+        """Send InitProducerId. Returns the error code, and the producer id and epoch of the response."""
         machine = self._machine
         connection = await self._coordinator()
         former = machine.former_identity()

@@ -322,6 +322,9 @@ class DatabaseCommits:
         return Answer.NONE
 
     async def _claim(self) -> Answer:
+        """Claim the row of this transactional id in the database, so that older producers with the id cannot commit
+        there any more.
+        """
         database = self._database
         assert database is not None
         self._row = await database.claim(self._machine.transactional_id)
@@ -399,6 +402,7 @@ class DatabaseCommits:
         self._passed, self._why_passed = (*self._waiting.identity, self._waiting.number), why
 
     def _diverged(self, why: str) -> OutcomeDivergedError:
+        """Return the error for a transaction that the broker and the database ended differently. why: how."""
         waiting = self._waiting
         assert waiting is not None
         return OutcomeDivergedError(f"number {waiting.number} of {waiting.transactional_id!r} in the database: {why}")

@@ -218,11 +218,11 @@ def prepare(
     decided: int | None,
     given: Inputs,
 ) -> Decision:
-    """Decide a PrepareTxn. decided: the number of the ledger's entry; None if there is none.
+    """Decide a PrepareTxn. decided: the number of the ledger's last decision under the key; None if there is none.
 
-    Too late, the ledger being at or above the number: the transaction is aborted, with the error that says so
-    (LEDGER_CONFLICT is the caller's word for it; here INVALID_TXN_STATE with states). The same PrepareTxn again is a
-    success, from the first one's time on.
+    If `decided` is at or above the number that the transaction would wait for, the transaction is aborted: the decision
+    has states to log, and the error INVALID_TXN_STATE, which the caller answers as LEDGER_CONFLICT. A repeated
+    PrepareTxn succeeds, and changes nothing: its timeout counts from the first one on.
     """
     if error := _stranger(txn, producer_id, producer_epoch):
         return Decision(error)
