@@ -71,7 +71,9 @@ class JournalSource(Protocol):
         ...
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:
-        """Begin a fresh journal. Every unit of earlier ones is synced elsewhere, under the synced checkpoint `end`."""
+        """Begin an empty journal. All units of earlier journals are in segments that the durable checkpoint `end`
+        names.
+        """
         ...
 
 
@@ -99,8 +101,8 @@ class JournalOfDirectory:
         return store_checkpoint.scan_journal(self._disk, self._directory, start)
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:
-        """Create the journal's first file of this start, and remove those of earlier starts. Every unit in them is
-        under the synced checkpoint `end`.
+        """Create the journal's first file of this start, and remove those of earlier starts: all their units are in
+        segments that the durable checkpoint `end` names.
         """
         return Journal(
             self._disk,
@@ -121,10 +123,12 @@ def check_complete(directory: str, mark: store_mark.Mark | None) -> None:
 
 
 def adoption_cut_short(directory: str) -> StoreDamaged:
-    """Return the error for a directory that was being put into a store, which only a start with that store finishes.
+    """Return the error for a directory that was being copied into an object store; only a start with that store
+    finishes this.
 
-    Its journal is complete still, so without that store it is served by turning its mark into that of a restore: others
-    may have gone on in the store meanwhile, and their clients are to be fenced.
+    The directory's own journal is still complete. To serve it without that store, an admin renames the mark to that of
+    a restored directory: another broker may have served the store meanwhile, so clients must be fenced as after a
+    restore.
     """
     return StoreDamaged(
         directory,

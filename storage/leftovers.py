@@ -19,7 +19,8 @@ from .log.partition_log import PartitionLog
 def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog], keep: Collection[int]) -> list[str]:
     """Remove folders of deleted logs, applied kept parts, and all checkpoints except those to `keep`.
 
-    Returns a warning for each thing that is not ours, or that the system does not let us remove: nobody needs it gone.
+    Returns a warning for each thing that is not fencepost's, or that the system does not let it remove: the start goes
+    on without that.
     """
     warnings: list[str] = []
     folder = layout.logs_directory(directory)

@@ -262,8 +262,8 @@ class _Recovery:
                     self._write_put_by(all_of_it=False)
 
     def _apply_file(self, log: PartitionLog, path: str, age_ms: int, *, is_last: bool) -> None:
-        """Apply a file of kept parts to its log; if that is impossible, the log goes offline. is_last: no later one
-        repeats what is cut off at its end.
+        """Apply a file of kept parts to its log; if that is impossible, the log goes offline. is_last: no later file
+        contains again what is cut off at the end of this one.
         """
         torn = ""
         try:

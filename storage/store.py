@@ -316,10 +316,11 @@ class Store:
     # ---- room ------------------------------------------------------------------------------------------------
 
     def admits(self, size_bytes: int, *, internal: bool = False, frees: bool = False) -> bool:
-        """Return whether a unit of this size may be written now. If not: refuse, and change nothing.
+        """Return whether a unit of this size may be written now. If not, the caller refuses and changes nothing.
 
-        internal: markers, offset commits and the like, which may use the last of the space. frees: topics deleted,
-        log starts moved; the journal has its place already, and nothing else makes room.
+        internal: markers, offset commits and the like, which may use the last of the space. frees: the unit deletes
+        topics or moves log starts, so it is written even if the disk is nearly full: the journal's file has its space
+        already, and nothing else makes room.
         """
         low = self.space_low or self.tail_bytes + size_bytes > self.spare_bytes
         if not frees and (self.space_exhausted or (low and not internal)):

@@ -25,9 +25,11 @@ class SyncOnce:
         return self._failed is not None
 
     def run(self, sync: Callable[[], None]) -> None:
-        """Run a sync, blocking. Raises: CannotOpen, if nothing has failed; OSError: unsynced bytes are lost then.
+        """Run a sync, blocking. Raises CannotOpen if there was no descriptor for it: nothing is lost, and it may be
+        tried again. Raises OSError if this or an earlier sync has failed: unsynced bytes are lost then.
 
-        Never DiskFull: bytes that were counted as written are gone, and to try again would be a lie.
+        DiskFull becomes a plain OSError, too: the bytes that were counted as written are gone, so that trying again
+        would not help.
         """
         with self._lock:
             if self._failed is not None:

@@ -172,7 +172,8 @@ class Upkeep:
         """Return a run that writes the oldest released batches of some logs to segments; None if there are none.
 
         It has more at once while rounds are not synced (docs/decisions/0025), and is paced while they are
-        (docs/decisions/0028). pace: False while no rounds are written from which the flush could take the device.
+        (docs/decisions/0028). pace: False if no rounds are being written, which a flush that is not paced could slow
+        down.
         """
         store = self._store
         unflushed = store.unflushed
@@ -260,9 +261,9 @@ class Upkeep:
     def snapshots_due(self) -> list[PartitionLog]:
         """Return the logs whose producers are to be written to snapshots before the next checkpoint.
 
-        Recovery is not to scan far back: as many of the largest as it takes for the others to be within the limit
-        together. Compaction stays below the older snapshot, and segments that a log has given up cannot go before there
-        are two: of logs that want one for that, some.
+        A recovery reads all bytes since the snapshots. If they are above snapshot_interval_bytes together, the logs
+        with the most of them are returned, until the rest is below that. Besides, up to SNAPSHOTS_A_RUN logs are
+        returned whose compaction or removal of segments waits for a snapshot.
         """
         limit = self._store.settings.snapshot_interval_bytes
         logs = [log for log in self._store.logs.values() if log.offline is None]

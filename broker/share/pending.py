@@ -30,7 +30,7 @@ class PendingAcknowledgements:
         return self._bytes_of.get(producer_id, 0)
 
     def more_bytes(self, transaction: Transaction, key: SharePartitionKey, ranges: int) -> int:
-        """Return by how much these updates grow if this number of further ranges becomes pending in a share partition."""
+        """Return by how much these updates grow if this number of further ranges is pending in a share partition."""
         is_new = key not in self._ranges.get(transaction, ())
         return RANGE_BYTES * ranges + (_update_bytes(key) if is_new else 0)
 

@@ -347,7 +347,7 @@ class ShareStateLog:
         self.memory.count(key, 0 if kept is None else len(kept.machine.runs))
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """Commit or abort, by its marker at marker_offset, what a producer has pending in this partition of the topic."""
+        """Commit or abort, by its marker at marker_offset, what a producer has pending in this partition."""
         transaction = partition, producer_id
         self._count_logged(partition, 0)
         for key in self.pending.end(transaction):

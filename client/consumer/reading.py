@@ -126,7 +126,9 @@ class Reading:
             self._update_position(state, fetched)
 
     def given_of_run(self) -> tuple[TopicPartition, int] | None:
-        """Return how many records of the current run were returned. Thread-safe: changes nothing."""
+        """Return the partition of the current run, and how many of its records were returned; None without a run.
+        Thread-safe.
+        """
         running, hint = self._running, getattr(self.run, "__length_hint__", None)
         if running is None:
             return None
@@ -324,8 +326,9 @@ class Reading:
     def _forget_group(self) -> None:
         """Forget which member read the uncommitted records, if there are none any more.
 
-        Call this when records are committed or will be returned again, not when their partition is revoked: the offsets
-        of what is returned after that are refused by the group, as the earlier records are part of the work.
+        Called when records are committed or will be returned again, not when their partition is revoked. After a
+        revocation the member stays noted, so that the group refuses the offsets of records that are returned later: the
+        revoked records are part of the same work.
         """
         if not self._since:
             self._since_group = None

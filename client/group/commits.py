@@ -90,9 +90,9 @@ class GroupCommits:
                 state.note_committed(wanted[state.tp].offset)
 
     def _newest(self, states: list[tuple[PartitionState, int]]) -> Callable[[], ConsumerGroupMetadata]:
-        """Return the member with its newest epoch, for each attempt: an older one is refused (STALE_MEMBER_EPOCH).
-
-        Raises CommitFailedError once the member is out, or a partition was given up.
+        """Return a function that returns the member with its newest epoch, to be called at each attempt: an older
+        epoch is refused (STALE_MEMBER_EPOCH). It raises CommitFailedError once the member is out, or a partition was
+        given up.
         """
         membership, since = self._membership, self._membership.stamp
 

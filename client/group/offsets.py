@@ -81,9 +81,10 @@ class GroupOffsets:
         again: Collection[ErrorCode] = (),
         error_for: Callable[[Any, ErrorCode], Exception] | None = None,
     ) -> Any:
-        """Repeat a request until it succeeds. again: codes after which it is made anew, with the member's newest epoch.
+        """Repeat a request until it succeeds, and return its response.
 
-        error_for: the error for a retriable code in a response; None: the code says it all.
+        again: codes after which the request is made again, with the member's newest epoch. error_for: makes the error
+        for a retriable code in a response; None: the error says no more than the code.
         """
 
         def verdict(response: Any) -> ErrorCode:

@@ -241,7 +241,7 @@ class Held:
             self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
 
     def forget_returned(self) -> None:
-        """Leave the records that were returned so far to explicit acknowledgement."""
+        """Do not accept automatically the records returned so far: they need an explicit acknowledgement."""
         self._returned.clear()
 
     def release_unread(self) -> None:

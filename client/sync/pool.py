@@ -62,7 +62,7 @@ class ProducerPool(Blocking[AsyncProducerPool]):
         metrics: "ClientMetrics | None" = None,
         tracing: "Tracing | TracerProvider | bool | None" = None,
     ) -> Self:
-        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
+        """Create a pool whose producers have these settings, by the names of Java's client or of librdkafka."""
         pool = cls.__new__(cls)
         super(ProducerPool, pool).__init__(
             lambda: AsyncProducerPool.from_config(

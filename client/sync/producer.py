@@ -81,7 +81,7 @@ class Producer(Blocking[AsyncProducer]):
         metrics: "ClientMetrics | None" = None,
         tracing: "Tracing | TracerProvider | bool | None" = None,
     ) -> Self:
-        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
+        """Create a producer from setting names of Java's client or of librdkafka, such as {"bootstrap.servers": …}."""
         producer = cls.__new__(cls)
         super(Producer, producer).__init__(lambda: AsyncProducer.from_config(config, metrics=metrics, tracing=tracing))
         return producer

@@ -67,7 +67,7 @@ class ShareConsumer(Blocking[AsyncShareConsumer]):
         metrics: "ClientMetrics | None" = None,
         tracing: "Tracing | TracerProvider | bool | None" = None,
     ) -> Self:
-        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
+        """Create a consumer from setting names of Java's client or of librdkafka, such as {"bootstrap.servers": …}."""
         consumer = cls.__new__(cls)
         super(ShareConsumer, consumer).__init__(
             lambda: AsyncShareConsumer.from_config(config, topics=topics, metrics=metrics, tracing=tracing)

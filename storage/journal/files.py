@@ -100,9 +100,10 @@ class JournalFiles:
     ) -> list[JournalFile]:
         """Remove and return, for reuse, the files whose units are not needed any more and that are not in use.
 
-        start_file: with which a scan begins. Files before it may go unsynced: no scan reads them. A later one, and
-        itself (if it was the current one, its units may all be older), stays until a round in its successor is synced:
-        so a scan that no longer finds its first file begins with a round that was on disk.
+        through_unit: units up to this one are not needed. start_file: the number of the file at which a scan begins. A
+        file before it may be reused even if it was never synced, because no scan reads it. Any other stays until a
+        round in the file after it is synced (synced_round: the newest synced one). So a scan whose first file is gone
+        finds that round, which is on disk, first.
         """
         retired: list[JournalFile] = []
         while len(self.held) > 1 and self.held[0].last_unit <= through_unit and self.held[0].file not in in_use:

@@ -200,9 +200,10 @@ class Journal(AnyJournal):
 
     @property
     def nearly_full(self) -> bool:
-        """Whether less than a quarter of the limit is left, or no file is ready and one is being made.
+        """Whether less than a quarter of the limit is left, or no file is ready and one is being made. Waiting helps
+        then.
 
-        Waiting helps then. It would not while the disk has no room for a file: that is for admits() to say.
+        If the disk has no room for another file, waiting does not help: then this is False, and admits() refuses.
         """
         files = self._files
         return 4 * (files.max_bytes - self.used_bytes) < files.max_bytes or not (files.ready or files.starved)
@@ -224,9 +225,9 @@ class Journal(AnyJournal):
 
         Another one may be taken meanwhile only if all of them are synced.
 
-        None if nothing waits and sync is not asked for. With sync, all rounds before are synced too; if they are
-        already and nothing waits, the empty round records that on disk: else recovery could not tell whether
-        the last round was torn before its sync or spoilt after it.
+        None if nothing waits and sync is not asked for. With sync, all rounds before are synced too. If they are synced
+        already and nothing waits, an empty round records that on disk: else recovery could not tell whether the last
+        round was torn before its sync or spoilt after it.
         """
         if any(write.failed or not (sync and write.sync) for write in self._in_flight):
             raise RuntimeError(
@@ -281,8 +282,8 @@ class Journal(AnyJournal):
     def sync_job(self) -> SyncJob | None:
         """Return a job that syncs all finished rounds, beside later ones; then call synced(). None: nothing to sync.
 
-        None if all is synced, or a round in flight is to see to it. If it raises OSError, that means what it means of a
-        round, for those that are synced later too.
+        None also if a round that is being written will sync them. If the job raises OSError, it is unknown what is on
+        disk, as after a failed round; that is so for rounds that are synced later, too.
         """
         if not (self._unsynced or self._syncing) or any(write.sync for write in self._in_flight):
             return None
@@ -305,8 +306,10 @@ class Journal(AnyJournal):
             self._retire()
 
     def _is_synced(self, unit: int, number: int, synced_through: int) -> None:
-        """Note that units up to `unit`, and rounds up to `number`, are on the device. synced_through: up to which
-        round the newest of these headers says that all was synced. Ignored if a later sync has covered more already.
+        """Note that units up to `unit` and rounds up to `number` are synced. Ignored if a later sync has covered more
+        already.
+
+        synced_through: the newest of these rounds' headers records that all rounds up to this one are synced.
         """
         self.synced_unit = max(self.synced_unit, unit)
         self._synced_round = max(self._synced_round, number)
@@ -345,9 +348,9 @@ class Journal(AnyJournal):
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
         """Reuse files that no checkpoint needs. through_unit, start: of the older of the two durable checkpoints.
 
-        The next fill_job reuses the files before it, and later ones by JournalFiles.retire. Those that are still to be
-        written, or that a worker may be about to sync, would be closed before it comes to them: they follow when the
-        round or the job has ended, for there may be no further checkpoint.
+        The next fill_job() reuses the files before `start`, and those after it that JournalFiles.retire() allows. A
+        file that is still to be written or synced, also by a worker thread, is not closed now: it is reused when that
+        has ended, even if no further checkpoint is made.
         """
         self._needless = through_unit, start.file
         self._retire()

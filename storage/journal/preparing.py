@@ -180,7 +180,7 @@ class Preparation:
     def _make(self, file: File, path: str, header: FileHeader) -> None:
         """Write the header (and, in a new file, zeros behind it), durably, and give the file its name.
 
-        What else is in a file that is used again may never have been on the device, and need not come there.
+        In a file that is used again only the header is synced: its old contents are not needed.
         """
         try:
             if header.recycled:

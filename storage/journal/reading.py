@@ -112,7 +112,8 @@ def round_fault(reader: Reader, position: int, header: RoundHeader) -> str:
 
 
 def rounds(disk: Disk, path: str) -> Iterator[FoundRound]:
-    """Yield all rounds of a file, for tools: valid, faulty, and those behind a gap. Judges nothing.
+    """Yield all rounds of a file, for tools: valid, faulty, and those behind a gap. Does not decide which of them
+    count.
 
     Raises: JournalDamaged, for a file without a sound header; NewerFormat.
     """

@@ -62,7 +62,8 @@ class Scan:
     def units(self, above: int = 0) -> Iterator[Unit]:
         """Yield the units above a number, in order. Raises JournalDamaged if the bytes have changed since the scan.
 
-        The parts' bytes are views of what was read, READ_BYTES or one round; a copy lets go of the rest.
+        The parts' bytes are views of what was read (READ_BYTES, or one round), which stays in memory as long as a view
+        does. Copy the bytes to keep only them.
         """
         for path, start, header, body in self._bodies(above):
             with _reading(path, start):
@@ -118,13 +119,13 @@ def scan(
     incarnation: int | None = None,
     start: JournalStart = EVERYTHING,
 ) -> Scan:
-    """Read and judge a journal directory.
+    """Read a journal directory, and decide which of its rounds count.
 
-    checkpointed_unit, synced_unit, incarnation, start: from the newest checkpoint, if there is one: all units after the
-    first, through the second at least, and files of that incarnation or a later one, must be here. None of these units
-    is before `start`: what is there may never have been on the device, and is not looked at. If the file of `start` is
-    not there any more, it held none of them either.
-    Raises: JournalDamaged, NewerFormat.
+    The other arguments are of the newest checkpoint, if there is one. The journal must have all units above
+    checkpointed_unit, at least through synced_unit, and files of this incarnation or a later one. start: the file and
+    round before which there is none of these units; what is before is not read, because it may never have been synced.
+    If the file of `start` does not exist any more, it had none of these units either. Raises: JournalDamaged,
+    NewerFormat.
     """
     files = _newest(_found_files(disk, directory, start.file))
     if files and files[0].header.sequence != start.file:

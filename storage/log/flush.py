@@ -66,10 +66,11 @@ class _Growing:
         )
 
     def take(self, batches: Sequence[TailBatch], number: int, stop_bytes: int) -> int:
-        """Take some batches from this number on, until the segment has `stop_bytes` bytes or is full.
+        """Take some batches from this number on, until the segment has `stop_bytes` bytes or is full. Returns the next
+        number.
 
-        A flush of small batches spends its time here, with the interpreter's lock: so it goes by columns, and no line
-        is run for each batch. Returns the next number.
+        A flush of small batches spends its time here, with the interpreter's lock. So it works on whole columns, and
+        runs no line of Python for each batch.
         """
         some = batches[number : number + TAKEN_TOGETHER]
         positions = list(accumulate([batch[2] for batch in some], initial=self.size_bytes))
@@ -103,7 +104,9 @@ class _Growing:
         return max(least, fitting)
 
     def _index(self, batches: Sequence[TailBatch], positions: Sequence[int], count: int) -> int:
-        """Add the entries of the first `count` batches. Returns how many of those fit, as far as index entries go."""
+        """Add index entries for the first `count` batches. Returns how many batches fit before the offset index is
+        full.
+        """
         settings, growth = self.settings, self.growth
         entries = self.before.offset_index.entries + len(growth.offset_entries)
         entries_left = settings.segment_index_bytes // OFFSET_ENTRY.size - entries
@@ -339,9 +342,9 @@ class Replay(SegmentWriter):
 
 
 def oldest(tail: list[TailBatch], below: int, max_bytes: int, max_batches: int) -> tuple[list[TailBatch], int]:
-    """Return the first batches of a tail that end below an offset: at most max_bytes, but at least one.
+    """Return the first batches of a tail that end below an offset, and their size in bytes.
 
-    Returns: they, and their bytes.
+    At most max_bytes and max_batches, but at least one batch if there is one.
     """
     taken = tail[: min(bisect_left(tail, (below,)), max_batches)]
     if not taken:

@@ -249,7 +249,11 @@ class IndexCache:
         time_entries: bytes,
         aborted: Sequence[AbortedTransaction],
     ) -> None:
-        """Extend the cached indexes of a segment that has grown, if they are up to date. A new segment gets some."""
+        """Extend the cached indexes of a segment that has grown, if they are up to date. For a new segment cache new
+        ones.
+
+        size_before, size_after: the segment's size in bytes. The entries are those that were appended to the files.
+        """
         with self._lock:
             loaded = self._loaded.get(path)
             if loaded is None and not size_before:

@@ -124,9 +124,9 @@ def _batches(log: LogState, state: SegmentState) -> Iterator[Batch]:
 
 
 def _put_back(files: OpenFiles, path: str, entries: bytes, row: IndexRow, entry_bytes: int) -> None:
-    """Write derived entries into their file, if it has lost just these. A flush may append entries meanwhile.
+    """Write derived entries into their index file, if they are exactly what the manifest's row describes.
 
-    Nothing depends on it: what fails here is derived again.
+    A flush may append entries meanwhile. If the write fails, the entries are derived again when they are next needed.
     """
     if entries and IndexRow.of(entries, entry_bytes) == row:
         try:

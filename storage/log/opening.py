@@ -54,8 +54,8 @@ def open_partition_log(
     unreadable_is_damage: bool = False,
 ) -> PartitionLog:
     """Open the partition log that a manifest describes (None: an empty one). A damaged log is offline, with a reason.
-    Changes no file: the caller goes on with tidy, and then applies the journal's units above.
 
+    Changes no file: the caller calls tidy(), and then applies the units that the journal has above the manifest.
     look_from: every batch from this offset on is checked. unreadable_is_damage: an unreadable file puts the log
     offline. Raises: NewerFormat, OSError.
     """
@@ -225,9 +225,10 @@ def _cut_file(log: PartitionLog, name: str, size_bytes: int) -> None:
 
 
 def _restore_producers(log: PartitionLog, manifest: Manifest, age_ms: int, *, unreadable_is_damage: bool) -> None:
-    """Restore producers from the newest valid snapshot and the batches above it, or from all batches if none is gone.
+    """Restore producers from the newest valid snapshot and the batches above it, or from all batches if none was
+    deleted.
 
-    unreadable_is_damage: what the device cannot read does not read well. Raises: _Unusable, OSError.
+    unreadable_is_damage: a snapshot that the device cannot read counts as invalid. Raises: _Unusable, OSError.
     """
     problems = []
     for snapshot in reversed(manifest.snapshots):
@@ -259,8 +260,9 @@ def _restore_producers(log: PartitionLog, manifest: Manifest, age_ms: int, *, un
 
 
 def _apply_above(log: PartitionLog, offset: int) -> None:
-    """Update the producers by the batches that segments have from `offset` on. A batch gets the age of its segment's
-    newest one: not older than it is, and not made young by the restart.
+    """Update the producers by the batches that segments have from `offset` on.
+
+    Each batch gets the age of its segment's newest batch, so that the restart makes no producer look active just now.
     """
     for state, batch in _batches_above(log, offset):
         if batch.producer_id >= 0:
@@ -292,8 +294,9 @@ def _batches_above(log: PartitionLog, offset: int) -> Iterator[tuple[SegmentStat
 def _remove_leftovers(log: PartitionLog, manifest: Manifest, names: list[str]) -> None:
     """Remove files that the manifest does not name, or note them for later removal.
 
-    Above its end they are of a life whose checkpoint was lost, and their names will be needed. Below, an older
-    checkpoint may name them: they are kept until two newer ones are durable.
+    Files above the manifest's end were written for a checkpoint that was lost; they are removed now, since new files
+    will get their names. Files below it may be named by an older checkpoint: they are kept until two newer ones are
+    durable.
     """
     named = {state.stem for state in manifest.segments}
     others: list[str] = []

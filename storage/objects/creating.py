@@ -20,7 +20,11 @@ Pause: TypeAlias = Callable[[ObjectsError, int], None]
 
 
 def until_clear(call: Callable[[], T], pause: Pause) -> T:
-    """Call until the answer is neither Unclear nor Refused. Raises: Exists, Missing; what `pause` raises."""
+    """Call the function until it raises neither Unclear nor Refused, and return its result.
+
+    pause(error, attempts) waits between two calls, and may raise to end this. Raises Exists, Missing; what `pause`
+    raises.
+    """
     attempts = 0
     while True:
         try:
@@ -31,9 +35,10 @@ def until_clear(call: Callable[[], T], pause: Pause) -> T:
 
 
 def create_or_read(objects: Objects, name: str, content: bytes) -> bytes:
-    """Create an object if nothing has its name, and return what has the name then. Raises Unclear, Refused.
+    """Create an object if nothing has its name, and return the content of the object that has the name then.
 
-    That the name is taken need not be true, so if nothing has it the answer is unclear: try again after a pause.
+    Raises Unclear, Refused. A store may answer that the name is taken when it is not: then there is nothing to read,
+    and Unclear is raised, so that the caller tries again after a pause.
     """
     try:
         objects.create(name, content)
@@ -57,7 +62,9 @@ def read_head(objects: Objects, place: Place) -> RoundHeader | Seal:
 
 
 def create_seal(objects: Objects, seal: Seal, pause: Pause) -> None:
-    """Try to create a seal. If the name is taken, a listing tells by what. Raises what `pause` raises."""
+    """Try to create a seal. Returns also if the name is taken; a listing then shows whether by a seal. Raises what
+    `pause` raises.
+    """
     try:
         until_clear(lambda: objects.create(format.place_name(seal.place), format.pack_seal(seal)), pause)
     except Exists:

@@ -248,7 +248,9 @@ class Taker(NamedTuple):
         return self._end(begun)
 
     def _end(self, epoch: int) -> "Taker":
-        """End this epoch next, if it is below its own."""
+        """Return the state that ends this epoch next; if it is the taker's own, all older ones are ended: read rounds
+        next.
+        """
         phase = Phase.LIST if epoch < self.epoch else Phase.READ
         return self._replace(phase=phase, ending=epoch if phase is Phase.LIST else 0, place=0)
 

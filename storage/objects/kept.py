@@ -103,8 +103,8 @@ class ReadingAhead:
     def newer(self, known: Place) -> tuple[Place, bool]:
         """Return the newest round of the epoch, or the seal that ends it, and whether its owner has handed over.
 
-        known: an earlier round of it. The next names are tried, which costs less than a listing: one, and more beside
-        each other while there is something.
+        known: an earlier round of it. The names that follow are read until one does not exist, which costs less than a
+        listing: first one name, then several in parallel while there are objects.
         """
         place, at_once = known, 1
         while True:

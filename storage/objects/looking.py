@@ -204,7 +204,9 @@ class JournalVerifying:
 
 
 def as_wait(pause: Pause) -> Wait:
-    """Return what modules of storage/shipping/ call before they ask again: it counts the attempts, by object."""
+    """Return a function, for modules of storage/shipping/, that waits before the store is called again. It calls
+    `pause` with the number of attempts for the object.
+    """
     attempts: Counter[str] = Counter()
 
     def wait(error: ObjectsError) -> None:

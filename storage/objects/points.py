@@ -95,7 +95,11 @@ class Points:
         self._last_checkpoint = -1
 
     def pause_with(self, pause: Pause, report: Callable[[int, int], None] = lambda done, of: None) -> None:
-        """Call `pause` from now on before a call is made again, and `report` with what was shipped."""
+        """From now on call `pause` before a failed call to the store is made again, and `report` with what was
+        shipped.
+
+        report(done, of): bytes shipped so far, and in all.
+        """
         self._pause = pause
         self._shipper.report = report
 
@@ -104,7 +108,7 @@ class Points:
         self._pause(error, attempts)
 
     def _wait(self, error: ObjectsError) -> None:
-        """Pause after a create that met nothing of its name, and yet had no effect."""
+        """Pause after an error of the store, before shipping calls it again."""
         self._pause(error, 1)
 
     def take_first(self) -> PointTaken:
@@ -291,10 +295,12 @@ def fetch_point(
     report: Callable[[int, int], None] = lambda done, of: None,
     here: Mapping[str, ShippedFile] | None = None,
 ) -> None:
-    """Make a data directory one of a point. Bytes that it has are not fetched. Raises: Missing, ObjectDamaged, OSError.
+    """Make the data directory the one that this point (checkpoint in the store) describes. Bytes that it has already
+    are not fetched.
 
-    It has no checkpoint until all is there, so whoever finds that this was cut short does it again. The checkpoint
-    names no journal: that was the owner's, and this directory has not owned an epoch yet. here: as in Fetching.
+    Raises: Missing, ObjectDamaged, OSError. The directory has no checkpoint until all is fetched, so an interrupted
+    fetch is noticed and done again. The checkpoint that is written names no journal, since the directory has not owned
+    an epoch yet. here: as in Fetching.
     """
     empty_directory(disk, directory, besides=point.files)
     patient = PatientObjects(objects, pause)
@@ -328,7 +334,7 @@ def empty_directory(disk: Disk, directory: str, besides: Iterable[str] = ()) -> 
 
 
 def _remove_others(disk: Disk, directory: str, folder: str, kept: set[str]) -> None:
-    """Remove what is below a folder, but for the files and folders to be kept."""
+    """Remove what is below a folder, except the files and folders to be kept."""
     names_there = disk.list(f"{directory}/{folder}")
     for path in (f"{folder}/{name}" for name in names_there):
         if not disk.is_directory(f"{directory}/{path}"):
@@ -349,5 +355,5 @@ _FILES = (layout.CHECKPOINT, layout.COORDINATORS)
 
 
 def _wait(pause: Pause, error: ObjectsError) -> None:
-    """Pause after an error of the store."""
+    """Pause after an error of the store, before it is called again."""
     pause(error, 1)

@@ -39,7 +39,7 @@ def creates(objects: Objects, name: str, content: bytes, pause: Pause) -> Answer
 
 
 def remove(objects: Objects, name: str) -> None:
-    """Delete what a race has left, unless the store does not do that now: it may stay."""
+    """Delete the object that a race has created. If the store fails, that is ignored: the object may stay."""
     try:
         objects.delete(name)
     except (Unclear, Refused):

@@ -56,9 +56,9 @@ class Restoring:
     report: Callable[[int, int], None] = lambda done, of: None
 
     def run(self) -> Restored:
-        """Make the directory. Raises: BackupRefused, ObjectDamaged; OSError; what the pause raises.
+        """Make the directory, and return what it was made of.
 
-        Then what was written is removed.
+        Raises: BackupRefused, ObjectDamaged; OSError; what the pause raises. Then what was written is removed.
         """
         check_empty(self.disk, self.directory)
         looking = Looking(self.objects, self.pause)

@@ -80,7 +80,9 @@ class JournalOfObjects:
         self.adopted: PointTaken | None = None
 
     def check(self) -> None:
-        """Refuse a directory that has data of its own if the store has, too. Raises: StoreDamaged; as prepare()."""
+        """Raise StoreDamaged if both the directory and the store have data of their own. Raises also what prepare()
+        raises.
+        """
         if not self._disk.exists(self._directory):
             return
         mark = store_mark.read_mark(self._disk, self._directory)
@@ -191,7 +193,9 @@ class JournalOfObjects:
             self._shipped = point.files  # taken here, in its last life
 
     def _reaches(self, runs: list[Run], local: StoreCheckpoint) -> bool:
-        """Whether the rounds that were found begin no later than this checkpoint ends."""
+        """Whether the rounds found in the store begin no later than this checkpoint ends, so that no unit between them
+        is missing.
+        """
         if not runs:
             return self.taken.last is None or local.through_unit == self.taken.last.last_unit
         first = Place(runs[0].epoch, runs[0].first)
@@ -199,7 +203,9 @@ class JournalOfObjects:
         return isinstance(there, RoundHeader) and there.first_unit <= local.through_unit + 1
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
-        """Read the rounds; of a directory with a journal of its own, that. Raises: JournalDamaged, NewerFormat."""
+        """Read the rounds in the store; for a directory that is being put into the store, its own journal instead.
+        Raises: JournalDamaged, NewerFormat.
+        """
         if self._adopts:
             found = store_checkpoint.scan_journal(self._disk, self._directory, start)
             return _Adopted(found, self.taken.claim.epoch - 1)
@@ -249,10 +255,11 @@ class JournalOfObjects:
             raise Overtaken(str(fenced)) from fenced
 
     def _adopt(self, end: StoreCheckpoint) -> ObjectJournal:
-        """Put a directory that had a journal of its own into the store: all of it, before anything new.
+        """Put a directory that had a journal of its own into the store: all its data, before anything new is written
+        there.
 
-        The mark comes before round 0, because from then on the directory alone may be the past. It names the epoch, so
-        that after a crash the store tells whether that has begun.
+        The mark is written before round 0, because after that round the directory may be older than the store. The mark
+        names the epoch, so that after a crash a start can see in the store whether that epoch has begun.
         """
         end.journal_start = EVERYTHING
         self.points.pause_with(self._pause, self._report)

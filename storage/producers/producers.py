@@ -185,8 +185,9 @@ class ProducerStates:
     def turned_away(self, batch: Batch) -> None:
         """Note that a batch was refused after judge() had accepted it: disk full, too large, transaction not ready.
 
-        The client will send it again, but batches behind it are on their way. A known producer's are out of order; of
-        an unknown one they would pass for its first, and the one turned away could never follow (KAFKA-14904).
+        The client sends that batch again, but has sent later ones already. Of a known producer these are refused as out
+        of order. Of an unknown producer the next one would be accepted as its first batch, and then the refused one
+        could not follow any more (KAFKA-14904); what is noted here prevents that.
         """
         producer_id, sequence = batch.producer_id, batch.base_sequence
         producer = self._producers.get(producer_id)
@@ -328,8 +329,8 @@ class ProducerStates:
     def first_open_offset(self, besides: int | None = None) -> int | None:
         """Return the first offset of the earliest open transaction; None without one. besides: a producer to ignore.
 
-        The last stable offset is this, or the high watermark if that is lower; and a transaction whose marker is not
-        below the high watermark yet counts as open for readers: the log sees to that.
+        PartitionLog.last_stable_offset is this, or the high watermark if that is lower. It also counts a transaction as
+        open whose marker is not below the high watermark yet.
         """
         if not self._open:
             return None
@@ -343,7 +344,7 @@ class ProducerStates:
     def expire(self, now_ms: int, expiration_ms: int, at_most: int = 1000) -> bool:
         """Remove producers that were idle for this long, the longest first. Returns whether there may be more.
 
-        A slice of `at_most` takes well under a millisecond. No producer is silent while its transaction is open.
+        A slice of `at_most` takes well under a millisecond. A producer with an open transaction is never removed.
         """
         idle = self._idle
         for _ in range(at_most):

@@ -80,8 +80,8 @@ class Claims:
     def claim(self, mine: Claim, watch: Callable[[], None], *, take_over: bool) -> int:
         """Claim the next epoch in the store and end all epochs before it. Returns its number.
 
-        watch: waits for as long as a follower at work may need to be seen. take_over: end a follower without looking
-        whether it is at work. Raises: StillFollowed; Refused.
+        watch: waits so long that a follower at work creates an object meanwhile. take_over: end a follower without
+        looking whether it is at work. Raises: StillFollowed; Refused.
         """
         newest = self.newest_epoch()
         if newest and not take_over and self._is_at_work(newest, watch):

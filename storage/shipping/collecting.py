@@ -35,9 +35,11 @@ class Collector:
         self.points[place] = Known(point.taken_ms, frozenset(point.parts())) if point else None
 
     def collect(self, now_ms: int, unnamed: set[str]) -> None:
-        """Remove what is not needed. unnamed: parts that were created in vain; those that went are taken out.
+        """Delete points that are older than needed, and objects that only they needed. Raises: Refused; what `wait`
+        raises.
 
-        Called when all parts that will be named are. Raises: Refused; what `wait` raises.
+        unnamed: parts that were created and that no point names; those that are deleted are removed from the set. Not
+        to be called while a point is being shipped, which will name such parts.
         """
         known = self._with_times()
         unneeded = retention.unneeded_points(known, now_ms, self.keep_ms)

@@ -24,7 +24,7 @@ class Taken(Exception):
 
 
 def create(objects: Objects, name: str, content: bytes, wait: Wait) -> None:
-    """Create an object. Raises: Taken, Refused, and what `wait` raises."""
+    """Create an object; try again until the result is known. Raises: Taken, Refused, and what `wait` raises."""
     while True:
         trouble: ObjectsError
         try:
@@ -46,7 +46,9 @@ def create(objects: Objects, name: str, content: bytes, wait: Wait) -> None:
 
 
 def ask(call: Callable[[], T], wait: Wait) -> T:
-    """Make a call that changes nothing twice (read, list, delete) until it is clear. Raises its other errors."""
+    """Make a call again and again until its result is known, and return that. Only for calls that may be repeated:
+    read, list, delete. Raises the store's errors, except Unclear.
+    """
     while True:
         try:
             return call()

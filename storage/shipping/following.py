@@ -350,10 +350,10 @@ class Follower:
         return ShippedJournal(files, chain.goes_on, self._covered_ms, self._covered_wall_ms)
 
     def _spread(self, chain: _Chain, look: Look) -> list[Piece]:
-        """Ship the bytes of large pieces in objects of their own, with several threads. Returns the pieces, which then
-        name these objects instead of having the bytes.
+        """Ship the bytes of large pieces in objects of their own, with several threads.
 
-        Beside that it reads on, where so much comes: the files of the journal are soon used again.
+        Returns the pieces, which then name these objects instead of having the bytes. If the journal grows fast, it is
+        read further meanwhile, because its files are soon reused.
         """
         spread: list[Piece] = []
         calls: list[Callable[[], None]] = []
