@@ -212,7 +212,7 @@ class PartitionState:
             self.fallback = first
 
     def _note_fallback_below(self) -> None:
-        """Remember how far the position was: a committed offset above that is of what was returned before a seek back."""
+        """Remember how far the position was: a committed offset above it is from before a seek back."""
         before = self.fallback_below if self.need is Need.COMMITTED else -1  # a look-up is still under way
         self.fallback_below = max(self.position, before)
 
