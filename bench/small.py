@@ -167,7 +167,7 @@ async def run(
 
 
 async def _hold(seconds: float, over: "asyncio.Future[None]") -> None:
-    """Let the load run for so many seconds. over: raises the error that ended the load, if there is one."""
+    """Let the load run for this many seconds. over: raises the error that ended the load, if there is one."""
     await asyncio.wait([over], timeout=seconds)
     if over.done():
         over.result()

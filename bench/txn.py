@@ -122,7 +122,7 @@ def run(
         worker.start()
 
     def hold(seconds: float) -> None:
-        """Let the load run for so many seconds, or until it has failed."""
+        """Let the load run for this many seconds, or until it has failed."""
         end = time.perf_counter() + seconds
         while (left := end - time.perf_counter()) > 0 and not phases.ending.wait(min(left, TICK_S)):
             if progress is not None:

@@ -259,7 +259,7 @@ class AdminSettings(ConnectionSettings):
 
 
 def _check_idempotence(settings: ProducerSettings) -> None:
-    """S-48 … S-54 of docs/requirements.md: settings that contradict idempotence are errors."""
+    """Raise InvalidConfigurationError for settings that contradict idempotence (docs/requirements.md, S-48 to S-54)."""
     if settings.transactional_id is not None:
         if not settings.transactional_id:
             raise InvalidConfigurationError("transactional_id is empty")

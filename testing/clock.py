@@ -11,7 +11,7 @@ class BrokerTime:
         self._began_ms = broker.clock.monotonic_ms()
 
     def advance(self, seconds: float) -> None:
-        """Move the broker's time forward by so many seconds. When it returns, everything that became due is done:
+        """Move the broker's time forward by this many seconds. When it returns, everything that became due is done:
         transactions aborted, sessions ended, records expired.
         """
         self._broker.advance(seconds)

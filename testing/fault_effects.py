@@ -90,7 +90,7 @@ def disconnect(after: bool) -> Effect:
 
 
 def delay(seconds: float, after: bool) -> Effect:
-    """Return the effect that delays a request. after: it is processed now and answered after so many seconds; else it
+    """Return the effect that delays a request. after: it is processed now and answered after this many seconds; else it
     is processed only then.
     """
 
@@ -168,7 +168,7 @@ def _instead_of_answer(
 
 
 def _serve_later(serve: Serve, connection: Connection, asked: ReceivedRequest, seconds: float) -> None:
-    """Process the request after so many seconds. Until then no later request of this connection is processed."""
+    """Process the request after this many seconds. Until then no later request of this connection is processed."""
     frame = bytes(asked.frame)
     connection.hold()
 
@@ -182,5 +182,5 @@ def _serve_later(serve: Serve, connection: Connection, asked: ReceivedRequest, s
 
 
 def _in(seconds: float, call: Callable[..., object], *arguments: Any) -> None:
-    """Call the function after so many seconds of the broker's time: moving that time forward ends the delay."""
+    """Call the function after this many seconds of the broker's time: moving that time forward ends the delay."""
     asyncio.get_running_loop().call_later(seconds, call, *arguments)

@@ -67,7 +67,7 @@ def _measure(directory: str, seconds: float, *, alone_first: bool) -> dict[str, 
 
 
 def _loaded(broker: peers.Peer, seconds: float) -> float:
-    """Run the load for so many seconds. Returns the broker's CPU time in ms per MB written."""
+    """Run the load for this many seconds. Returns the broker's CPU time in ms per MB written."""
     before = accounting.usage(broker.pid)
     written = int(_run(broker.bootstrap, str(seconds), module=__name__))
     return accounting.usage(broker.pid).since(before).cpu_ns / written
@@ -114,7 +114,7 @@ def _run(*words: str, module: str = "fencepost") -> str:
 
 
 def produce(bootstrap: str, seconds: float) -> int:
-    """Write at a steady rate (RATE_BYTES a second) for so many seconds. Returns how many bytes were acknowledged."""
+    """Write at a steady rate (RATE_BYTES a second) for this many seconds. Returns how many bytes were acknowledged."""
     from confluent_kafka import KafkaError, Message, Producer
 
     acknowledged = 0

@@ -102,7 +102,7 @@ def requests(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _loaded(server: MemoryS3, peer: peers.Peer, size: Size, partitions: int) -> dict[str, float]:
-    """Return how many PUTs a second 16 clients cause that send small requests to so many partitions."""
+    """Return how many PUTs a second 16 clients cause that send small requests to this many partitions."""
     load = Produce("puts", 16, 1, partitions=partitions)
     load.prepare(peer)
     load.window(peer, max(SHORTEST_S, WARM_S * size.share))
@@ -110,7 +110,7 @@ def _loaded(server: MemoryS3, peer: peers.Peer, size: Size, partitions: int) -> 
 
 
 def _puts(server: MemoryS3, work: object) -> dict[str, float]:
-    """Do some work. Returns how many PUTs a second came meanwhile."""
+    """Call `work`, and return how many PUTs a second came to the server meanwhile, as the figure "puts"."""
     assert callable(work)
     before, began = server.asked.get("PUT", 0), time.perf_counter()
     work()
@@ -118,7 +118,7 @@ def _puts(server: MemoryS3, work: object) -> dict[str, float]:
 
 
 def _found(name: str, unit: str, size: Size, say: Say, window: "partial[Sample]") -> Measured:
-    """Measure a window in each round."""
+    """Call `window` once in each round, and return what was measured."""
     samples = []
     for number in range(size.rounds):
         say(f"{name} · round {number + 1} of {size.rounds}")

@@ -114,7 +114,7 @@ def _fill(owner: Node, size: Size) -> None:
 
 
 def _commit(*nodes: Node) -> None:
-    """Commit one transaction at whichever of the nodes serves. Raises RuntimeError after LONGEST_S."""
+    """Commit one transaction, at the one of the nodes that serves. Raises RuntimeError after LONGEST_S."""
     from confluent_kafka import KafkaException, Producer
 
     servers = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
@@ -145,6 +145,6 @@ def _restore(directory: str) -> float:
 
 
 def _wait(event: threading.Event) -> None:
-    """Wait for what a process says. Raises RuntimeError after LONGEST_S."""
+    """Wait for an event that a broker's output sets. Raises RuntimeError after LONGEST_S."""
     if not event.wait(LONGEST_S):
         raise RuntimeError("a broker on the store did not become ready")

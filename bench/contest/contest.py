@@ -58,7 +58,7 @@ class Scenario(Protocol):
         """Create topics and write records, before any measurement. The contest deletes the topics afterwards."""
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Run the load on the peer for so many seconds, after a short warm-up, and return what was measured."""
+        """Run the load on the peer for this many seconds, after a short warm-up, and return what was measured."""
         ...
 
 
@@ -259,7 +259,7 @@ class _Match:
             self._progress(Step(scenario.name, peer.name, f"{doing}: {type(error).__name__}: {error}", failed=True))
 
     def _clear(self, peer: Peer, kept: set[str]) -> None:
-        """Delete the peer's topics but those in `kept`. A peer that cannot list or delete topics is left as it is."""
+        """Delete the peer's topics, except those in `kept`. A peer that cannot list or delete topics is left as it is."""
         with contextlib.suppress(Exception):
             for topic in self._around.topics(peer) - kept:
                 if not topic.startswith("__"):

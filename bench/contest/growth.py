@@ -325,7 +325,7 @@ class Initialise:
         many_ids.load(peer.host, peer.port, 0, IN_USE)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Send InitProducerId requests for so many seconds, and return what was measured. Raises: LoadFailed."""
+        """Send InitProducerId requests for this many seconds, and return what was measured. Raises: LoadFailed."""
         frames = b"".join(many_ids.id_frame(number) for number in range(IN_USE))
         error_at = load.error_place(
             INIT_PRODUCER_ID,

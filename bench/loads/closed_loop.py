@@ -70,7 +70,7 @@ def error_place(key: int, version: int, answer: Callable[[int], Any]) -> int:
 
 
 def run(peer: Peer, loop: Loop, seconds: float, request_bytes: int = 0) -> Sample:
-    """Run the generator for so many seconds, and return what was measured. request_bytes: payload of a request.
+    """Run the generator for this many seconds, and return what was measured. request_bytes: payload of a request.
     Raises: LoadFailed with the generator's output.
     """
     binary = program()

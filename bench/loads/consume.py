@@ -62,7 +62,7 @@ class Consume(InChild):
         preload(peer, self.topic, self.partitions, self.records, self.record_bytes)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Read from the peer for so many seconds, and return what was measured. Raises: LoadFailed."""
+        """Read from the peer for this many seconds, and return what was measured. Raises: LoadFailed."""
         load = TimedConsume(
             peer.bootstrap, self.topic, self.partitions, self.records, seconds, warm_seconds=self.warm_seconds
         )
@@ -93,7 +93,7 @@ class ConsumeTransactions(InChild):
         _preload_transactions(peer.bootstrap, self)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Read from the peer for so many seconds, at the scenario's isolation level, and return what was measured.
+        """Read from the peer for this many seconds, at the scenario's isolation level, and return what was measured.
         Raises: LoadFailed.
         """
         records = self.transactions * self.records

@@ -72,7 +72,7 @@ class EndToEnd(InChild):
         topics.create(peer.host, peer.port, self.topic, 1)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Send and receive for so many seconds, and return what was measured. Raises: LoadFailed."""
+        """Send and receive for this many seconds, and return what was measured. Raises: LoadFailed."""
         offset = log_ends(peer, self.topic, 1)[0]
         pace = Pace(peer.bootstrap, self.topic, self.per_second, seconds, offset, self.record_bytes, self.warm_seconds)
         return child.window(receive, pace, peer)

@@ -50,7 +50,7 @@ class Mode(InChild):
         topics.create(peer.host, peer.port, self.topic, 1)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Deliver batches for so many seconds, and return what was measured. Raises: LoadFailed."""
+        """Deliver batches for this many seconds, and return what was measured. Raises: LoadFailed."""
         load = TimedMode(peer.bootstrap, self.topic, self.mode, self.batch, seconds, self.warm_seconds)
         return child.window(deliver, load, peer)
 

@@ -69,7 +69,7 @@ class Produce(InChild):
         """Do nothing: each window makes its own topic."""
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Send to a new topic for so many seconds, and return what was measured. Raises: LoadFailed, also if the log
+        """Send to a new topic for this many seconds, and return what was measured. Raises: LoadFailed, also if the log
         has fewer records than were acknowledged.
         """
         with own_topic(peer, self.partitions) as topic:

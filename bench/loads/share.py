@@ -52,7 +52,7 @@ class ShareConsume(InChild):
         preload(peer, self.topic, PARTITIONS, self.records, RECORD_BYTES)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Read with a new share group for so many seconds, and return what was measured. Raises: LoadFailed."""
+        """Read with a new share group for this many seconds, and return what was measured. Raises: LoadFailed."""
         load = TimedShare(peer.bootstrap, self.topic, self.records, seconds, self.warm_seconds, self.settled_seconds)
         return child.window(consume, load, peer)
 

@@ -46,14 +46,14 @@ class Produce:
             topics.create(peer.host, peer.port, FLOOR_TOPIC, self.partitions)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Put the load on the peer for so many seconds, and return what was measured. Raises: LoadFailed."""
+        """Put the load on the peer for this many seconds, and return what was measured. Raises: LoadFailed."""
         if not self.own_topics:
             return self.load(peer, FLOOR_TOPIC, seconds)
         with own_topic(peer, self.partitions) as topic:
             return self.load(peer, topic, seconds)
 
     def load(self, peer: Peer, topic: str, seconds: float) -> Sample:
-        """Put the load on this topic for so many seconds, and return what was measured. Uses the generator in C, or a
+        """Put the load on this topic for this many seconds, and return what was measured. Uses the generator in C, or a
         Python program without a C compiler. Raises: LoadFailed.
         """
         shape = small.SmallLoad(

@@ -56,7 +56,7 @@ class Stalls:
 
 
 def measure(seconds: float) -> Stalls:
-    """Run the load on a new broker, and measure an idle client's waits for so many seconds."""
+    """Run the load on a new broker, and measure an idle client's waits for this many seconds."""
     options = [word for setting in OFTEN for word in ("-X", setting)]
     with peers.fencepost("fsync", None, *options) as broker, _load(broker):
         time.sleep(min(5.0, seconds))  # segments fill, the first checkpoint is behind

@@ -70,7 +70,7 @@ class Transactions(InChild):
         topics.create(peer.host, peer.port, self.topic, self.partitions)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Commit transactions for so many seconds, and return what was measured. Raises: LoadFailed."""
+        """Commit transactions for this many seconds, and return what was measured. Raises: LoadFailed."""
         load = TimedTransactions(
             peer.bootstrap, self.topic, self.producers, self.partitions, self.records, seconds, self.warm_seconds
         )
@@ -92,7 +92,7 @@ class Copy(InChild):
         preload(peer, COPIED, self.partitions, self.records, RECORD_BYTES)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Copy records for so many seconds, and return what was measured. Raises: LoadFailed."""
+        """Copy records for this many seconds, and return what was measured. Raises: LoadFailed."""
         load = TimedCopy(
             peer.bootstrap,
             COPIED,
@@ -130,7 +130,7 @@ class Visible(InChild):
         topics.create(peer.host, peer.port, VISIBLE, 1)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Commit and look for so many seconds, and return what was measured. Raises: LoadFailed."""
+        """Commit and look for this many seconds, and return what was measured. Raises: LoadFailed."""
         load = TimedTransactions(peer.bootstrap, VISIBLE, 1, 1, 1, seconds, self.warm_seconds)
         return child.window(visible, load, peer)
 

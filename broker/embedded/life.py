@@ -144,7 +144,7 @@ class Life:
     def advance(self, seconds: float, clock: MovableClock, *, at_least: float) -> None:
         """Move the clock and the loop's timers ahead, and wait until all that is due is done.
 
-        at_least: timers move by so many seconds at the least. If the broker stops meanwhile, only the clock has moved.
+        at_least: by how many seconds timers move at the least. If the broker stops meanwhile, only the clock has moved.
         """
         if seconds < 0:
             raise ValueError("time does not go back")

@@ -203,7 +203,7 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
     """Return one topic of the answer: its description or its error. The topic is created if that is allowed and
     wanted.
 
-    enough: so many were created for this request that no more are; the client is told to ask again.
+    enough: this request has created as many topics as one may, so it creates no more; the client is told to ask again.
     """
     by_id = asked.topic_id != ZERO_UUID
     if asked.name is None and (not by_id or call.version < IDS_SINCE):

@@ -37,7 +37,7 @@ class Presence:
     def __init__(
         self, objects: Objects, node: int, addresses: tuple[tuple[str, str, int], ...], salt: bytes, lease_ms: int
     ) -> None:
-        """addresses: as of told_addresses. salt: random, of this start."""
+        """addresses: what told_addresses() returned. salt: random bytes, drawn at this start."""
         self._objects = objects
         self._next = Waiting(node, addresses, salt, 0, lease_ms * LEASES_BETWEEN)
         self._name = format.waiting_name(node)

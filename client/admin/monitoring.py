@@ -65,7 +65,7 @@ class MonitoringAdmin(Asking):
 
     async def _owners_of(self, names: list[str] | None) -> dict[str, TransactionOwner]:
         """Return, by transactional id, which client owns it, as DescribeTransactionOwners answers. names: the ids to
-        ask for, None for all. Raises the broker's errors, but for ids that do not exist.
+        ask for, None for all. Raises the broker's errors, except for ids that do not exist.
         """
         response: DescribeTransactionOwnersResponse = await self._ask(
             "any", DescribeTransactionOwnersRequest(transactional_ids=names), lambda r: [r.error_code]

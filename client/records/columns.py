@@ -191,7 +191,7 @@ def _add_usual(
     payload: bytes, position: int, offset: int, most: int, batch: Batch, wanted: WantedColumns, found: Decoded
 ) -> tuple[int, int]:
     """Append records of the usual shapes, up to one that is not. Returns their number and the position after them.
-    offset: that of the first one; most: at most so many.
+    offset: of the first record. most: how many records at most.
     """
     first = offset - batch.base_offset
     most = min(most, batch.last_offset_delta + 1 - first)

@@ -112,12 +112,14 @@ def ledger_key(database_id: str, transactional_id: str) -> str:
 
 
 def digest_of(identity: ProducerIdentity) -> bytes:
-    """Return what identifies the decided transaction, so that whoever repeats a decision is told that it was made."""
+    """Return the digest for EndTxns, which identifies the decided transaction: a repeated decision with an equal
+    digest is answered as made already.
+    """
     return b"%d:%d" % identity
 
 
 def next_number(row: Row, standing: Standing) -> int:
-    """Return the number of the next decision: above whatever was decided."""
+    """Return the number of the next decision: one above the last that the database or the broker knows."""
     return max(row.number, standing.number) + 1
 
 

@@ -60,8 +60,8 @@ class Decisions:
         return connection.features.get(OWN_FEATURE, 0) >= _HOLDS_SINCE
 
     async def prepare(self, asked: Waiting) -> tuple[int, KafkaError]:
-        """Send PrepareTxn: hold the transaction until its decision, for as long as it takes. Returns the code, and its
-        error.
+        """Send PrepareTxn: hold the transaction until its decision, for as long as it takes. Returns the error code of
+        the answer (0: it is prepared) and a KafkaError that describes this code.
         """
         request = PrepareTxnRequest(
             transactional_id=asked.transactional_id,
@@ -79,7 +79,7 @@ class Decisions:
         return answer.error_code, error_of(answer.error_code, f"PrepareTxn: {text}")
 
     async def end(self, waiting: Waiting, committed: bool) -> Ended:
-        """Send EndTxns: the database has decided so about this transaction."""
+        """Send EndTxns: tell the broker that the database has committed (or aborted) this transaction."""
         request = EndTxnsRequest(
             ledger_key=waiting.key,
             number=waiting.number,
@@ -117,12 +117,16 @@ class Decisions:
         return Standing(found.entry.number, found.entry.committed, waiting)
 
     async def find_held(self, transactional_id: str, prefix: str = PREFIX) -> list[Waiting]:
-        """Return the held transactions under keys that begin so: of this id, or of all ids if it is empty."""
+        """Return the held transactions of this id, or of all ids if it is empty, whose ledger keys begin with
+        `prefix`.
+        """
         found = [one for _, one in await self._find(transactional_id, prefix)]
         return [one for one in found if transactional_id in ("", one.transactional_id)]
 
     async def find_standings(self, prefix: str) -> list[tuple[Standing, Waiting]]:
-        """Return each held transaction under keys that begin so, with what was decided last under its key."""
+        """Return each held transaction whose ledger key begins with `prefix`, with what was decided last under its
+        key.
+        """
         found = await self._find("", prefix)
         return [
             (Standing(NONE_YET, False, one) if entry is None else Standing(entry.number, entry.committed, one), one)
@@ -130,7 +134,9 @@ class Decisions:
         ]
 
     async def _find(self, transactional_id: str, prefix: str) -> list[tuple[LedgerEntry | None, Waiting]]:
-        """Ask the coordinator of this id for what is held under keys that begin so, each with its key's entry."""
+        """Return each held transaction whose ledger key begins with `prefix`, with the ledger's entry of that key
+        (None if nothing was decided). Asks the coordinator of this id only.
+        """
         answer = await self._describe(DescribeLedgerRequest(prefix=prefix), transactional_id)
         return [(key.entry, one) for key in answer.keys for one in _waiting_in(key)]
 

@@ -114,8 +114,8 @@ class DatabaseCommits:
         return self.step in (Step.CLOSE_OWN, Step.END_OWN)
 
     async def get_ready(self, database: DecidingDatabase | None) -> None:
-        """Before a transaction: end what is left of the last one, and of predecessors. database: None for a transaction
-        without one.
+        """Before a transaction: end the last one if its outcome is still open, and those of earlier producers with the
+        same id. database: None for a transaction without one.
 
         Raises CommitOutcomeUnknownError or RequestTimedOutError if the database or the broker do not answer, and
         OutcomeDivergedError; ProducerFencedError if another producer uses the transactional id.
@@ -332,6 +332,10 @@ class DatabaseCommits:
         return Answer.OK
 
     async def _look(self) -> Answer:
+        """Ask the broker for the ledger entry of this id, and set the number of the next transaction. NO: a
+        transaction still waits for this database's decision. Raises OutcomeDivergedError if either side lacks decisions
+        that the other one knows.
+        """
         name, database = self._machine.transactional_id, self._database
         assert self._row is not None
         assert database is not None
@@ -352,6 +356,9 @@ class DatabaseCommits:
         return Answer.NO
 
     async def _init(self, deadline: Deadline) -> Answer:
+        """Send InitProducerId. NO: a transaction of this id waits for this database's decision. Raises held_error() if
+        it waits for another database's.
+        """
         await self._initialise(Event.TAKE_OVER, deadline)
         if self._machine.state is not State.PREPARED:
             return Answer.OK
@@ -363,6 +370,9 @@ class DatabaseCommits:
         return Answer.NO
 
     async def _close(self) -> Answer:
+        """Let the database decide "not committed", unless it has decided, and note its decision. NO: it has decided a
+        later number, so that this one's decision is unknown.
+        """
         waiting, database = self._waiting, self._database
         assert waiting is not None
         assert database is not None
@@ -377,6 +387,9 @@ class DatabaseCommits:
         return Answer.OK
 
     async def _end(self) -> Answer:
+        """Tell the broker the database's decision by EndTxns. NO: the broker refuses the request, or has no next
+        producer id and epoch for our producer. Raises OutcomeDivergedError if the broker was told the opposite.
+        """
         waiting, is_own = self._waiting, self.step is Step.END_OWN
         assert waiting is not None
         ended = await self._decisions.end(waiting, self._committed)
@@ -397,7 +410,9 @@ class DatabaseCommits:
         return Answer.OK if ended.error is None and ended.identity != NO_IDENTITY else Answer.NO
 
     def _pass(self, why: str) -> None:
-        """Note that what waits could not be ended: whoever finds it waiting again raises this reason."""
+        """Note why the waiting transaction could not be ended: _look() raises this reason if it finds it waiting
+        again.
+        """
         assert self._waiting is not None
         self._passed, self._why_passed = (*self._waiting.identity, self._waiting.number), why
 

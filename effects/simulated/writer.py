@@ -69,7 +69,7 @@ class SimulatedWriter(AsyncWriter):
         self._under_way.clear()
 
     def _do_all(self, loop: asyncio.AbstractEventLoop, write: "_Write", after: float, done: Done) -> None:
-        """Do all of a write now, and call `done` after so many seconds."""
+        """Do all of a write now, and call `done` after this many seconds."""
         write.complete()
         assert self._left is not None
         self._left -= 1
@@ -83,7 +83,7 @@ class SimulatedWriter(AsyncWriter):
             done(write.error, 0)
 
     def _write(self, loop: asyncio.AbstractEventLoop, write: "_Write", after: float, done: Done) -> None:
-        """Do the write, unless the writer was closed, and sync it after so many seconds."""
+        """Do the write, unless the writer was closed, and sync it after this many seconds."""
         if write in self._under_way:
             write.write()
             later(loop, after, self._sync, write, done)

@@ -185,7 +185,7 @@ class JournalFiles:
 
     def _droppable(self, over: int) -> list[JournalFile]:
         """Return ready files, newest first, of `over` bytes together: to be removed, so that a larger file has room.
-        Fewer bytes if the ready files have not so many.
+        If all ready files together have fewer bytes, all are returned.
         """
         files: list[JournalFile] = []
         for file in reversed(self.ready):

@@ -23,7 +23,7 @@ class KeptRounds(Objects):
     """The objects of another store. Whole rounds that were read are kept while there is room for them."""
 
     def __init__(self, objects: Objects, most_bytes: int = MOST_BYTES) -> None:
-        """most_bytes: of all rounds that are kept."""
+        """most_bytes: how many bytes the kept rounds may have together."""
         self._objects = objects
         self._room = most_bytes
         self._kept: dict[str, bytes] = {}
