@@ -259,7 +259,7 @@ class _Match:
             self._progress(Step(scenario.name, peer.name, f"{doing}: {type(error).__name__}: {error}", failed=True))
 
     def _clear(self, peer: Peer, kept: set[str]) -> None:
-        """Delete the peer's topics, except those in `kept`. A peer that cannot list or delete topics is left as it is."""
+        """Delete the peer's topics, except those in `kept`. Does nothing if the peer cannot list or delete topics."""
         with contextlib.suppress(Exception):
             for topic in self._around.topics(peer) - kept:
                 if not topic.startswith("__"):
