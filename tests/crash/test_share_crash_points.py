@@ -212,6 +212,7 @@ def check(image: SimulatedDisk, states: list[Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S-121", "S-128", "S-129", "S-131")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_after_a_power_cut_a_share_acknowledgement_and_its_output_exist_or_neither(
     script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps], monkeypatch: pytest.MonkeyPatch

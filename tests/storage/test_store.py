@@ -24,7 +24,7 @@ def send(driven: Driven, log, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_memory_count_of_unflushed_batches_covers_what_small_batches_really_take(tmp_path):
+def test_the_memory_count_of_small_unflushed_batches_is_near_their_measured_memory(tmp_path):
     store, _ = open_store(SystemDisk(), SimulatedClock(), SeededRng(1), str(tmp_path / "data"), StoreSettings())
     driven = Driven.__new__(Driven)
     driven.store = store
@@ -100,7 +100,7 @@ def test_append_next_changes_the_counts_and_the_log_exactly_as_append():
 
 @pytest.mark.parametrize("beside", [100_000, 3_000])
 @pytest.mark.parametrize("together", [True, False])
-def test_an_unflushed_batch_keeps_at_most_four_times_its_size_of_its_request(together, beside):
+def test_an_unflushed_batch_keeps_at_most_4_times_its_size_of_request_bytes_alive(together, beside):
     driven = Driven(SimulatedDisk())
     log = driven.create("t")
     driven.round()

@@ -301,7 +301,7 @@ def test_begin_flush_with_pace_false_is_not_paced():
     assert not driver.upkeep.begin_flush(pace=False).paced
 
 
-def test_a_flush_takes_at_most_flush_run_batches_batches(monkeypatch):
+def test_a_flush_takes_at_most_a_fixed_number_of_batches(monkeypatch):
     monkeypatch.setattr(upkeep, "FLUSH_RUN_BATCHES", 5)
     driver = Driven(SimulatedDisk())
     logs = [driver.create(name) for name in "abc"]
@@ -452,7 +452,7 @@ def recovers_from_the_older(driven: Driven, log: PartitionLog) -> None:
     assert dump_log(again.log("t")) == dump_log(log)
 
 
-def test_let_go_frees_flushed_batches_let_go_batches_at_a_time(monkeypatch):
+def test_each_call_of_let_go_frees_at_most_a_fixed_number_of_flushed_batches(monkeypatch):
     monkeypatch.setattr(upkeep, "LET_GO_BATCHES", 3)
     driver = Driven(SimulatedDisk())
     for name, count in (("a", 7), ("b", 2)):

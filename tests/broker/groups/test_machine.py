@@ -385,7 +385,7 @@ def test_an_assignment_that_cannot_be_logged_is_sent_to_no_member() -> None:
     assert driver.join(second).error is ErrorCode.NONE
 
 
-def test_a_returning_static_member_that_cannot_be_logged_is_refused_the_old_stays() -> None:
+def test_if_a_returning_static_member_cannot_be_logged_the_old_member_stays() -> None:
     driver = GroupDriver()
     (member_id,) = driver.stable(static=True)
     driver.log_fails = NO_ROOM

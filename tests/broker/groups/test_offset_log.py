@@ -239,7 +239,7 @@ def test_kafka_19163_offsets_do_not_expire_while_the_group_has_an_open_transacti
         assert fetch(world, "g") == ({("t", 0): 6} if committed else {})
 
 
-def test_an_offset_with_its_own_retention_expires_by_that() -> None:
+def test_an_offset_with_its_own_retention_time_expires_after_that_time() -> None:
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 1)
         part = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=5)
@@ -290,7 +290,7 @@ def test_an_offset_record_without_a_topic_id_is_loaded() -> None:
             assert (offsets.fetch("g", ("t", 0)) is not None) is counts
 
 
-def test_deleted_offsets_stay_deleted_with_their_pending_ones() -> None:
+def test_deleting_an_offset_also_deletes_its_pending_transactional_commit() -> None:
     world = SimulatedBroker()
     world.broker.topics.create("t", 2)
     commit(world, "g", "t", {0: 1, 1: 2})

@@ -106,6 +106,7 @@ def test_share_fetch_skips_control_batches_and_aborted_batches(broker, member):
     assert member.states() == "LXLXL"
 
 
+@pytest.mark.requirement("S-122")
 def test_a_read_committed_share_group_gets_no_aborted_or_open_records(broker, member):
     configure(broker, **{"share.isolation.level": "read_committed"})
     txn = begun(broker)

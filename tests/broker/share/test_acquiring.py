@@ -134,13 +134,13 @@ def test_after_a_restart_records_without_stored_state_are_acquired_again() -> No
 
 
 @pytest.mark.parametrize(("limit", "suspected"), [(2, 2), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (10, 5), (25, 13)])
-def test_a_record_is_suspect_from_half_of_the_delivery_limit(limit: int, suspected: int) -> None:
+def test_from_half_of_the_delivery_limit_on_fewer_records_are_acquired_at_once(limit: int, suspected: int) -> None:
     assert suspected_from(limit) == suspected
     assert most_at_once(suspected - 1, limit, 100) is None
     assert most_at_once(suspected, limit, 100) is not None
 
 
-def test_kafka_17541_suspect_records_come_in_halved_batches_and_at_last_alone() -> None:
+def test_kafka_17541_records_near_the_delivery_limit_come_in_halves_and_last_alone() -> None:
     assert [most_at_once(deliveries, 10, 500) for deliveries in range(10)] == [None] * 5 + [250, 125, 62, 31, 1]
     assert most_at_once(5, 10, 1) == 1
 
@@ -159,7 +159,7 @@ def test_only_the_failing_record_is_archived_at_the_delivery_limit() -> None:
     assert driver.machine.start == 100
 
 
-def test_suspect_records_are_acquired_without_other_records() -> None:
+def test_records_near_the_delivery_limit_are_acquired_without_other_records() -> None:
     driver = ShareDriver(limit=4)
     driver.acquire("me", (0, 9))
     driver.release("me")

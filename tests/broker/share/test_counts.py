@@ -95,7 +95,7 @@ def test_metrics_show_how_many_records_are_pending_and_since_when(broker: Simula
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_metrics_count_transactional_acknowledgements_and_what_a_commit_archives(
+def test_metrics_count_transactional_acknowledgements_and_records_a_commit_archives(
     broker: SimulatedBroker, commit: bool
 ) -> None:
     broker.broker.topics.create("t", 1)

@@ -56,6 +56,18 @@ def test_kafka_18084_19463_an_acknowledgement_that_is_not_logged_keeps_the_locks
     assert states(broker, key) == "3 LL"
 
 
+def test_kafka_19859_acknowledging_below_a_moved_log_start_keeps_the_start_offset() -> None:
+    """In Kafka, the start offset was wrong after acknowledgements of records that were deleted meanwhile."""
+    driver = ShareDriver()
+    driver.acquire("me", (0, 5))
+    driver.log_begins(3)
+    driver.acknowledge("me", ack(0, 2, AckType.ACCEPT))
+    assert (driver.machine.start, driver.states()) == (3, "LLL")
+    driver.acknowledge("me", ack(2, 3, AckType.ACCEPT), ack(5, 5, AckType.ACCEPT))
+    assert (driver.machine.start, driver.states()) == (4, "LK")
+    assert durable_view(driver.replay()) == durable_view(driver.machine)
+
+
 def test_kafka_19630_all_records_below_a_new_log_start_are_archived() -> None:
     """They are archived whether available, acknowledged or pending. In Kafka, `||` between two methods that archive
     skipped the second one if the first had found something.

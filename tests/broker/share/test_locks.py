@@ -121,7 +121,7 @@ def test_one_lock_over_many_separate_records_times_out_in_small_units(
     assert max(logged) <= STEP
 
 
-def test_a_new_share_session_gets_and_keeps_what_the_members_last_session_had(
+def test_a_new_share_session_gets_the_records_of_the_members_last_one_and_keeps_them(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The release of the last session goes in turns. The new session ends it first, else it would end the new locks."""

@@ -212,7 +212,7 @@ def test_a_deleted_share_state_stays_deleted_after_its_tombstone_was_pruned() ->
         assert replayed(world, rows, since) == {} == replayed(world)
 
 
-def test_a_snapshot_keeps_records_pending_at_its_time_until_the_next_snapshot() -> None:
+def test_pruning_keeps_acknowledgements_that_were_pending_at_the_newest_snapshot() -> None:
     """A log that began with the snapshot would have the marker without what it decides: the record comes again."""
     with SimulatedBroker(settings()) as world:
         shares, key = world.broker.share_partitions, one_partition(world)

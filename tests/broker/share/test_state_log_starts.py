@@ -205,7 +205,7 @@ def write_undecodable(world: SimulatedBroker, key: SharePartitionKey, kind: Kind
     world.wait(0.1)
 
 
-def test_a_replayed_marker_leaves_pending_what_came_after_it(world: SimulatedBroker) -> None:
+def test_a_replayed_marker_leaves_later_acknowledgements_pending(world: SimulatedBroker) -> None:
     """A snapshot may know it. The producer id is the same, and the next marker has to find it."""
     (key,) = begin(world, "t")
     acquire(world, key, 0, 0)
@@ -217,7 +217,7 @@ def test_a_replayed_marker_leaves_pending_what_came_after_it(world: SimulatedBro
     assert states(world, key) == "1"
 
 
-def test_what_the_log_start_has_passed_is_not_pending_after_a_restart_either(world: SimulatedBroker) -> None:
+def test_records_below_the_log_start_are_not_pending_after_a_restart(world: SimulatedBroker) -> None:
     """The update that moved the window up lies below the newest snapshot, what was pending lies below both."""
     (key,) = begin(world, "t")
     acquire(world, key, 0, 9)

@@ -69,7 +69,7 @@ def open_txn(request, broker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_neither_a_transactional_batch_nor_its_duplicate_is_answered_undurable(broker, open_txn, version):
+def test_a_transactional_batch_and_its_duplicate_are_answered_only_once_durable(broker, open_txn, version):
     request = open_txn.producing("t", b"y", sequence=1)
     with again(neither_is_answered(broker, (request, version), (request, version))) as after:
         assert values(after, "t", committed=False) == [b"x"]

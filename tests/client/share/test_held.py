@@ -186,7 +186,7 @@ def test_after_an_abort_only_records_whose_lock_has_not_ended_are_released() -> 
     assert listed(held.drain(SESSION)) == [(1, 1, [1])]
 
 
-def test_of_two_taken_records_put_back_releases_only_the_one_not_handed_over() -> None:
+def test_put_back_releases_only_taken_records_that_were_not_handed_over() -> None:
     held = Held(HOLD_MS)
     delivery = given_out(held, 0, 2)
     for offset in (0, 1):
@@ -247,7 +247,7 @@ def test_a_record_whose_renewal_was_refused_is_kept_until_its_lock_ends() -> Non
     assert held.next_ms() == NEVER_MS
 
 
-def test_a_session_whose_gap_acknowledgement_expired_loses_nothing_at_its_end() -> None:
+def test_end_session_counts_no_lost_record_for_an_expired_gap_acknowledgement() -> None:
     held = Held(HOLD_MS)
     add(held, 0, 0, records=())
     held.renewals(LOCK_MS)

@@ -53,7 +53,7 @@ STEPS = st.lists(
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
-def test_after_losses_the_brokers_share_session_has_the_wanted_partitions(steps: list[Step]) -> None:
+def test_after_lost_requests_or_answers_the_broker_has_the_wanted_partitions(steps: list[Step]) -> None:
     session, broker = ShareSession(), Broker()
     for wanted, acked, fate in steps:
         if fate == "evicted":

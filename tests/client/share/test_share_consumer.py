@@ -275,7 +275,7 @@ def test_a_record_that_cannot_be_deserialized_is_released_until_it_is_archived(m
     within(main)
 
 
-def test_auto_offset_reset_unlike_the_share_groups_own_is_refused_at_start() -> None:
+def test_start_refuses_an_auto_offset_reset_that_differs_from_the_share_groups() -> None:
     async def main(world: TxnWorld) -> None:
         await make(world)
         await write(world, b"before")

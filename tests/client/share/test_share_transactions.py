@@ -236,7 +236,7 @@ def test_after_an_unanswered_acknowledgement_the_records_are_redelivered(when: A
     within(main)
 
 
-def test_a_record_that_came_again_is_not_acknowledged_by_an_old_delivery() -> None:
+def test_an_old_delivery_does_not_acknowledge_a_record_that_was_redelivered() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer()

@@ -239,7 +239,7 @@ def test_compacted_segment_files_are_removed_after_two_checkpoints() -> None:
     assert generations() == {"1"}
 
 
-def test_segments_expired_during_a_compaction_are_removed_after_it_and_stay_away() -> None:
+def test_segments_expired_during_a_compaction_are_removed_for_good_after_it() -> None:
     driver = compacted_log(cleanup_policy="compact,delete", retention_ms=1000)
     for number in range(12):
         put(driver, (b"k%d" % number, b"v"))

@@ -151,7 +151,7 @@ def test_a_flush_takes_the_oldest_batches_that_fit_its_max_bytes_and_at_least_on
     assert size == sums[len(taken)]
 
 
-def test_a_flush_lets_the_event_loop_run_after_every_taken_together_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_lets_the_event_loop_run_after_a_fixed_number_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part holds the interpreter (GIL), so between parts the flush lets the event loop run."""
     monkeypatch.setattr(flush, "TAKEN_TOGETHER", 10)
     given: list[int] = []

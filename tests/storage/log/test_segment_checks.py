@@ -224,7 +224,7 @@ def test_indexes_are_derived_from_checked_batches_only(checks: Checks) -> None:
     assert "at byte 0: the CRC" in driver.log.offline
 
 
-def test_one_read_checks_and_returns_at_most_most_checks_unchecked_batches(
+def test_one_read_checks_and_returns_at_most_a_fixed_number_of_unchecked_batches(
     checks: Checks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check runs on the event loop, where all other requests wait; the next read checks the following batches."""
@@ -274,7 +274,7 @@ def test_adjacent_checked_intervals_are_merged() -> None:
     assert indexes.checked == ((50, 400),)
 
 
-def test_of_more_checked_intervals_than_most_intervals_the_oldest_is_forgotten() -> None:
+def test_if_a_segment_has_too_many_checked_intervals_the_oldest_is_forgotten() -> None:
     indexes = Indexes()
     for number in range(MOST_INTERVALS + 1):
         indexes.add_checked(10 * number, 10 * number + 5)

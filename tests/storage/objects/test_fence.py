@@ -9,7 +9,7 @@ def test_after_a_create_answered_exists_or_unclear_the_next_step_reads_the_objec
     assert [fence.after_create(answer) for answer in Answer] == [Step.CREATED, Step.LOOK, Step.LOOK]
 
 
-def test_after_look_returns_created_fenced_create_or_damaged_by_what_the_object_is():
+def test_after_look_returns_the_step_for_an_own_object_a_seal_none_and_any_other():
     steps = {found: fence.after_look(found) for found in Found}
     assert steps == {
         Found.OWN: Step.CREATED,

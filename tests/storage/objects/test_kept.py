@@ -29,7 +29,7 @@ def newest(owner: Owning) -> Place:
     return Place(1, owner.store.journal.released_rounds - 1)
 
 
-def test_rounds_that_were_read_ahead_are_not_read_again():
+def test_journal_rounds_that_were_read_ahead_are_not_read_again():
     written_to, owner = written(20)
     objects = written_to.client()
     kept = KeptRounds(objects)
@@ -44,7 +44,7 @@ def test_rounds_that_were_read_ahead_are_not_read_again():
     assert [reads(objects).count(name) for name in objects.content if name.startswith(form.JOURNAL)] == [1] * 21
 
 
-def test_more_rounds_beside_each_other_are_tried_while_there_are_some():
+def test_newer_finds_the_newest_journal_round_and_reads_once_if_there_is_none():
     written_to, owner = written(40)
     objects = written_to.client()
     found = ReadingAhead(KeptRounds(objects), pause, whole=False).newer(Place(1, 0))
@@ -54,7 +54,7 @@ def test_more_rounds_beside_each_other_are_tried_while_there_are_some():
     assert len(reads(objects)) == idle + 1
 
 
-def test_a_seal_behind_the_newest_round_is_found_with_what_it_says():
+def test_newer_returns_the_place_of_a_seal_behind_the_newest_journal_round():
     written_to, owner = written(5)
     last = newest(owner)
     create_seal(written_to, owner.store.journal.end(), pause)
@@ -62,7 +62,7 @@ def test_a_seal_behind_the_newest_round_is_found_with_what_it_says():
     assert ahead.newer(Place(1, 0)) == (Place(1, last.number + 1), True)
 
 
-def test_only_as_many_bytes_are_kept_as_were_allowed_and_old_rounds_can_be_forgotten():
+def test_kept_rounds_holds_at_most_most_bytes_and_can_forget_old_journal_rounds():
     written_to, _ = written(10)
     names = [form.place_name(Place(1, number)) for number in range(6)]
     sizes = [len(written_to.content[name]) for name in names]
@@ -81,7 +81,7 @@ def test_only_as_many_bytes_are_kept_as_were_allowed_and_old_rounds_can_be_forgo
         kept.read(names[3])
 
 
-def test_a_damaged_round_ends_the_reading_ahead_without_an_error():
+def test_reading_ahead_ends_at_a_damaged_journal_round_without_an_error():
     written_to, owner = written(8)
     objects = written_to.client()
     objects.rot(form.place_name(Place(1, 3)), 0)
