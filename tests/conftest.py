@@ -18,17 +18,15 @@ settings.load_profile("fencepost")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--requirements", action="store_true", help="print which tests show which requirement, run none")
-    parser.addoption("--first-case", action="store_true", help="run only the first case of each parametrized test")
+    parser.addoption("--first-case", action="store_true", help="make only the first case of each parametrized test")
 
 
-@pytest.hookimpl(trylast=True)  # after -m: the first of those that it leaves
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    from long_runs import without_later_cases
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    from long_runs import with_first_value
 
-    if config.getoption("--first-case"):
-        kept = without_later_cases(items)
-        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
-        items[:] = kept
+    if metafunc.config.getoption("--first-case"):
+        metafunc.parametrize = with_first_value(metafunc.parametrize)  # type: ignore[method-assign]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

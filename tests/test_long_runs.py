@@ -1,12 +1,28 @@
 """Of a parametrized test, `make check` runs the first case."""
 
-from types import SimpleNamespace
+from itertools import count
 from typing import Any
 
-from long_runs import without_later_cases
+import pytest
+from long_runs import with_first_value
+
+SLOW, LONG = pytest.mark.slow, pytest.mark.long
 
 
-def test_make_check_runs_the_first_case_of_each_test():
-    names = ["a.py::test_b", "a.py::test_c[1-[x]]", "a.py::test_c[2-y]", "b.py::test_c[2]", "b.py::TestD::runTest"]
-    items: list[Any] = [SimpleNamespace(nodeid=name) for name in names]
-    assert [item.nodeid for item in without_later_cases(items)] == [*names[:2], *names[3:]]
+@pytest.mark.parametrize(
+    ("values", "ids", "passed_on"),
+    [
+        ([1, 2, 3], None, ([1], None)),
+        ([(1, 2), (3, 4)], ["a", "b"], ([(1, 2)], ["a"])),
+        ([pytest.param(1, marks=SLOW), pytest.param(2, marks=LONG), 3, 4], count(1), ([3], [3])),
+        ([pytest.param(1, marks=SLOW), pytest.param(2, marks=LONG)], str, ([pytest.param(1, marks=SLOW)], str)),
+        ([], None, ([], None)),
+    ],
+    ids=["plain", "with ids", "some are slow", "all are slow", "none"],
+)
+def test_make_check_runs_the_first_case_that_is_not_slow_of_each_test(values, ids, passed_on):
+    passed: list[Any] = []
+    with_first_value(lambda names, values, *, ids, scope: passed.append((names, values, ids, scope)))(
+        "number", values, ids=ids, scope="module"
+    )
+    assert passed == [("number", *passed_on, "module")]

@@ -6,9 +6,11 @@ Each collects all that breaks it, as file:line and what is wrong there.
 import ast
 import functools
 import gc
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,29 +66,61 @@ def no_collections() -> Iterator[None]:
     gc.enable()
 
 
+@functools.cache
 def area_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0]
 
 
 @functools.cache
-def nodes_of(path: Path) -> list[ast.AST]:
-    """The module's syntax tree, its root first."""
-    return list(ast.walk(ast.parse(path.read_text())))
+def text_of(path: Path) -> str:
+    return path.read_text()
 
 
+@functools.cache
+def nodes_by_type(path: Path) -> dict[type[ast.AST], list[ast.AST]]:
+    """The nodes of a module's syntax tree, by their types: most checks look at one type of a hundred."""
+    found: dict[type[ast.AST], list[ast.AST]] = {}
+    todo: list[ast.AST] = [ast.parse(text_of(path))]
+    while todo:
+        node = todo.pop()
+        found.setdefault(type(node), []).append(node)
+        for value in vars(node).values():
+            if isinstance(value, ast.AST):
+                todo.append(value)
+            elif type(value) is list:
+                todo += [each for each in value if isinstance(each, ast.AST)]
+    return found
+
+
+def nodes_of(path: Path, *types: type[ast.AST]) -> list[Any]:
+    """The nodes of these types in a module's syntax tree."""
+    return [node for each in types for node in nodes_by_type(path).get(each, ())]
+
+
+def docstring_of(path: Path) -> str:
+    return ast.get_docstring(nodes_of(path, ast.Module)[0]) or ""
+
+
+@functools.cache
 def short(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def lines_of(paths: Iterable[Path]) -> Iterator[tuple[Path, int, str]]:
+    """Each line of these files, with its file and number."""
+    return ((path, n, line) for path in paths for n, line in enumerate(text_of(path).splitlines(), 1))
 
 
 def at(path: Path, line: int, what: str) -> str:
     return f"{short(path)}:{line} {what}"
 
 
+@functools.cache
 def imports_of(path: Path) -> list[tuple[str, int]]:
     """Areas that a module imports, and top-level names of the other modules it imports, each with its line."""
     found: list[tuple[str, int]] = []
     package = path.relative_to(ROOT).parent.parts  # ("broker", "handlers")
-    for node in nodes_of(path):
+    for node in nodes_of(path, ast.Import, ast.ImportFrom):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name.split(".")[0] for alias in node.names]
@@ -116,7 +150,7 @@ def modules_imported_by(path: Path) -> list[tuple[str, int]]:
     """Modules of ours that are imported from, `effects/disk/aio` for instance, each with its line."""
     package = path.relative_to(ROOT).parent.parts
     found: list[tuple[str, int]] = []
-    for node in nodes_of(path):
+    for node in nodes_of(path, ast.Import, ast.ImportFrom):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom) and node.level and package[0] in AREAS:
             names = [".".join((*package[: len(package) + 1 - node.level], *filter(None, names)))]
@@ -129,8 +163,7 @@ def modules_imported_by(path: Path) -> list[tuple[str, int]]:
 
 def modules_imported_by_a_test(path: Path) -> list[tuple[str, int]]:
     """The same by the lines alone: to parse all tests would take ten times as long."""
-    lines = enumerate(path.read_text().splitlines(), 1)
-    return [(match[1].replace(".", "/"), at) for at, line in lines if (match := IMPORT.match(line))]
+    return [(match[1].replace(".", "/"), n) for _, n, line in lines_of([path]) if (match := IMPORT.match(line))]
 
 
 def test_every_imported_module_of_this_project_exists():
@@ -154,14 +187,15 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@functools.cache
 def imports_within(package: str) -> dict[str, set[str]]:
     """Of each module of a package, which others of it are imported, those for types alone too."""
     paths = {module_of(path): path for path in MODULES if area_of(path) == package}
     graph: dict[str, set[str]] = {name: set() for name in paths}
     for name, path in paths.items():
         parts = path.relative_to(ROOT).with_suffix("").parts
-        for node in nodes_of(path):
-            if isinstance(node, ast.ImportFrom) and node.level:
+        for node in nodes_of(path, ast.ImportFrom):
+            if node.level:
                 base = ".".join((*parts[: -node.level], *(node.module or "").split("."))).strip(".")
                 for each in node.names:
                     found = f"{base}.{each.name}" if f"{base}.{each.name}" in paths else base
@@ -215,7 +249,7 @@ def is_pure(path: Path) -> bool:
     """Whether its docstring says so, or the docstring of a package above it, for all that is in there."""
     packages = [parent / "__init__.py" for parent in path.relative_to(ROOT).parents]
     said = [ROOT / each for each in packages if (ROOT / each).is_file()]
-    return any(SAYS_PURE.search(ast.get_docstring(nodes_of(each)[0]) or "") for each in [path, *said])
+    return any(SAYS_PURE.search(docstring_of(each)) for each in [path, *said])
 
 
 def test_pure_modules_import_no_effects():
@@ -231,7 +265,7 @@ def test_a_module_is_pure_if_it_or_its_package_says_so():
 
 
 def test_modules_documented_as_nearly_pure_are_listed_and_import_no_effects():
-    said = {short(path): ast.get_docstring(nodes_of(path)[0]) or "" for path in MODULES}
+    said = {short(path): docstring_of(path) for path in MODULES}
     assert {name for name, text in said.items() if re.search(r"\bPure\b(?![.:;])", text)} == NEARLY_PURE
     assert not [found for name in NEARLY_PURE for found in imports_among(ROOT / name, OUTSIDE)]
 
@@ -244,16 +278,15 @@ def test_no_module_raises_an_exception_object_kept_in_a_variable_or_attribute():
 
 
 def _kept_and_raised(path: Path) -> list[str]:
-    nodes = nodes_of(path)
-    made = [each for each in nodes[0].body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)]
+    [module] = nodes_of(path, ast.Module)
+    made = [each for each in module.body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)]
     kept = {
         name.id for each in made for target in each.targets for name in ast.walk(target) if isinstance(name, ast.Name)
     }
-    raised = [node.exc for node in nodes if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name)]
+    raised = [node.exc for node in nodes_of(path, ast.Raise) if isinstance(node.exc, ast.Name)]
     aliases = {
         pair[0].id
-        for node in nodes
-        if isinstance(node, ast.Assign)
+        for node in nodes_of(path, ast.Assign)
         for pair in _pairs_of(node)
         if isinstance(pair[0], ast.Name) and isinstance(pair[1], ast.Name) and pair[1].id in kept
     }
@@ -269,10 +302,10 @@ def _pairs_of(node):
 
 
 def test_storage_never_awaits():
-    asynchronous = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
+    asynchronous = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
     paths = [path for path in MODULES if area_of(path) == "storage"]
-    nodes = [(path, node) for path in paths for node in nodes_of(path)]
-    assert not [at(path, node.lineno, type(node).__name__) for path, node in nodes if isinstance(node, asynchronous)]
+    nodes = [(path, node) for path in paths for node in nodes_of(path, *asynchronous)]
+    assert not [at(path, node.lineno, type(node).__name__) for path, node in nodes]
 
 
 def test_only_effects_opens_files_and_sockets():
@@ -281,8 +314,7 @@ def test_only_effects_opens_files_and_sockets():
     for path in MODULES:
         if area_of(path) in {"protocol", "storage", "broker", "client"}:
             opening += imports_among(path, doors)
-            calls = [node for node in nodes_of(path) if isinstance(node, ast.Call)]
-            names = [call.func for call in calls if isinstance(call.func, ast.Name)]
+            names = [call.func for call in nodes_of(path, ast.Call) if isinstance(call.func, ast.Name)]
             opening += [at(path, name.lineno, "calls open") for name in names if name.id == "open"]
     assert not opening
 
@@ -294,7 +326,7 @@ THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "to_thread"}
 def test_only_one_module_starts_threads():
     """It raises a named error if the system has no thread left. What bench starts is for its own process alone."""
     places = [path for path in MODULES if area_of(path) != "bench" and path != STARTS_THREADS]
-    calls = [(path, node.func) for path in places for node in nodes_of(path) if isinstance(node, ast.Call)]
+    calls = [(path, node.func) for path in places for node in nodes_of(path, ast.Call)]
     attributes = [(path, func.lineno, func.attr) for path, func in calls if isinstance(func, ast.Attribute)]
     names = [(path, func.lineno, func.id) for path, func in calls if isinstance(func, ast.Name)]
     assert not [at(path, line, f"calls {name}") for path, line, name in attributes + names if name in THREADS]
@@ -315,50 +347,54 @@ def test_simulated_code_uses_asyncio_timeout_not_wait_for():
     """
     paths = [path for path in MODULES if area_of(path) in {"effects", "storage", "broker", "client"}]
     paths += (ROOT / "tests" / "simulation").rglob("*.py")
-    nodes = [(path, node) for path in paths for node in nodes_of(path)]
+    named = [path for path in paths if "wait_for" in text_of(path)]
+    nodes = [(path, node) for path in named for node in nodes_of(path, ast.ImportFrom, ast.Attribute)]
     assert not [at(path, node.lineno, "uses asyncio.wait_for") for path, node in nodes if _waits_for(node)]
 
 
 def test_no_module_reads_annotations_from_a_class_namespace():
     """Since Python 3.14 annotations are created on demand: vars(cls) has none of them."""
-    nodes = [(path, node) for path in MODULES for node in nodes_of(path)]
+    constants = [(path, node) for path in MODULES for node in nodes_of(path, ast.Constant)]
     assert not [
         at(path, node.lineno, "use inspect.get_annotations")
-        for path, node in nodes
-        if isinstance(node, ast.Constant) and node.value == "__annotations__"
+        for path, node in constants
+        if node.value == "__annotations__"
     ]
 
 
 def test_files_and_functions_stay_short():
     long = []
     for path in [*MODULES, *TESTS]:
-        lines = path.read_text().count("\n")
+        lines = text_of(path).count("\n")
         if lines > MAX_FILE_LINES:
             long.append(at(path, lines, f"is longer than {MAX_FILE_LINES} lines"))
     for path in MODULES:
-        for node in nodes_of(path):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = node.end_lineno - node.lineno + 1
-                if lines > MAX_FUNCTION_LINES:
-                    long.append(at(path, node.lineno, f"{node.name} has {lines} lines"))
+        for node in nodes_of(path, ast.FunctionDef, ast.AsyncFunctionDef):
+            lines = node.end_lineno - node.lineno + 1
+            if lines > MAX_FUNCTION_LINES:
+                long.append(at(path, node.lineno, f"{node.name} has {lines} lines"))
     assert not long
 
 
+@functools.cache
+def names_of_tests() -> list[tuple[Path, int, str]]:
+    """(file, line, name) of each test."""
+    return [(path, n, found[1]) for path, n, line in lines_of(TESTS) if (found := TEST.match(line))]
+
+
 def test_names_of_tests_stay_short():
-    lines = [(path, each) for path in TESTS for each in enumerate(path.read_text().splitlines(), 1)]
-    named = [(path, n, found[1]) for path, (n, line) in lines if (found := TEST.match(line))]
+    named = names_of_tests()
     assert len(named) > 3000
     assert not [at(path, n, f"{name} has {len(name)} characters") for path, n, name in named if len(name) > MAX_NAME]
 
 
 def test_no_test_name_begins_with_a_code_that_is_defined_nowhere():
-    lines = [(path, each) for path in TESTS for each in enumerate(path.read_text().splitlines(), 1)]
-    named = [(path, n, found[1]) for path, (n, line) in lines if (found := TEST.match(line))]
+    named = names_of_tests()
     assert not [at(path, n, name) for path, n, name in named if CODED.match(name)]
 
 
 def test_every_module_has_a_docstring():
-    assert not [short(path) for path in MODULES if not ast.get_docstring(nodes_of(path)[0])]
+    assert not [short(path) for path in MODULES if not docstring_of(path)]
 
 
 def test_no_module_has_a_vague_name():
@@ -383,8 +419,9 @@ def test_every_package_is_named_in_pyproject():
 
 def test_no_module_or_page_contains_a_local_path_or_a_tracker_number():
     paths = [*MODULES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-    lines = [(path, each) for path in paths for each in enumerate(path.read_text().splitlines(), 1)]
-    assert not [at(path, n, found.group()) for path, (n, line) in lines if (found := ELSEWHERE.search(line))]
+    paths = [path for path in paths if any(word in text_of(path).lower() for word in ("issue", str(ROOT).lower()))]
+    found = [(path, found) for path in paths for found in ELSEWHERE.finditer(text_of(path))]
+    assert not [at(path, text_of(path)[: match.start()].count("\n") + 1, match.group()) for path, match in found]
 
 
 def test_every_file_in_the_repository_except_pictures_and_data_is_text():
@@ -392,12 +429,11 @@ def test_every_file_in_the_repository_except_pictures_and_data_is_text():
     console.
     """
     ignored = {line.strip("/*\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
-    top = [path for path in ROOT.iterdir() if path.name[0] != "." and path.name not in ignored]
-    files = [path for path in top if path.is_file()]
-    for folder in (path for path in top if path.is_dir()):
-        files += [
-            path for path in folder.rglob("*") if path.is_file() and not ignored & set(path.relative_to(ROOT).parts)
-        ]
+    files: list[Path] = []
+    for folder, folders, names in os.walk(ROOT):
+        hidden = {name for name in (*folders, *names) if name[0] == "."} if folder == str(ROOT) else set()
+        folders[:] = set(folders) - hidden - ignored
+        files += (Path(folder, name) for name in set(names) - hidden - ignored)
     assert len(files) > len(MODULES)
     binary = {path for path in files if b"\0" in path.read_bytes()}
     pictures = {path for path in binary if path.parent == ROOT / "docs" / "images" and path.suffix == ".png"}

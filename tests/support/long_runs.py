@@ -1,9 +1,13 @@
 """Cases of a test: `make check` runs the first one, `make test` those not marked `long`, `make test-long` all."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import pytest
+
+LEFT_OUT = {"slow", "long"}
+"""Marks of what `make check` does not run."""
 
 
 def first_only(values: Iterable[Any], first: int = 1) -> list[Any]:
@@ -14,12 +18,22 @@ def first_only(values: Iterable[Any], first: int = 1) -> list[Any]:
     ]
 
 
-def without_later_cases(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Return the items in their order, and of those that are one test with other parameters only the first."""
-    first: dict[str, pytest.Item] = {}
-    for item in items:
-        first.setdefault(item.nodeid.partition("[")[0], item)
-    return list(first.values())
+def with_first_value(parametrize: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement of `metafunc.parametrize` that passes on the first value alone of those not left out.
+
+    The other cases are not even made: most of the time of a collection would go to them. If all values are marked, the
+    first one stays, to be left out.
+    """
+
+    def with_first(names: Any, values: Iterable[Any], *others: Any, ids: Any = None, **options: Any) -> None:
+        given = list(values)
+        marks = [{mark.name for mark in getattr(value, "marks", ())} for value in given]
+        place = next((place for place, of_value in enumerate(marks) if not of_value & LEFT_OUT), 0)
+        if ids is not None and not callable(ids):
+            ids = list(islice(ids, place, place + 1))  # some are endless
+        parametrize(names, given[place : place + 1], *others, ids=ids, **options)
+
+    return with_first
 
 
 def _parameters(value: Any) -> tuple[Any, ...]:
