@@ -8,7 +8,7 @@ from fencepost.cli import main
 from fencepost.client.sql.statements import TABLES
 
 
-def test_sql_schema_prints_statements_that_make_the_tables() -> None:
+def test_sql_schema_prints_statements_that_create_the_tables() -> None:
     result = CliRunner().invoke(main, ["sql", "schema", "--dialect", "sqlite"])
     assert (result.exit_code, result.stdout) == (0, TABLES["sqlite"])
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
@@ -17,7 +17,7 @@ def test_sql_schema_prints_statements_that_make_the_tables() -> None:
     assert found == [("fencepost_database",), ("fencepost_writers",)]
 
 
-def test_sql_schema_of_an_unknown_dialect_names_those_that_there_are() -> None:
+def test_sql_schema_of_an_unknown_dialect_exits_with_2_and_lists_the_dialects() -> None:
     result = CliRunner().invoke(main, ["sql", "schema", "--dialect", "oracle"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "error: there are no tables for 'oracle'\nhint: there are some for: sqlite, postgresql\n"

@@ -159,7 +159,7 @@ def test_the_timeout_of_transactional_offsets_names_a_partition_that_does_not_ex
     within(main, version)
 
 
-def test_a_consumer_s_commit_of_a_partition_that_does_not_exist_names_it():
+def test_the_timeout_of_a_commit_names_a_partition_that_does_not_exist():
     async def main(world):
         async with plain(world) as producer:
             await producer.send_and_wait("t", b"v")

@@ -11,7 +11,7 @@ from mirror_model import Size, explore, table
 
 
 @pytest.mark.slow
-def test_a_mirror_is_exact_in_every_order_of_steps() -> None:
+def test_a_mirror_copies_each_transaction_once_in_every_order_of_steps() -> None:
     wrong, count = explore(Size(transactions=2))
     assert not wrong
     assert count > 2_000
@@ -19,7 +19,7 @@ def test_a_mirror_is_exact_in_every_order_of_steps() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("size", [Size(), Size(records=3)], ids=str)
-def test_a_mirror_of_more_is_exact_in_every_order_of_steps(size: Size) -> None:
+def test_a_mirror_copies_each_transaction_once_in_every_order_of_more_steps(size: Size) -> None:
     wrong, count = explore(size)
     assert not wrong
     print(f"{count:,} worlds")
@@ -56,6 +56,6 @@ MUTANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_each_bug_in_the_table_is_caught(name: str) -> None:
+def test_each_bug_planted_in_the_mirrors_table_is_found_by_the_model(name: str) -> None:
     wrong, _ = explore(Size(), table(**MUTANTS[name]))
     assert wrong

@@ -390,7 +390,7 @@ def test_a_disconnect_releases_the_records_of_its_share_sessions(broker, member)
     assert ShareClient(broker, member="n").take(0) == [(0, 4, 2)]
 
 
-def test_kafka_19950_19015_closing_an_older_connection_keeps_what_the_newer_has(broker, member):
+def test_kafka_19950_19015_closing_an_old_connection_keeps_the_new_ones_records(broker, member):
     fill(broker, 1, 5)
     member.fetch(1)
     again = ShareClient(broker)

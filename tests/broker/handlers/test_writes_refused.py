@@ -36,7 +36,7 @@ def codes(client, made, **more):
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_a_topic_that_refuses_writes_takes_no_batch_and_says_which_setting_it_is(client, broker, acks):
+def test_a_batch_to_a_topic_that_refuses_writes_gets_an_error_naming_the_setting(client, broker, acks):
     assert codes(client, batch(value=b"before"), acks=acks) == [0]
     refuse_writes(broker)
     answer = one(client.ask(produce("t", batch(value=b"after"), acks=acks), 9))
@@ -48,14 +48,14 @@ def test_a_topic_that_refuses_writes_takes_no_batch_and_says_which_setting_it_is
     assert values(broker, "t") == [b"before", b"again"]
 
 
-def test_without_acknowledgements_a_refused_batch_closes_the_connection(client, broker):
+def test_with_acks_0_a_batch_to_a_topic_that_refuses_writes_closes_the_connection(client, broker):
     refuse_writes(broker)
     client.send_unanswered(produce("t", batch(value=b"after"), acks=0), 9)
     assert client.closed()
     assert values(broker, "t") == []
 
 
-def test_a_retry_of_what_was_written_before_the_refusal_is_answered_with_its_offset(client, broker):
+def test_a_retried_batch_written_before_writes_were_refused_gets_its_offset(client, broker):
     (producer_id,) = {begun(broker, name="other").producer_id}
     mine = idempotent(0, producer_id=producer_id + 1)
     assert answers(client.ask(produce("t", mine), 9)) == [(0, 0)]
@@ -64,7 +64,7 @@ def test_a_retry_of_what_was_written_before_the_refusal_is_answered_with_its_off
     assert codes(client, idempotent(1, producer_id=producer_id + 1)) == [REFUSED]
 
 
-def test_a_named_producer_is_refused_too_unless_it_repeats_what_is_there(broker):
+def test_while_writes_are_refused_a_named_producer_can_only_repeat_batches(broker):
     epoch = opened(broker, "sensor", t=2)
     assert write_named(broker, "sensor", epoch, 1, 2).error_code == 0
     refuse_writes(broker)
@@ -75,7 +75,7 @@ def test_a_named_producer_is_refused_too_unless_it_repeats_what_is_there(broker)
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_open_transaction_writes_no_more_but_ends_as_it_is_told(broker, version, commit):
+def test_while_writes_are_refused_an_open_transaction_can_only_be_ended(broker, version, commit):
     txn = begun(broker, version=version)
     txn.write("t", b"before")
     refuse_writes(broker)
@@ -85,7 +85,7 @@ def test_an_open_transaction_writes_no_more_but_ends_as_it_is_told(broker, versi
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_transaction_that_begins_after_the_refusal_adds_no_record(broker, version):
+def test_a_transaction_begun_while_writes_are_refused_adds_no_record(broker, version):
     refuse_writes(broker)
     txn = Txn(broker, version=version)
     assert txn.init() == 0
@@ -96,7 +96,7 @@ def test_a_transaction_that_begins_after_the_refusal_adds_no_record(broker, vers
     assert values(broker, "t") == []
 
 
-def test_refusal_survives_a_restart(broker):
+def test_a_topic_still_refuses_writes_after_a_restart(broker):
     refuse_writes(broker)
     with broker.again() as restarted:
         assert codes(SimulatedClient(restarted), batch(value=b"after")) == [REFUSED]

@@ -56,7 +56,7 @@ def end_of_epoch(broker: SimulatedBroker, epoch: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("topics", [["t"], None], ids=["of a topic", "of all topics"])
-def test_metadata_of_topics_names_the_owner_and_a_broker_that_waits(topics):
+def test_metadata_for_topics_lists_the_owner_and_the_waiting_broker(topics):
     objects = SimulatedObjects()
     with serve(objects) as owner:
         owner.ask(create("t"))
@@ -66,7 +66,7 @@ def test_metadata_of_topics_names_the_owner_and_a_broker_that_waits(topics):
         assert nodes(owner, topics) == [OWNER, OTHER]
 
 
-def test_metadata_of_no_topics_names_the_owner_alone():
+def test_metadata_for_no_topics_lists_only_the_owner():
     """Admin clients send it to learn whom to ask for all groups: nobody answers at a broker that waits."""
     objects = SimulatedObjects()
     with serve(objects) as owner:
@@ -76,7 +76,7 @@ def test_metadata_of_no_topics_names_the_owner_alone():
 
 
 @pytest.mark.parametrize("fenced", [True, False])
-def test_describe_cluster_names_a_waiting_broker_only_if_fenced_ones_are_wanted(fenced):
+def test_describe_cluster_lists_a_waiting_broker_only_with_fenced_brokers(fenced):
     objects = SimulatedObjects()
     with serve(objects) as owner:
         waiting(objects).tell(1, 0)
@@ -86,7 +86,7 @@ def test_describe_cluster_names_a_waiting_broker_only_if_fenced_ones_are_wanted(
         assert told == [(OWNER, False), (OTHER, True)][: 1 + fenced]
 
 
-def test_a_broker_that_waits_no_more_is_named_no_more_once_it_missed_some_puts():
+def test_a_waiting_broker_that_missed_several_puts_is_not_listed_any_more():
     objects = SimulatedObjects()
     other = waiting(objects)
     with serve(objects) as owner:
@@ -100,7 +100,7 @@ def test_a_broker_that_waits_no_more_is_named_no_more_once_it_missed_some_puts()
         assert nodes(owner, None) == [OWNER]
 
 
-def test_a_waiting_broker_is_named_at_the_listeners_that_it_has():
+def test_a_waiting_broker_is_listed_only_if_it_has_the_clients_listener():
     objects = SimulatedObjects()
     with serve(objects) as owner:
         waiting(objects, addresses=(("SSL", "10.0.0.2", 1), ("PLAINTEXT", "10.0.0.2", 2))).tell(1, 0)
@@ -112,7 +112,7 @@ def test_a_waiting_broker_is_named_at_the_listeners_that_it_has():
 @pytest.mark.parametrize(
     "content", [b"", b"FPOW of something else entirely", form.pack_claim(form.Claim(0, 2, (), b""))]
 )
-def test_an_object_that_no_waiting_broker_has_put_is_ignored(content):
+def test_a_malformed_object_of_a_waiting_broker_is_ignored(content):
     objects = SimulatedObjects()
     with serve(objects) as owner:
         waiting(objects).tell(1, 0)
@@ -143,7 +143,7 @@ def test_clients_are_not_told_of_a_broker_that_listens_on_every_interface(caplog
     assert "set advertised.listeners" in caplog.text
 
 
-def test_a_waiting_broker_tells_its_address_until_it_owns_the_store():
+def test_a_waiting_broker_puts_its_address_into_the_store_until_it_owns_it():
     objects = SimulatedObjects()
     first = serve(objects)
     first.abandon()
@@ -157,8 +157,8 @@ def test_a_waiting_broker_tells_its_address_until_it_owns_the_store():
     second.stop()
 
 
-def test_a_waiting_broker_puts_no_more_often_while_that_is_refused():
-    """As where a policy allows only creates: each attempt costs as much as one that is done."""
+def test_a_waiting_broker_whose_puts_are_refused_puts_no_more_often_than_others():
+    """A policy may allow only creates. Each refused attempt costs as much as one that succeeds."""
     objects = SimulatedObjects()
     told = waiting(objects)
     seen = told._objects
@@ -168,8 +168,10 @@ def test_a_waiting_broker_puts_no_more_often_while_that_is_refused():
     assert len(seen.calls) <= 60_000 / (2 * LEASE_MS) + 1
 
 
-def test_what_brokers_have_put_that_are_gone_takes_no_place_from_those_that_wait():
-    """Machines whose node ids grow leave an object each."""
+def test_objects_of_brokers_that_are_gone_are_removed_and_hide_no_waiting_broker():
+    """Each waiting broker puts one object, and at most MOST_NODES of them are read. Machines whose node ids grow leave
+    old ones.
+    """
     objects = SimulatedObjects()
     for node in range(2, 2 + MOST_NODES):
         waiting(objects, node).tell(1, 0)
@@ -220,8 +222,8 @@ def test_a_restored_directory_has_a_later_leader_epoch_than_its_store_and_keeps_
 
 
 @pytest.mark.parametrize("into_a_store", [False, True])
-def test_what_was_restored_has_a_later_leader_epoch_than_its_store_got_since(into_a_store):
-    """Clients that went on with the store's next owners ignore a lower one, and ask for ever."""
+def test_a_restored_directory_has_a_later_leader_epoch_than_all_owners_since(into_a_store):
+    """Clients that went on with a later owner of the store ignore a lower leader epoch, and would ask for ever."""
     objects = SimulatedObjects()
     owner = serve(objects)
     owner.ask(create("t"))

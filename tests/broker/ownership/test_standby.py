@@ -174,7 +174,7 @@ def test_a_standby_whose_disk_is_full_raises_disk_full():
 
 
 @pytest.mark.parametrize("is_standby", [True, False], ids=["while it waits", "while it takes over"])
-def test_a_store_that_refuses_reads_of_a_point_is_waited_for(is_standby):
+def test_a_broker_retries_while_the_store_refuses_reads_of_a_checkpoint(is_standby):
     objects = SimulatedObjects()
     begin(objects)
     seen = objects.client()
@@ -193,7 +193,7 @@ def test_a_store_that_refuses_reads_of_a_point_is_waited_for(is_standby):
     second.stop()
 
 
-def test_an_owner_whose_store_refuses_a_point_takes_it_later():
+def test_an_owner_makes_a_checkpoint_that_its_store_refused_again_later():
     objects = SimulatedObjects()
     seen = objects.client()
     refused = 0

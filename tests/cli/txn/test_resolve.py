@@ -79,7 +79,7 @@ def untimed(text: str) -> list[str]:
     return re.sub(r"\d+ m?s$", "TIME", text, flags=re.MULTILINE).splitlines()
 
 
-def test_resolve_ends_what_waits_as_the_database_says_and_a_dry_run_only_tells_it(orders: Orders) -> None:
+def test_txn_resolve_ends_transactions_as_the_database_says_a_dry_run_ends_none(orders: Orders) -> None:
     terminal = orders.terminal
     orders.hold("known-1", 7)
     orders.hold("unknown-1", 0)
@@ -103,7 +103,7 @@ def test_resolve_ends_what_waits_as_the_database_says_and_a_dry_run_only_tells_i
     assert (terminal.run(orders.resolve), terminal.err) == ("", "no transaction waits for this database\n")
 
 
-def test_resolve_of_a_locked_database_ends_with_code_4_and_leaves_what_waits(orders: Orders) -> None:
+def test_txn_resolve_exits_with_4_and_ends_nothing_if_the_database_is_locked(orders: Orders) -> None:
     orders.hold("locked-1", 0)
     with contextlib.closing(sqlite3.connect(orders.path)) as other:
         other.execute("begin immediate")
@@ -115,7 +115,7 @@ def test_resolve_of_a_locked_database_ends_with_code_4_and_leaves_what_waits(ord
     assert untimed(orders.terminal.run(orders.resolve)) == ["locked-1 number 0: aborted, had waited for TIME"]
 
 
-def test_resolve_refuses_a_database_older_than_the_broker_until_that_is_adopted(orders: Orders) -> None:
+def test_txn_resolve_refuses_a_database_older_than_the_broker_without_adopt(orders: Orders) -> None:
     key = f"sql:{orders.id}:restored-1"
     proposal = Proposal(key, 3, "sql", b"", True, False, ())
     orders.terminal.broker.inside(lambda broker: Deciding(broker.ledger, proposal).finish())
@@ -132,7 +132,7 @@ def test_resolve_refuses_a_database_older_than_the_broker_until_that_is_adopted(
     assert (orders.held(), orders.row("restored-1")) == ([], (1, 4, 0))
 
 
-def test_resolve_of_a_database_that_is_not_there_makes_none(terminal: Terminal, tmp_path: Path) -> None:
+def test_txn_resolve_of_a_missing_database_exits_with_4_and_creates_none(terminal: Terminal, tmp_path: Path) -> None:
     path = tmp_path / "none.db"
     code, cause, hint = terminal.refused(f"txn resolve --db sqlite:///{path}")
     assert (code, cause) == (4, f"{path}: unable to open database file")
@@ -144,19 +144,19 @@ def test_resolve_of_a_database_that_is_not_there_makes_none(terminal: Terminal, 
 
 
 @pytest.mark.parametrize("url", ["orders.db", "mysql://x/y", "sqlite:///:memory:"])
-def test_resolve_refuses_a_url_of_no_database_as_wrong_usage(terminal: Terminal, url: str) -> None:
+def test_txn_resolve_with_an_unknown_kind_of_database_url_exits_with_2(terminal: Terminal, url: str) -> None:
     code, _, hint = terminal.refused(f"txn resolve --db {url}")
     assert code == 2
     assert "sqlite:///" in hint
 
 
-def test_resolve_without_a_broker_ends_with_code_4(orders: Orders) -> None:
+def test_txn_resolve_without_a_broker_exits_with_4(orders: Orders) -> None:
     code, cause, _ = orders.terminal.refused(f"{orders.resolve} -b 127.0.0.1:1 -X start.timeout.ms=100")
     assert (code, "127.0.0.1:1" in cause) == (4, True)
 
 
 @pytest.mark.slow
-def test_resolve_with_watch_goes_on_until_a_signal(terminal: Terminal, tmp_path: Path) -> None:
+def test_txn_resolve_with_watch_runs_until_a_signal(terminal: Terminal, tmp_path: Path) -> None:
     orders = Orders(terminal, tmp_path / "orders.db")
     options = ["-b", terminal.bootstrap, "--watch", "--every", "50ms", "--older-than", "0s"]
     process = subprocess.Popen(

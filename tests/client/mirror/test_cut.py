@@ -28,7 +28,7 @@ def feed(spans: Spans, log: list[tuple[str, int]]) -> None:
 
 
 @given(LOGS)
-def test_a_closed_cut_divides_no_transaction_and_is_the_highest(log: list[tuple[str, int]]) -> None:
+def test_a_closed_cut_is_the_highest_offset_that_divides_no_transaction(log: list[tuple[str, int]]) -> None:
     spans = Spans()
     feed(spans, log)
     found = spans.closed(len(log))
@@ -38,7 +38,7 @@ def test_a_closed_cut_divides_no_transaction_and_is_the_highest(log: list[tuple[
 
 
 @given(LOGS, st.integers(0, 14))
-def test_after_a_cut_only_the_rest_of_a_transaction_counts(log: list[tuple[str, int]], at: int) -> None:
+def test_after_a_cut_a_transaction_counts_from_the_cut_on(log: list[tuple[str, int]], at: int) -> None:
     spans = Spans()
     feed(spans, log)
     spans.cut(min(at, len(log)))
@@ -48,7 +48,7 @@ def test_after_a_cut_only_the_rest_of_a_transaction_counts(log: list[tuple[str, 
     assert spans.closed(len(log)) == max(closed)
 
 
-def test_transactions_that_overlap_without_end_have_no_cut_but_the_first() -> None:
+def test_if_transactions_always_overlap_the_closed_cut_is_before_the_first() -> None:
     spans = Spans()
     spans.record(1, 10)
     for offset in range(11, 99, 3):

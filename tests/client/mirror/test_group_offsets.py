@@ -51,7 +51,7 @@ def read(log, position):
 
 
 @given(mirrored(), st.data())
-def test_a_reader_finds_the_same_records_from_every_offset_on(logs, data):
+def test_from_every_translated_offset_a_reader_finds_the_same_records(logs, data):
     again = data.draw(st.lists(st.sampled_from(logs.runs), max_size=3)) if logs.runs else []
     found = PartitionMap([*logs.runs, *again])
     for position in range(logs.source_end + 2):
@@ -63,7 +63,7 @@ def test_a_reader_finds_the_same_records_from_every_offset_on(logs, data):
 
 
 @given(mirrored())
-def test_runs_that_touch_are_joined_and_no_others(logs):
+def test_in_order_joins_only_adjacent_runs(logs):
     runs = in_order(logs.runs)
     assert [(run.source + n, run.target + n) for run in runs for n in range(run.count)] == [
         (record, offset) for offset, record in sorted(logs.target.items())
@@ -72,7 +72,7 @@ def test_runs_that_touch_are_joined_and_no_others(logs):
         assert (before.source + before.count, before.target + before.count) != (after.source, after.target)
 
 
-def test_offsets_go_on_where_there_is_no_record():
+def test_an_offset_without_a_record_is_translated_to_that_of_the_next_record():
     found = PartitionMap([Run(0, 0, 3), Run(5, 4, 2), Run(10, 6, 1)])
     assert [found.target_of(each, 9) for each in (0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 500)] == [
         *(0, 2),
@@ -84,7 +84,7 @@ def test_offsets_go_on_where_there_is_no_record():
     ]
 
 
-def test_a_partition_without_records_goes_on_at_its_end():
+def test_in_a_partition_without_records_offsets_are_translated_to_its_end():
     assert PartitionMap([]).target_of(12, 0) == 0
     assert PartitionMap([]).target_of(0, 3) == 3
 

@@ -39,11 +39,11 @@ def entry(name, value, source="topic", sensitive=False):
         ([entry("message.timestamp.type", "LogAppendTime")], {}),
     ],
 )
-def test_settings_are_carried_that_are_no_defaults_and_that_the_target_knows(source, made):
+def test_a_topics_own_settings_are_copied_if_the_target_knows_them(source, made):
     assert configs_to_make(source, KNOWN) == made | {"message.timestamp.type": "CreateTime"}
 
 
-def test_settings_about_timestamps_wait_for_the_cutover():
+def test_settings_about_timestamps_are_copied_only_at_the_cutover():
     known = {"message.timestamp.type", "message.timestamp.after.max.ms"}
     source = [entry("message.timestamp.type", "LogAppendTime"), entry("message.timestamp.after.max.ms", "1", "default")]
     keeping = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": FOR_EVER}
@@ -54,7 +54,7 @@ def test_settings_about_timestamps_wait_for_the_cutover():
     }
 
 
-def test_a_topic_gets_the_partitions_that_it_lacks_and_none_is_removed():
+def test_missing_partitions_are_added_and_surplus_partitions_raise():
     assert partitions_to_add("t", 3, 3) is None
     assert partitions_to_add("t", 3, 2) == 3
     with pytest.raises(ClientError, match="has 4 partitions on the target, and 3"):
@@ -67,7 +67,7 @@ async def own(admin, topic):
 
 
 @pytest.mark.slow
-async def test_topics_are_made_followed_and_settled():
+async def test_topics_are_created_grow_with_the_source_and_get_their_last_settings():
     async with two_clusters() as to:
         configs = {
             "retention.ms": "1000000",

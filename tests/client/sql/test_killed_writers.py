@@ -211,7 +211,7 @@ def test_each_planted_bug_makes_rows_and_records_differ_or_is_refused(tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_producer_without_the_database_is_told_what_its_predecessor_waits_for(tmp_path):
+def test_a_producer_without_a_database_gets_an_error_naming_the_one_waited_for(tmp_path):
     path = str(tmp_path / "orders.db")
 
     async def main(world):
@@ -262,7 +262,7 @@ def test_rows_equal_records_if_the_writer_is_cancelled_in_a_call_to_the_database
     within(main, 2, transaction_two_phase_commit_enable=True)
 
 
-def test_a_producer_whose_predecessor_the_broker_refuses_to_end_is_told_so(tmp_path, monkeypatch):
+def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessor(tmp_path, monkeypatch):
     path = str(tmp_path / "orders.db")
 
     async def main(world):
@@ -280,7 +280,7 @@ def test_a_producer_whose_predecessor_the_broker_refuses_to_end_is_told_so(tmp_p
     within(main, 2, transaction_two_phase_commit_enable=True)
 
 
-def test_a_producer_with_another_database_is_told_which_one_is_waited_for(tmp_path):
+def test_a_producer_with_another_database_gets_an_error_naming_the_first(tmp_path):
     path, other = str(tmp_path / "orders.db"), str(tmp_path / "other.db")
 
     async def main(world):

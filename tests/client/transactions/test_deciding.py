@@ -19,7 +19,7 @@ from fencepost.client.values import ProducerIdentity
 WAITING = Waiting("sql:d:x", "x", ProducerIdentity(7, 1), 4)
 
 
-def test_the_table_has_a_next_step_for_each_answer_but_of_the_end():
+def test_the_table_of_steps_has_a_next_step_for_every_answer_except_at_its_end():
     assert set(TABLE) == {(step, answer) for step in Step if step is not Step.STOPPED for answer in Answer}
 
 
@@ -34,7 +34,7 @@ def test_the_ledger_key_names_the_database_and_the_transactional_id():
 
 
 @pytest.mark.parametrize(("row", "ledger", "number"), [(NONE_YET, NONE_YET, 0), (3, 2, 4), (2, 3, 4)])
-def test_the_next_number_is_above_what_either_side_has_decided(row, ledger, number):
+def test_the_next_number_is_above_the_last_of_the_database_and_of_the_broker(row, ledger, number):
     assert next_number(Row(1, row, True), Standing(ledger, True, None)) == number
 
 

@@ -170,8 +170,10 @@ def one_step_at_a_time(monkeypatch, reads):
     monkeypatch.setattr(Job, "work", one_step)
 
 
-def test_a_read_that_ends_while_the_fetch_looks_does_not_start_a_second_look(broker, monkeypatch):
-    """Two looks at once could both acquire records of one partition, and one answer has room for one of them."""
+def test_a_disk_read_that_ends_during_a_share_fetchs_pass_starts_no_second_pass(broker, monkeypatch):
+    """When a read has ended, the fetch goes over its partitions again. Two passes at once could both acquire records
+    of one partition, but one answer has room for one of them.
+    """
     write(broker, 1, "cold")
     broker.wait(FLUSHED_S)
     make_cold(broker, broker.broker.topics.by_name["t"].partitions[1].log)
@@ -193,8 +195,8 @@ def test_a_read_that_ends_while_the_fetch_looks_does_not_start_a_second_look(bro
     assert (given[4].ranges, reads.ended) == ([(0, 0, 1)], 1)
 
 
-def test_a_read_that_fails_while_the_fetch_looks_is_answered_at_once(broker, monkeypatch):
-    """As one that fails later: for want of descriptors or memory the log stays online, and would be read in a loop."""
+def test_a_disk_read_that_fails_during_a_share_fetchs_pass_is_answered_at_once(broker, monkeypatch):
+    """For want of descriptors or memory the log stays online, so the fetch would try the read again in a loop."""
     write(broker, 1, "cold")
     broker.wait(FLUSHED_S)
     make_cold(broker, broker.broker.topics.by_name["t"].partitions[1].log)
@@ -306,7 +308,7 @@ def test_aborted_records_read_from_the_disk_are_not_acquired(broker):
     assert list(got(ShareClient(broker).fetch(0, max_wait_ms=500))[0].values.values()) == ["yes"]
 
 
-def test_a_batch_that_compaction_has_emptied_is_no_data_for_a_member():
+def test_is_data_is_false_for_a_batch_without_records_left_by_compaction():
     assert is_data(Header(0, 61, 0, 2, 0, -1, 3))
     assert not is_data(Header(0, 61, 0, 2, 0, -1, 0))
 
