@@ -51,7 +51,7 @@ _MODULES = {
 
 @contextmanager
 def _visible_refusals() -> Iterator[None]:
-    """click quotes the arguments that it refuses, and scripts take them from names that others chose."""
+    """Make the arguments printable that click quotes in an error: scripts take them from names that others chose."""
     try:
         yield
     except click.UsageError as error:

@@ -89,7 +89,7 @@ def _copy(backup: str, directory: str | None, output: str) -> None:
 
 
 def _fetch(url: str, directory: str, at_ms: int | None, output: str) -> None:
-    """Make a data directory of what is in a store of objects."""
+    """Make a data directory of a backup or a journal in a store of objects. at_ms: since 1970; None: the newest state."""
     from .store.looking import looking_into
 
     with looking_into(url, directory) as asked:
@@ -158,7 +158,7 @@ def _fetch_backup(asked: "Asked", url: str, directory: str, at_ms: int | None, o
 
 
 def _moment(text: str) -> int:
-    """A time in ISO 8601 as ms since 1970. Raises: Failure."""
+    """Return a time in ISO 8601 as ms since 1970. Raises: Failure."""
     try:
         moment = datetime.fromisoformat(text.strip().upper().replace(" ", "T"))
     except ValueError:

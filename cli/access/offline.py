@@ -29,7 +29,9 @@ data_dir = click.option(
 def ask(
     to: Target, directory: str | None, work: "Callable[[Admin], Coroutine[Any, Any, T]]", *, may_create: bool = False
 ) -> T:
-    """Run `work` with an Admin of the broker or of a data directory. may_create: which may be new. Raises Failure."""
+    """Run `work` with an Admin of the broker (directory: None) or of this data directory, and return its result.
+    may_create: the directory may be new. Raises Failure.
+    """
     if directory is None:
         return to.ask(work)
     _check(directory, may_create)

@@ -181,10 +181,12 @@ def _entity(names: Mapping[str, str]) -> "QuotaEntity":
 
 
 def _facts(entity: "QuotaEntity") -> dict[str, str | None]:
+    """Return the entity's names by type; EVERYBODY for Kafka's default entity, None for a type that it does not have."""
     return {field: EVERYBODY if name == DEFAULT else name for field, name in entity._asdict().items()}
 
 
 def _show_entity(names: Mapping[str, str]) -> str:
+    """Return the entity as it is given on the command line: user=alice client-id=batch."""
     return " ".join(f"{type_}={names[field]}" for type_, field in _FIELDS.items() if field in names)
 
 

@@ -111,6 +111,7 @@ def _shorthand(wanted: Wanted) -> Iterator[tuple[str, Resource]]:
 
 
 def _each(operations: Iterable[str], resources: Iterable[Resource]) -> Iterator[tuple[str, Resource]]:
+    """Return every operation paired with every resource."""
     return ((operation, resource) for resource in resources for operation in operations)
 
 

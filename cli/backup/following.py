@@ -109,7 +109,9 @@ class _Shipping:
             self._show_point(running)
 
     def _held(self) -> AbstractContextManager[bool]:
-        """Hold the directory; where nobody follows, lock it if no broker runs."""
+        """Return the context that keeps the directory open, and yields whether a broker runs on it. Without --follow
+        it locks the directory if none runs.
+        """
         if not self._how.follow:
             return locked_if_free(self._disk, self._directory)
         return _held(self._disk, self._directory)
@@ -145,7 +147,9 @@ class _Shipping:
     # ---- following ---------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Look again and again until a signal. What may pass is said once, and tried again."""
+        """Ship what is new, again and again until a signal. An error that may pass is printed once, and shipping is
+        tried again.
+        """
         patience = self._patience
         patience.tell = lambda: self._tell(False)
         while True:
@@ -168,7 +172,9 @@ class _Shipping:
             patience.wait(max(0.0, every_s - (time.monotonic() - began_s)))
 
     def _pause(self) -> None:
-        """Between two attempts at a point."""
+        """Wait between two attempts at a point (a checkpoint of the directory in the store); with --follow, tell the
+        state.
+        """
         self._patience.wait(0.05)
         if self._how.follow:
             self._tell(False)
@@ -183,7 +189,7 @@ class _Shipping:
         self._tell(False)
 
     def _tell(self, took_point: bool) -> None:
-        """Report progress, one thread at a time. took_point: whether a recovery point was just completed."""
+        """Tell the state as _tell_once() does, one thread at a time. took_point: a new point is in the store."""
         with self._telling:  # threads that ship tell, too, while they wait
             self._tell_once(took_point)
 
@@ -227,8 +233,8 @@ class _Shipping:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """If a signal ended the shipping, ship what is left. Then record in the store, for the next follower, that this
-        one has ended. For at most ENDING_S; no failure is raised.
+        """If a signal ended the shipping, ship what was not shipped yet. Then record in the store, for the next
+        follower, that this one has ended. For at most ENDING_S; no failure is raised.
         """
         patience = self._patience = Patience(lambda: None, lambda line: None, ENDING_S)
         follower = self._follower
@@ -292,7 +298,7 @@ def _held(disk: Disk, directory: str) -> Iterator[bool]:
 
 
 def explain(error: Exception, directory: str) -> Failure:
-    """The failure for an error of shipping or fetching. Raises it again if it is a bug."""
+    """Return the failure for an error of shipping or fetching. Raises the error again if it is a bug."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, StillFollowed):

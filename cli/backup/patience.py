@@ -54,13 +54,13 @@ class Patience:
         self.wait(min(FIRST_PAUSE_S * 2 ** min(self._attempts, 10), LONGEST_PAUSE_S) * random.uniform(0.5, 1))
 
     def over(self) -> None:
-        """Note that what was asked has been done."""
+        """Note that the store has answered. Tells the user so if it did not answer for several attempts before."""
         if self._attempts >= SAID_AFTER and self._since_s is not None:
             self._say(f"the store answers again, after {self._now_s() - self._since_s:.0f} s")
         self._since_s, self._attempts, self.trouble = None, 0, ""
 
     def noting(self, report: Callable[[int, int], None]) -> Callable[[int, int], None]:
-        """Return a function that reports progress, which shows that the store answers."""
+        """Return a function that calls `report`, and notes that the store has answered, since there is progress."""
 
         def noted(done: int, of: int) -> None:
             self.over()
@@ -69,7 +69,7 @@ class Patience:
         return noted
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but not beyond a signal."""
+        """Sleep for this many seconds. Raises what `check` raises after a signal."""
         until_s = self._now_s() + seconds
         while (left_s := until_s - self._now_s()) > 0:
             self._check()

@@ -15,9 +15,8 @@ def objects_of(url: str) -> Objects:
 
 
 def two_places(places: Sequence[str], data_dir: str | None, default: str, usage: str) -> tuple[str, str]:
-    """(data directory, the other place) of one or two arguments and --data-dir. Raises: Failure.
-
-    default: the data directory where the only argument is a URL.
+    """Return (data directory, the other place) from one or two arguments and --data-dir. default: the data directory
+    if the only argument is a URL. Raises Failure.
     """
     if len(places) == 2 and data_dir is None:
         return _trimmed(places[0]), _trimmed(places[1])

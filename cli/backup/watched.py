@@ -39,7 +39,7 @@ FAMILIES = (
 
 
 def prometheus_text(told: Told, now_ms: int) -> str:
-    """The state in Prometheus' text format; times are missing before the first point."""
+    """Return the state in Prometheus' text format; times are missing before the first point."""
     values: dict[str, float] = {
         "points_total": told.points,
         "objects_total": told.objects,

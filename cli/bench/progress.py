@@ -8,7 +8,9 @@ from ..output.interruption import Interruption
 
 @contextlib.contextmanager
 def progress_bar(what: str, total: int | None, interruption: Interruption) -> Iterator[Callable[[int], None]]:
-    """Yield a progress bar on the terminal's error stream, if there is one. Its update raises after an interruption."""
+    """Show a progress bar on standard error during the block, if that is a terminal. Yields a function that is called
+    with how much is done; it raises KeyboardInterrupt after a signal.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

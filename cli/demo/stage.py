@@ -97,7 +97,9 @@ def version(package: str) -> str:
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[Any]:
-    """A progress bar, on a terminal only."""
+    """Show a progress bar on standard error during the block, if that is a terminal. Yields a function that is called
+    with how much is done.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 

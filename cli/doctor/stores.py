@@ -23,7 +23,9 @@ _OTHERS = ("cifs", "smb3", "9p", "fuse", "fuseblk", "ceph", "glusterfs", "lustre
 
 
 def examine(findings: Findings, url: str) -> None:
-    """Check one after the other. Raises: Failure, if the store does not answer or refuses."""
+    """Run the checks of a store one after the other, and add what they find to `findings`. Raises Failure if the store
+    does not answer or refuses.
+    """
     if not _mount(findings, url):
         return
     with looking_into(url) as asked:
@@ -60,6 +62,7 @@ def _kind(findings: Findings, asked: Asked) -> None:
 
 
 def _name() -> str:
+    """Return a new, random name for an object of the checks."""
     return f"{PROBES}{secrets.token_hex(16)}"
 
 

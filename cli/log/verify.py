@@ -72,7 +72,7 @@ class Report:
         return {repr(finding) for finding in self.findings if finding["is"] == "damage"}
 
     def discount(self, believed: set[str]) -> None:
-        """Turn damage that `believed` does not contain into notes."""
+        """Turn damage into notes, except that of which `believed` has the text (see `places`)."""
         for finding in self.findings:
             if finding["is"] == "damage" and repr(finding) not in believed:
                 finding.pop("position", None)

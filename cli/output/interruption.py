@@ -47,7 +47,9 @@ class Interruption:
     def run(
         self, work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     ) -> T:
-        """Run on its own event loop; a signal cancels it. Raises: KeyboardInterrupt, and its errors."""
+        """Run `work` on an event loop of its own, and return its result; a signal cancels it. Raises KeyboardInterrupt
+        after a signal, and what `work` raises.
+        """
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             try:
                 return runner.run(self._cancel_by_signal(work))

@@ -155,7 +155,7 @@ def _console(
 
 
 def _followed(url: str, every_ms: int, keep_ms: int) -> "BackupOptions":
-    """Return the options --backup… Raises: Failure."""
+    """Return the options --backup… of serve, checked. Raises Failure."""
     from .following import BackupOptions
 
     options = BackupOptions(url, every_ms, keep_ms)

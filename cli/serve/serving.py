@@ -222,7 +222,9 @@ class GcFreezer:
         self._due_s = self._began_s + FIRST_FULL_COLLECTION_S
 
     def collected(self, phase: str, about: Mapping[str, int]) -> None:
-        """A callback of gc.callbacks: called at the start and the end of each collection."""
+        """After a collection, freeze what has survived it; if a full collection is due, unfreeze everything for the
+        next one instead. A callback of gc.callbacks: phase is "start" or "stop".
+        """
         now_s = self._now_s()
         if phase == "start":
             self._began_s = now_s

@@ -205,7 +205,9 @@ def _do_next_kill(kills: list[tuple[float, str]], driver: Driver, seen: int, ano
 
 
 def _compare(servers: str, text: list[str]) -> Found:
-    """Compare copies and word counts with the text. Returns how many lines were lost, twice or changed."""
+    """Compare copies and word counts with the text. Returns how many lines are lost, there twice or changed, and the
+    like.
+    """
     copies = Counter(value for _, value in _read(servers, COPIES))
     whole = set(text)
     counts = dict(_read(servers, COUNTS))  # the last count of each word

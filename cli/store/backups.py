@@ -13,7 +13,9 @@ from .looking import Asked
 
 
 def show_status(asked: Asked, *, as_json: bool) -> None:
-    """Raises: Failure."""
+    """Print the points of the backup that can be restored, and who ships into it. Raises Failure if there is no backup
+    or it is damaged.
+    """
     objects = asked.objects
     found = read_status(objects, asked.patience)
     if not found.points and not found.problems:
@@ -58,7 +60,9 @@ def show_status(asked: Asked, *, as_json: bool) -> None:
 
 
 def verify(asked: Asked, *, as_json: bool) -> None:
-    """Raises: Failure."""
+    """Read every object that a restore would need, and print what is missing or damaged. Raises Failure if anything
+    is.
+    """
     objects = asked.objects
     with copying(asked.interruption, "read") as report:
         verifying = Verifying(objects, asked.patience, asked.patience.noting(report))

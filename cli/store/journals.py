@@ -17,7 +17,7 @@ SHOWN_SEALS = 3
 
 
 def show_status(asked: Asked, *, as_json: bool) -> None:
-    """Raises: Failure."""
+    """Print who owns the journal, and how far it is. Raises Failure if it is damaged."""
     looking = Looking(asked.objects, asked.pause)
     status = _Status(asked.objects.where)
     try:
@@ -45,7 +45,7 @@ class _Status:
         self.problems: list[str] = []
 
     def read(self, looking: Looking, looked: Looked) -> None:
-        """Raises: Missing, ObjectDamaged."""
+        """Read the newest claim, checkpoint and seals of the journal into this object. Raises: Missing, ObjectDamaged."""
         self.looked = looked
         self.seals = looking.seals(looked)
         if looked.epoch:

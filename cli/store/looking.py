@@ -29,7 +29,9 @@ class Asked:
         return self.kind is Kind.JOURNAL
 
     def pause(self, error: ObjectsError, attempts: int) -> None:
-        """Wait before the next attempt. Raises: Refused, and after a while what it was given."""
+        """Wait before the next attempt at a call. Raises Refused at once, and the other errors when the store has not
+        answered for too long.
+        """
         if isinstance(error, Refused):
             raise error
         self.patience(error)
@@ -37,7 +39,9 @@ class Asked:
 
 @contextmanager
 def looking_into(url: str, directory: str = "DIR") -> Iterator[Asked]:
-    """Open the store of a URL, and look what it is used for. Turns errors into failures. Raises: Failure."""
+    """Open the store of a URL, and find out what it is used for. Within the block, errors of the store become
+    failures. Raises: Failure.
+    """
     objects = objects_of(url)
     with Interruption() as interruption:
         patience = Patience(interruption.check, lambda line: show(line, err=True), ONCE_S)
@@ -50,7 +54,7 @@ def looking_into(url: str, directory: str = "DIR") -> Iterator[Asked]:
 
 
 def failure_of_store(error: Exception, directory: str) -> Failure:
-    """The failure for an error of a store, or of a data directory that is made of it."""
+    """Return the failure for an error of a store, or of a data directory that is made of it."""
     if isinstance(error, ObjectDamaged):
         return Failure(str(error), "bring that object back, from a copy of the bucket if need be", FAILED)
     if isinstance(error, Overtaken):

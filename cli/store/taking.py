@@ -12,7 +12,9 @@ from .looking import Asked
 
 
 def take_from_owner(asked: Asked, *, is_sure: bool, as_json: bool) -> None:
-    """Claim an epoch that nobody begins, and end all before it. Raises: Failure."""
+    """Claim a new epoch of the journal, and end all earlier ones, so that their owner is fenced. is_sure: do not ask
+    at the terminal. Raises: Failure.
+    """
     where = asked.objects.where
     if not asked.is_journal:
         raise Failure(f"{where} has no journal of a broker", "look for a mistake in the URL", NOT_FOUND)

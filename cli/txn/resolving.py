@@ -35,7 +35,9 @@ class Resolving:
     older_ms: int
 
     async def look(self) -> "list[Resolved]":
-        """End what waits. Raises KafkaError, and Failure if the database cannot be opened."""
+        """End the transactions that wait for the database, and return what became of each. Raises KafkaError, and
+        Failure if the database cannot be opened.
+        """
         from ...client.config_names import settings_from
         from ...client.settings import AdminSettings
         from ...client.sql.connecting import connect
@@ -61,7 +63,9 @@ class Resolving:
                 raise Failure(f"{len(those)} of {len(found)} {result}: {those[0].reason}", hint, code)
 
     async def watch(self, every_ms: int) -> None:
-        """End what waits again and again, until cancelled. An error or a result that stays is shown only once."""
+        """End the transactions that wait, again and again until cancelled. An error or a result that stays is shown
+        only once.
+        """
         from ...client.errors import RetriableError
         from ..output.refusals import refusal
 

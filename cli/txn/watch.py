@@ -75,8 +75,8 @@ class View:
 
 
 def _show(to: Target, rows: list[dict[str, Any]], trouble: str, drawn: bool) -> None:
-    """Show the open transactions: as JSON, as a table, or drawn anew in place (`drawn`). trouble: printed instead of
-    the summary.
+    """Show the open transactions: as JSON, as a table, or drawn over the table before (`drawn`). trouble: printed
+    instead of the summary.
     """
     if to.output.json:
         for row in rows:

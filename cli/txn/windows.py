@@ -130,7 +130,7 @@ def lacks_memory(positions: Positions) -> list[dict[str, Any]]:
 
 
 def memory_sentence(facts: Mapping[str, Any]) -> str:
-    """The facts of lacks_memory() in one sentence."""
+    """Return the facts of lacks_memory() in one sentence."""
     return (
         f"share group {facts['share_group']} gets nothing new of {facts['topic']}-{facts['partition']}: its"
         f" {facts['runs']:,} runs of records there take more than their part of group.metadata.max.bytes"
