@@ -89,7 +89,7 @@ def _copy(backup: str, directory: str | None, output: str) -> None:
 
 
 def _fetch(url: str, directory: str, at_ms: int | None, output: str) -> None:
-    """Make a data directory of a backup or a journal in a store of objects. at_ms: since 1970; None: the newest state."""
+    """Make a data directory of a backup or journal in a store of objects. at_ms: since 1970; None: the newest state."""
     from .store.looking import looking_into
 
     with looking_into(url, directory) as asked:

@@ -90,10 +90,11 @@ def _tells(made: type) -> bool:
 
 
 def _items_to_answer(made: type, asked: Any) -> list[Any]:
-    """Return the items of the request, or of an item of it, that response items of this class answer.
+    """Return the items of `asked` to each of which a refusal has one item of the class `made`. asked: the request, or
+    one of its items.
 
-    That is its first list whose items have a field of the same name. Response items with nothing but an error answer
-    those of the first list there is, in its order.
+    These are the items of its first list that share a field name with `made`. If `made` has only an error, they are the
+    items of the first list there is, in its order.
     """
     wanted = {_plain(field.name) for field in schema_of(made).fields}
     nameless = all(

@@ -223,5 +223,5 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
 
 
 def one_or_more(names: str | Iterable[str]) -> Iterator[str]:
-    """Return these names as a list; a `str` is a single name."""
+    """Return an iterator over these names; a `str` is a single name."""
     return iter((names,)) if isinstance(names, str) else iter(names)

@@ -73,7 +73,9 @@ class Positions:
             self._tasks[need] = asyncio.get_running_loop().create_task(self._run(need, look))
 
     async def _run(self, need: Need, look: _Look) -> None:
-        """Look the positions up until none is missing, with back-off after errors."""
+        """Look up the positions with this need until none is missing, with back-off after errors. look: looks up these
+        partitions once, and returns whether it found a position.
+        """
         attempt = 0
         try:
             while self._missing(need):

@@ -133,7 +133,7 @@ class Connections(Protocol):
         ...
 
     async def give_back(self, adapter: Adapter) -> None:
-        """Take back what `take` has returned, also if it is closed."""
+        """Take back an adapter that `take` has returned, even if its connection is closed."""
         ...
 
     def another(self) -> Awaitable[Adapter]:
