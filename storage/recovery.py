@@ -347,10 +347,7 @@ class _Recovery:
             log.put_by()
 
     def _keep_back(self, log: PartitionLog, offset: int, data: memoryview) -> None:
-        """Handle a batch of the journal that does not begin at its log's end. If it begins below, segments have it
-        already. If it begins above, batches are missing: the log is taken offline, and the batch is kept for its
-        repair.
-        """
+        """Take the log offline if this batch begins above its end; one that begins below is in segments already."""
         if log.offline is None and offset > log.end_offset:
             self._offline(log, _missing(log, offset, "the journal", _HOLE_HINT))
         if log.offline is not None:
