@@ -38,6 +38,7 @@ COMMANDS = {
     "backup": "Copy a data directory, while a broker runs too.",
     "restore": "Make a data directory of a backup.",
     "store": "Backups and journals in a store of objects.",
+    "mirror": "Copy topics exactly once to another Kafka, move groups.",
     "generate": "A Grafana board, Prometheus rules, a systemd unit.",
     "bench": "Measure a broker, any Kafka broker.",
     "demo": "Lose acknowledgements, kill the broker, and count what is left.",

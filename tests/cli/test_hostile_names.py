@@ -80,6 +80,8 @@ LINES: dict[str, list[list[str]]] = {
     "store status": [["file:///none" + WORST]],
     "store verify": [["file:///none" + WORST]],
     "store take": [["file:///none" + WORST, "--yes"]],
+    "mirror cutover": [["--from", "BOOTSTRAP", "--to", "BOOTSTRAP", "--groups", WORST, "--name", WORST, "--dry-run"]],
+    "mirror status": [["--from", "BOOTSTRAP", "--to", "BOOTSTRAP", "--name", WORST, "--every", "1ms"]],
     "bench compare": [["/none" + WORST, "/none" + WORST]],
 }
 OURS = "shows nothing that others chose"
@@ -122,7 +124,8 @@ def outputs() -> Iterator[dict[str, list[str]]]:
         consumer = member(terminal)
         lines = {name: [[*name.split(), *more] for more in LINES[name]] for name in sorted(LINES, key=_order)}
         directory = str(broker.settings.log_dir)
-        words = [[each.replace("DIRECTORY", directory) for each in line] for every in lines.values() for line in every]
+        places = {"DIRECTORY": directory, "BOOTSTRAP": terminal.bootstrap}
+        words = [[places.get(each, each) for each in line] for every in lines.values() for line in every]
         found = iter(at_terminal(words, terminal.bootstrap, b"secret\n"))
         yield {name: [next(found) for _ in every] for name, every in lines.items()}
         consumer.close()

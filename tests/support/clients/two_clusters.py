@@ -23,7 +23,8 @@ async def two_clusters(
 ) -> AsyncIterator[Clusters]:
     """Run two brokers, with these settings."""
     async with AsyncExitStack() as stack:
-        brokers = [stack.enter_context(ServedBroker(**(settings or {}))) for settings in (source, target)]
+        quick = {"group_initial_rebalance_delay_ms": 0}
+        brokers = [stack.enter_context(ServedBroker(**quick | (settings or {}))) for settings in (source, target)]
         at = [f"127.0.0.1:{each.port}" for each in brokers]
         admins = [await stack.enter_async_context(Admin(each)) for each in at]
         yield Clusters(*at, *admins)

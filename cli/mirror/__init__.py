@@ -1,0 +1,47 @@
+"""`fencepost mirror`: copies topics of one Kafka cluster exactly once to another, and moves consumer groups there."""
+
+import click
+
+from ..arguments.ranges import DURATION
+from .sides import Both, both_sides
+
+
+@click.group()
+def mirror() -> None:
+    """Copy topics exactly once from one Kafka cluster to another, and move consumer groups there."""
+
+
+@mirror.command()
+@click.option(
+    "--groups", metavar="REGEX", required=True, help="The groups to move; the expression is of their whole names."
+)
+@click.option("--dry-run", is_flag=True, help="Show every step, what takes it back, and the offsets; change nothing.")
+@click.option(
+    "--producers-stopped",
+    is_flag=True,
+    help="Nobody writes to the source any more: for a Kafka without an authorizer, which cannot refuse writes.",
+)
+@both_sides
+def cutover(to: Both, groups: str, dry_run: bool, producers_stopped: bool) -> None:
+    """Move consumer groups: refuse writes at the source, wait for the mirror, and commit exact offsets at the target.
+
+    The mirror has to run meanwhile. What fails takes everything back; after a crash the same command goes on.
+    """
+    from .cutover import cut_over_groups, show_plan
+
+    if dry_run:
+        show_plan(to, groups, producers_stopped=producers_stopped)
+    else:
+        cut_over_groups(to, groups, producers_stopped=producers_stopped)
+
+
+@mirror.command()
+@click.option(
+    "--every", "every_ms", type=DURATION, default="2s", show_default=True, help="How long to measure the rate."
+)
+@both_sides
+def status(to: Both, every_ms: int) -> None:
+    """How far the mirror is: rate, lag, time left, and which partitions have stopped, and why."""
+    from .status import show_status
+
+    show_status(to, every_ms)

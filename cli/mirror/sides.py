@@ -1,0 +1,99 @@
+"""The options of commands that talk to both clusters of a mirror: `--from`, `--to`, and `-X from.NAME=VALUE`.
+
+The rule: what is common to both is said once (`-X NAME=VALUE`), what is of one side begins with its name.
+"""
+
+import functools
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..arguments.connecting import DEFAULT_TIMEOUT, Target, pairs
+from ..arguments.ranges import DURATION
+from ..output.tables import Output
+
+if TYPE_CHECKING:
+    from ...client.admin.admin import Admin
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FROM_VARIABLE, TO_VARIABLE = "FENCEPOST_MIRROR_FROM", "FENCEPOST_MIRROR_TO"
+DEFAULT_NAME = "default"  # client.mirror.names has it; nothing of the SDK is imported before a command runs
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Source and target of the mirror of this name."""
+
+    name: str
+    source: Target
+    target: Target
+    output: Output
+
+    @asynccontextmanager
+    async def admins(self) -> "AsyncIterator[tuple[Admin, Admin]]":
+        """Open an Admin of the source and one of the target."""
+        async with self.source.admin() as source, self.target.admin() as target:
+            yield source, target
+
+
+_OPTIONS = (
+    click.option(
+        "--from", "source", metavar="HOST:PORT", envvar=FROM_VARIABLE, required=True,
+        help=f"The source, or several of its brokers. Also ${FROM_VARIABLE}.",
+    ),
+    click.option(
+        "--to", "target", metavar="HOST:PORT", envvar=TO_VARIABLE, required=True,
+        help=f"The target, or several of its brokers. Also ${TO_VARIABLE}.",
+    ),
+    click.option("--name", default=DEFAULT_NAME, show_default=True, help="The mirror, where a target has several."),
+    click.option(
+        "-X", "properties", metavar="[from.|to.]NAME=VALUE", multiple=True,
+        help="A client property, by its Kafka name; of one side or of both.",
+    ),
+    click.option(
+        "--timeout", "timeout_ms", type=DURATION, default=DEFAULT_TIMEOUT, show_default=True,
+        help="How long to wait for an answer.",
+    ),
+    click.option(
+        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+        help="json: one JSON object on each line.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Print only the result, no remarks."),
+)  # fmt: skip
+
+
+def both_sides(command: F) -> F:
+    """Add the options of a command that talks to both clusters; it gets a Both as its first argument."""
+
+    @functools.wraps(command)
+    def connected(
+        source: str, target: str, name: str, properties: Sequence[str], timeout_ms: int, output: str, quiet: bool,
+        **rest: Any,
+    ) -> Any:  # fmt: skip
+        if "NO_COLOR" in os.environ:
+            click.get_current_context().color = False
+        shown = Output(json=output == "json", quiet=quiet)
+        given = pairs(properties)
+        both = Both(
+            name,
+            Target(source, properties_of("from", given), timeout_ms, shown),
+            Target(target, properties_of("to", given), timeout_ms, shown),
+            shown,
+        )
+        return command(both, **rest)
+
+    for option in reversed(_OPTIONS):
+        connected = option(connected)
+    return connected  # type: ignore[return-value]
+
+
+def properties_of(side: str, given: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the client properties of one side, "from" or "to": those of both first, then its own."""
+    common = [(name, value) for name, value in given if not name.startswith(("from.", "to."))]
+    own = [(name.removeprefix(f"{side}."), value) for name, value in given if name.startswith(f"{side}.")]
+    return (*common, *own)

@@ -1,0 +1,293 @@
+"""Carries a cutover out: one step after the other, and back again if one of them fails.
+
+The rule: what a step does is written on the target before it is done (`record.py`), so a cutover that ends anywhere is
+taken up by the next: it is finished if its offsets are committed, else it goes on or is taken back. Whoever is fenced
+by a later cutover touches nothing any more, also takes nothing back. Every step may be repeated.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Literal, Protocol
+
+from ...errors import KafkaError, ProducerFencedError
+from ...values import OffsetAndMetadata, TopicPartition
+from ..findings import Finding
+from ..group_offsets import MapDamaged, PartitionMap
+from .plan import (
+    Found,
+    GroupFound,
+    Offsets,
+    Written,
+    find_moved,
+    find_overtaken,
+    find_refusals,
+    move_groups,
+    refuse_written,
+)
+from .record import Carried, CutoverRecord
+
+Tell = Callable[[str], None]
+LEFT = "writes are still refused at the source: run the cutover again, which finishes it or takes it back"
+
+
+class CutoverFailed(Exception):
+    """Raised with what stood in the way, and what there is now.
+
+    nothing: it had not begun. taken back: all is as it was. left: writes are still refused, because taking that back
+    failed, too. moved: the groups have their offsets at the target, and only what comes after that failed.
+    """
+
+    def __init__(
+        self, problems: Sequence[Finding], now: Literal["nothing", "taken back", "left", "moved"] = "taken back"
+    ) -> None:
+        super().__init__("; ".join(each.text for each in problems))
+        self.problems = tuple(problems)
+        self.now = now
+
+
+class Overtaken(Exception):
+    """Raised if another cutover of the same mirror has begun: this one has stopped, and taken nothing back."""
+
+
+class Sides(Protocol):
+    """Both clusters, as far as a cutover needs them. Each call may be repeated; each may raise KafkaError."""
+
+    async def take_record(self) -> CutoverRecord | None:
+        """Fence every earlier cutover of the mirror, and return what the last one left."""
+        ...
+
+    async def write(self, record: CutoverRecord | None, groups: Mapping[str, Offsets]) -> None:
+        """Write the record, None to remove it, and commit these offsets on the target, all in one transaction.
+
+        Raises ProducerFencedError if a later cutover has begun.
+        """
+        ...
+
+    async def look(self) -> Found:
+        """Return topics, groups with their stable offsets, and the ends of the source."""
+        ...
+
+    async def refuse_writes(self, topic: str) -> None:
+        """Have the source refuse every batch for the topic."""
+        ...
+
+    async def allow_writes(self, topic: str) -> None:
+        """Take refuse_writes() back."""
+        ...
+
+    async def end_transactions(self, groups: Sequence[str]) -> list[str]:
+        """Wait until refusals hold everywhere, abort what is open in the topics or holds offsets of the groups, and
+        wait until it has ended. Returns the transactional ids.
+        """
+        ...
+
+    async def drain(self, ends: Mapping[TopicPartition, int], tell: Tell) -> list[Finding]:
+        """Wait until the mirror's positions are at these ends. Returns why it gave up, or nothing."""
+        ...
+
+    async def written_since(self, ends: Mapping[TopicPartition, int]) -> list[Written]:
+        """Return the first record that is at or above its end, of each source partition that has one."""
+        ...
+
+    async def read_maps(self) -> Mapping[TopicPartition, PartitionMap]:
+        """Return the maps of all mirrored partitions."""
+        ...
+
+    async def target_ends(
+        self, maps: Mapping[TopicPartition, PartitionMap]
+    ) -> tuple[Mapping[TopicPartition, int], list[Written]]:
+        """Return the ends of the target's partitions, and what somebody else has written behind the mirror's last."""
+        ...
+
+    async def put_back(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """Set the group's offsets on the target; None deletes one."""
+        ...
+
+    async def settle_configs(self) -> None:
+        """Give the topics on the target the settings that would have changed records while they were copied."""
+        ...
+
+
+async def cut_over(sides: Sides, tell: Tell) -> CutoverRecord:
+    """Move the groups. Returns what was committed. Raises CutoverFailed, with all taken back, or Overtaken."""
+    try:
+        return await _cut_over(sides, tell)
+    except ProducerFencedError as error:
+        raise Overtaken("another cutover of this mirror has begun") from error
+
+
+async def _cut_over(sides: Sides, tell: Tell) -> CutoverRecord:
+    """cut_over(), but raises ProducerFencedError where another cutover has begun."""
+    record = await sides.take_record()
+    if record is not None and record.state == "undoing":
+        tell("an earlier cutover was not quite taken back: doing that first")
+        await _undo(sides, record, tell)
+        record = None
+    if record is not None and record.state == "committed":
+        tell("an earlier cutover has committed the offsets: finishing it")
+        async with _or_undone(sides, record, tell):
+            await _look_again(sides, record, is_resumed=True)
+        return await _finish(sides, record, tell)
+    if record is not None and record.state == "done":
+        record = None
+    return await _begin(sides, record, tell)
+
+
+async def _begin(sides: Sides, left: CutoverRecord | None, tell: Tell) -> CutoverRecord:
+    """Carry out a cutover from its first step on. left: the record of one that crashed before it committed."""
+    found = await sides.look()
+    mine = left.refused if left is not None else ()
+    refused = tuple(sorted({*mine, *(each for each in found.topics if each not in found.refusing)}))
+    record = CutoverRecord("begun", found.barrier, refused if found.barrier != "none" else mine)
+    refusals = find_refusals(found)
+    if refusals and left is None:
+        raise CutoverFailed(refusals, "nothing")
+    async with _or_undone(sides, record, tell):
+        if refusals:
+            raise CutoverFailed(refusals)
+        await sides.write(record, {})
+        for topic in record.refused:
+            await sides.refuse_writes(topic)
+            tell(f"{topic}: the source refuses writes")
+        before, ends = await _stop(sides, found, tell)
+        committed = await _prepare(sides, record, before, ends, tell)
+    async with _or_undone(sides, committed, tell):  # of what was committed only what is there is put back
+        await _commit(sides, committed)
+        tell(f"{len(committed.groups)} groups have their offsets at the target")
+        await _look_again(sides, committed, is_resumed=False)
+    return await _finish(sides, committed, tell)
+
+
+async def _stop(sides: Sides, found: Found, tell: Tell) -> tuple[Found, Mapping[TopicPartition, int]]:
+    """End what is open, and wait for the mirror. Returns what there was when nothing was written any more, and the ends
+    then. Raises CutoverFailed.
+    """
+    ended = await sides.end_transactions(sorted(found.groups))
+    tell(f"aborted: {', '.join(ended)}" if ended else "no transaction was open")
+    before = await sides.look()
+    _check(find_refusals(before))
+    _check(await sides.drain(before.ends, tell))
+    tell("the mirror has copied everything")
+    return before, before.ends
+
+
+async def _prepare(
+    sides: Sides, record: CutoverRecord, before: Found, ends: Mapping[TopicPartition, int], tell: Tell
+) -> CutoverRecord:
+    """Return the record to commit, after seeing that nothing has moved since `ends`. Raises CutoverFailed."""
+    maps = await sides.read_maps()
+    target_ends, foreign = await sides.target_ends(maps)
+    now = await sides.look()
+    written = await sides.written_since(ends)
+    _check(
+        [*refuse_written(written, "source"), *refuse_written(foreign, "target"), *find_moved(before.groups, now.groups)]
+    )
+    groups = {name: group.offsets for name, group in before.groups.items()}
+    planned = move_groups(groups, maps, target_ends)
+    _check(find_overtaken(now.groups, planned))
+    tell("nothing was written meanwhile")
+    carried = {name: _carried(now.groups[name], offsets) for name, offsets in planned.items()}
+    return replace(record, state="committed", ends=ends, groups=carried)
+
+
+def _carried(group: GroupFound, planned: Offsets) -> dict[TopicPartition, Carried]:
+    return {
+        partition: Carried(group.offsets[partition].offset, target, group.there.get(partition))
+        for partition, target in planned.items()
+    }
+
+
+async def _commit(sides: Sides, record: CutoverRecord) -> None:
+    """Commit the offsets and the record. After an error the target says what has become of it."""
+    offsets = {name: {at: each.target for at, each in carried.items()} for name, carried in record.groups.items()}
+    try:
+        await sides.write(record, offsets)
+    except ProducerFencedError:
+        raise
+    except KafkaError:
+        left = await sides.take_record()
+        if left is None or left.state != "committed":
+            raise
+
+
+async def _look_again(sides: Sides, record: CutoverRecord, *, is_resumed: bool) -> None:
+    """See that all is as it was before the offsets were committed. Raises CutoverFailed.
+
+    is_resumed: members at the target may have come since, which were given the committed offsets.
+    """
+    now = await sides.look()
+    before = {
+        name: GroupFound("", {partition: OffsetAndMetadata(each.source) for partition, each in carried.items()})
+        for name, carried in record.groups.items()
+    }
+    after = {name: replace(group, members_there=()) if is_resumed else group for name, group in now.groups.items()}
+    open_again = [
+        Finding(True, f"writes to {topic} are allowed again at the source", "somebody took the refusal away: ask who")
+        for topic in record.refused
+        if topic in now.topics and topic not in now.refusing
+    ]
+    written = await sides.written_since(record.ends)
+    _check([*open_again, *refuse_written(written, "source"), *find_moved(before, after)])
+
+
+async def _finish(sides: Sides, record: CutoverRecord, tell: Tell) -> CutoverRecord:
+    """Do what remains after the groups have moved. Returns the last record. Raises CutoverFailed: moved."""
+    done = replace(record, state="done")
+    try:
+        await sides.settle_configs()
+        await sides.write(done, {})
+    except ProducerFencedError:
+        raise
+    except KafkaError as error:
+        raise CutoverFailed(
+            [Finding(True, str(error), "run the cutover again: it does what remains")], "moved"
+        ) from error
+    tell("the groups go on at the target")
+    return done
+
+
+@asynccontextmanager
+async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncIterator[None]:
+    """Take back what the record says if the block fails, also when it is cancelled. Raises CutoverFailed.
+
+    Raises ProducerFencedError, with nothing taken back, where another cutover has begun.
+    """
+    try:
+        yield
+    except ProducerFencedError:
+        raise
+    except (CutoverFailed, MapDamaged, KafkaError, asyncio.CancelledError) as error:
+        problems = error.problems if isinstance(error, CutoverFailed) else (Finding(True, str(error) or "interrupted"),)
+        try:
+            await _undo(sides, record, tell)
+        except ProducerFencedError:
+            raise
+        except KafkaError as again:
+            raise CutoverFailed((*problems, Finding(True, f"taking it back failed: {again}", LEFT)), "left") from error
+        if isinstance(error, asyncio.CancelledError):
+            raise
+        raise CutoverFailed(problems) from error
+
+
+async def _undo(sides: Sides, record: CutoverRecord, tell: Tell) -> None:
+    """Take back the refusals of writes and the offsets that the record has, and remove it."""
+    await sides.write(replace(record, state="undoing"), {})
+    there = (await sides.look()).groups if record.groups else {}
+    for name, carried in sorted(record.groups.items()):
+        group = there.get(name)
+        if group is not None and group.members_there:
+            tell(f"group {name} has members at the target: its offsets there stay")
+            continue
+        ours = {at: each for at, each in carried.items() if group is None or group.there.get(at) == each.target}
+        await sides.put_back(name, {at: each.before for at, each in ours.items()})
+    for topic in record.refused:
+        await sides.allow_writes(topic)
+        tell(f"{topic}: writes are allowed again at the source")
+    await sides.write(None, {})
+
+
+def _check(problems: Sequence[Finding]) -> None:
+    if problems:
+        raise CutoverFailed(problems)

@@ -1,0 +1,271 @@
+"""Both clusters, as a cutover needs them: what it changes there, and what it waits for. `running.py` has the order."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from ...admin.admin import Admin
+from ...admin.offsets import EARLIEST, LATEST
+from ...admin.security_values import AclFilter
+from ...admin.values import OpenTransaction, TransactionDescription
+from ...errors import KafkaError, UnsupportedVersionError
+from ...producer.producer import Producer
+from ...values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from ..committed import committed_batches
+from ..findings import Finding, fatal
+from ..group_offsets import PartitionMap
+from ..map_reader import maps_in, read_newest
+from ..names import MAP_TOPIC, transactional_id
+from ..topics import settle_configs
+from .looking import SETTING, Looking, denial_of
+from .plan import Barrier, Found, Move, Offsets, Written, named, preview
+from .record import CutoverRecord, decode_record, encode_key, encode_record
+from .running import CutoverFailed, Tell
+
+QUIET_S = 1.0  # rules of access arrive at all brokers of a cluster one after the other
+STEP_S = 0.2
+MOST_QUIET_ROUNDS = 15
+TOLD_EVERY_S = 5.0
+
+MakeProducer = Callable[[str], Producer]
+"""Makes a producer of the target with this transactional id."""
+
+
+class AdminSides:
+    """Both clusters by their Admin. wait_s: how long one wait may take in which nothing moves."""
+
+    def __init__(self, looking: Looking, make_producer: MakeProducer, *, wait_s: float = 60) -> None:
+        self._looking = looking
+        self._source: Admin = looking.source
+        self._target: Admin = looking.target
+        self._mirror = looking.mirror
+        self._make_producer = make_producer
+        self._producer: Producer | None = None
+        self._wait_s = wait_s
+        self._barrier: Barrier = "none"
+        self._is_ended = False
+        self._partitions: list[TopicPartition] = []
+
+    async def close(self) -> None:
+        """Close the producer, if there is one."""
+        if self._producer is not None:
+            producer, self._producer = self._producer, None
+            await producer.close()
+
+    async def take_record(self) -> CutoverRecord | None:
+        """Fence every earlier cutover of the mirror, and return what the last one left."""
+        await self.close()
+        self._producer = self._make_producer(transactional_id(self._mirror, "cutover"))
+        await self._producer.start()
+        await self._producer.init_transactions()
+        value = (await read_newest(self._target)).get(encode_key(self._mirror))
+        return None if value is None else decode_record(value)
+
+    async def write(self, record: CutoverRecord | None, groups: Mapping[str, Offsets]) -> None:
+        """Write the record, None to remove it, and commit these offsets on the target, all in one transaction."""
+        assert self._producer is not None
+        value = None if record is None else encode_record(record)
+        async with self._producer.transaction() as transaction:
+            await transaction.send(MAP_TOPIC, value, key=encode_key(self._mirror), partition=0)
+            for name, offsets in groups.items():
+                if offsets:
+                    await transaction.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(name))
+
+    async def look(self) -> Found:
+        """Return topics, groups with their offsets, and the ends of the source."""
+        found = await self._looking.look(waits_for_stable=self._is_ended)
+        self._barrier = found.barrier
+        self._partitions = sorted(found.ends)
+        return found
+
+    async def refuse_writes(self, topic: str) -> None:
+        """Have the source refuse every batch for the topic."""
+        if self._barrier == "setting":
+            await self._source.alter_configs(topic=topic, set={SETTING: "true"})
+        else:
+            await self._source.create_acls(denial_of(topic))
+
+    async def allow_writes(self, topic: str) -> None:
+        """Take refuse_writes() back."""
+        if topic not in await self._source.describe_topics():
+            return
+        if self._barrier == "none":
+            self._barrier = await self._looking.barrier([topic])
+        if self._barrier == "setting":
+            await self._source.alter_configs(topic=topic, delete=[SETTING])
+        else:
+            rule = denial_of(topic)
+            await self._source.delete_acls(
+                AclFilter(
+                    rule.principal, rule.operation, rule.resource_type, topic, "literal", rule.host, rule.permission
+                )
+            )
+
+    async def settle_configs(self) -> None:
+        """Give the topics on the target the settings that would have changed records while they were copied."""
+        await settle_configs(self._source, self._target, sorted({each.topic for each in self._partitions}))
+
+    async def put_back(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """Set the group's offsets on the target; None deletes one."""
+        kept = {partition: at for partition, at in offsets.items() if at is not None}
+        gone = [partition for partition, at in offsets.items() if at is None]
+        if kept:
+            await self._target.alter_group_offsets(group, kept)
+        if gone:
+            await self._target.delete_group_offsets(group, gone)
+
+    # ---- what is open at the source --------------------------------------------------------------------------
+
+    async def end_transactions(self, groups: Sequence[str]) -> list[str]:
+        """Wait until refusals hold everywhere, abort what is open, and wait until it has ended. Returns the ids."""
+        await self._wait_until_quiet()
+        ended: set[str] = set()
+        clock = asyncio.get_running_loop()
+        until = clock.time() + self._wait_s
+        while left := await self._abort_open(groups, ended):
+            if clock.time() > until:
+                text = f"still open after {self._wait_s:.0f} s: {named(left)}"
+                raise CutoverFailed([fatal(text, "fencepost txn list shows whose they are")])
+            await asyncio.sleep(STEP_S)
+        self._is_ended = True
+        return sorted(ended)
+
+    async def _wait_until_quiet(self) -> None:
+        """Wait until no end moves any more, for a while at most: what is written later is found."""
+        before = await self._source.ends(self._partitions, LATEST)
+        for _ in range(MOST_QUIET_ROUNDS):
+            await asyncio.sleep(QUIET_S)
+            now = await self._source.ends(self._partitions, LATEST)
+            if now == before:
+                return
+            before = now
+
+    async def _abort_open(self, groups: Sequence[str], ended: set[str]) -> list[str]:
+        """Abort what is open now. Returns what is still open, as people read it. ended: gets the transactional ids."""
+        stable = await self._source.ends(self._partitions, LATEST, "read_committed")
+        ends = await self._source.ends(self._partitions, LATEST)
+        blocked = [each for each in self._partitions if stable[each] < ends[each]]
+        try:
+            found = await self._source.open_transactions(blocked) if blocked else []
+            held = await self._source.find_held_offsets(groups)
+        except UnsupportedVersionError:  # before 3.0 they can only be waited for, until their timeout
+            return [f"a transaction in {each}" for each in blocked]
+        owners = await self._owners({each.producer.producer_id for each in [*found, *(one.open for one in held)]})
+        for owner in owners.values():
+            await self._source.fence_described(owner)
+            ended.add(owner.transactional_id)
+        for each in found:
+            if each.producer.producer_id not in owners:
+                await self._abort_hanging(each)
+                ended.add(f"a transaction of nobody in {each.topic_partition}")
+        return [*(f"a transaction in {each}" for each in blocked), *(f"offsets of {each.group_id}" for each in held)]
+
+    async def _abort_hanging(self, found: OpenTransaction) -> None:
+        try:
+            await self._source.abort_transaction(found.topic_partition, found.start_offset)
+        except KafkaError:
+            if found in await self._source.open_transactions([found.topic_partition]):
+                raise
+
+    async def _owners(self, producer_ids: set[int]) -> dict[int, TransactionDescription]:
+        """Return the transactions of these producers, as far as a coordinator knows them."""
+        if not producer_ids:
+            return {}
+        listed = await self._source.list_transactions(producer_ids=sorted(producer_ids))
+        described = await self._source.describe_listed_transactions(listed)
+        return {each.producer_id: each for each in described.values()}
+
+    # ---- the mirror -----------------------------------------------------------------------------------------
+
+    async def drain(self, ends: Mapping[TopicPartition, int], tell: Tell) -> list[Finding]:
+        """Wait until the mirror's positions are at these ends. Returns why it gave up, or nothing."""
+        clock = asyncio.get_running_loop()
+        moved_at, told_at, before = clock.time(), clock.time(), -1
+        while True:
+            positions = await self._looking.positions()
+            behind = {
+                partition: end - (positions[partition].offset if partition in positions else 0)
+                for partition, end in ends.items()
+                if partition not in positions or positions[partition].offset < end
+            }
+            if not behind:
+                return []
+            left = sum(behind.values())
+            if left != before:
+                before, moved_at = left, clock.time()
+            if clock.time() - moved_at > self._wait_s:
+                first = min(behind)
+                return [
+                    fatal(
+                        f"the mirror does not move: it is {behind[first]} offsets behind in {first}, and in "
+                        f"{len(behind) - 1} more partitions",
+                        "fencepost mirror has to run until the cutover is done; fencepost mirror status shows why not",
+                    )
+                ]
+            if clock.time() - told_at > TOLD_EVERY_S:
+                told_at = clock.time()
+                tell(f"the mirror is {left} offsets behind, in {len(behind)} partitions")
+            await asyncio.sleep(STEP_S)
+
+    async def preview(self, found: Found) -> list[Move]:
+        """Return where the groups would go on, as far as the mirror has copied."""
+        positions = await self._looking.positions()
+        maps = await self.read_maps()
+        there = await self._target.describe_topics()
+        ends = await self._target.ends(
+            [each for each in maps if each.topic in there and each.partition < len(there[each.topic].partitions)],
+            LATEST,
+        )
+        copied = {each for each, end in found.ends.items() if each in positions and positions[each].offset >= end}
+        return preview(found.groups, maps, {each: ends.get(each, 0) for each in maps}, copied)
+
+    async def read_maps(self) -> Mapping[TopicPartition, PartitionMap]:
+        """Return the maps of all mirrored partitions."""
+        topics = await self._looking.source_topics({each.topic for each in self._partitions})
+        ids = {name: bytes(topic.topic_id) for name, topic in topics.items()}
+        found = maps_in(await read_newest(self._target), self._mirror, ids)
+        return {each: found.get(each, PartitionMap([])) for each in self._partitions}
+
+    # ---- what nobody should have written --------------------------------------------------------------------
+
+    async def written_since(self, ends: Mapping[TopicPartition, int]) -> list[Written]:
+        """Return the first record that is at or above its end, of each source partition that has one."""
+        now = await self._source.ends(ends, LATEST)
+        found = [await self._first_written(self._source, each, ends[each], now[each]) for each in sorted(ends)]
+        return await self._named([each for each in found if each is not None])
+
+    async def target_ends(
+        self, maps: Mapping[TopicPartition, PartitionMap]
+    ) -> tuple[Mapping[TopicPartition, int], list[Written]]:
+        """Return the ends of the target's partitions, and what somebody else has written behind the mirror's last."""
+        starts = await self._target.ends(maps, EARLIEST)
+        ends = await self._target.ends(maps, LATEST)
+        found = [
+            await self._first_written(self._target, each, max(starts[each], maps[each].target_end), ends[each])
+            for each in sorted(maps)
+        ]
+        return ends, [each for each in found if each is not None]
+
+    async def _first_written(self, admin: Admin, partition: TopicPartition, start: int, end: int) -> Written | None:
+        """Return the first record of this span that is committed or may be; None if there are markers only."""
+        if start >= end:
+            return None
+        stable = (await admin.ends([partition], LATEST, "read_committed"))[partition]
+        async for batch in committed_batches(admin, partition, start, min(end, stable)):
+            return Written(partition, max(start, batch.base_offset), batch.max_timestamp, batch.producer_id)
+        async for batch in admin.read_batches(partition, max(start, stable), end):
+            if not batch.is_control:
+                return Written(partition, batch.base_offset, batch.max_timestamp, batch.producer_id)
+        return None
+
+    async def _named(self, written: list[Written]) -> list[Written]:
+        """Add the transactional ids of the producers, where the source knows them."""
+        try:
+            owners = await self._owners({each.producer_id for each in written if each.producer_id >= 0})
+        except UnsupportedVersionError:
+            return written
+        return [
+            each._replace(transactional_id=owners[each.producer_id].transactional_id)
+            if each.producer_id in owners
+            else each
+            for each in written
+        ]

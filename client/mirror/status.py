@@ -1,0 +1,94 @@
+"""How far a mirror is, by what both clusters know of it: positions, ends, tasks. `gather` asks; the rest is pure.
+
+Offsets are counted, not records: markers and what was aborted are among them. The rate is that of the positions over
+the time between two looks.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..admin.offsets import EARLIEST, LATEST
+from ..values import TopicPartition
+from .cutover.looking import Looking, find_stopped
+from .names import group_id, is_own
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen at once. tasks: the mirror's tasks, "client@host", with the partitions that each has."""
+
+    positions: Mapping[TopicPartition, int]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    stopped: Mapping[TopicPartition, str]
+    tasks: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TopicStatus:
+    """One topic of the mirror. lag: offsets up to the source's end. rate: offsets in a second. left_s: the time that
+    the lag takes at this rate; None if the rate is 0 and there is a lag.
+    """
+
+    topic: str
+    partitions: int
+    lag: int
+    rate: float
+    left_s: float | None
+    stopped: Mapping[int, str]
+
+    @property
+    def state(self) -> str:
+        """In a word: what the mirror does with the topic."""
+        if self.stopped:
+            return "stopped"
+        return "copied" if not self.lag else "copying" if self.rate > 0 else "waiting"
+
+
+def topics_of(before: Look, after: Look, seconds: float) -> list[TopicStatus]:
+    """Return the status of each topic, from two looks that are so many seconds apart."""
+    names = sorted({partition.topic for partition in {*after.ends, *after.positions}})
+    return [_topic(name, before, after, seconds) for name in names]
+
+
+def _topic(name: str, before: Look, after: Look, seconds: float) -> TopicStatus:
+    partitions = sorted(each for each in {*after.ends, *after.positions} if each.topic == name)
+    lag = sum(_lag(after, each) for each in partitions)
+    moved = sum(_position(after, each) - _position(before, each) for each in partitions if each in before.positions)
+    rate = max(0, moved) / seconds
+    left = 0.0 if not lag else lag / rate if rate else None
+    stopped = {each.partition: after.stopped[each] for each in partitions if each in after.stopped}
+    return TopicStatus(name, len(partitions), lag, rate, left, stopped)
+
+
+def _position(look: Look, partition: TopicPartition) -> int:
+    return look.positions.get(partition, look.starts.get(partition, 0))
+
+
+def _lag(look: Look, partition: TopicPartition) -> int:
+    return max(0, look.ends.get(partition, 0) - _position(look, partition))
+
+
+async def gather(looking: Looking, topics: Iterable[str] = ()) -> Look:
+    """Look at the positions of the mirror, at the source's ends, and at the tasks. topics: those without a position,
+    too.
+    """
+    positions = await looking.positions()
+    names = {each.topic for each in positions if not is_own(each.topic)} | set(topics)
+    described = await looking.source_topics(names)
+    partitions = [each for topic in described.values() for each in topic.topic_partitions]
+    starts = await looking.source.ends(partitions, EARLIEST)
+    ends = await looking.source.ends(partitions, LATEST)
+    group = (await looking.target.describe_groups(group_id(looking.mirror))).get(group_id(looking.mirror))
+    tasks = (
+        {f"{each.client_id}@{each.client_host.lstrip('/')}": len(each.assignment) for each in group.members}
+        if group
+        else {}
+    )
+    return Look(
+        {each: position.offset for each, position in positions.items() if not is_own(each.topic)},
+        starts,
+        ends,
+        find_stopped(positions, described, starts, ends),
+        tasks,
+    )

@@ -1,0 +1,167 @@
+"""`fencepost mirror cutover` and `status`, between two brokers."""
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+from fencepost.cli import main
+from fencepost.cli.mirror.sides import DEFAULT_NAME, properties_of
+from fencepost.client.admin.admin import Admin
+from fencepost.client.admin.values import NewTopic
+from fencepost.client.consumer.consumer import Consumer
+from fencepost.client.mirror import names
+from fencepost.client.producer.producer import Producer
+from fencepost.client.values import OffsetAndMetadata, TopicPartition
+from plain_mirror import mirror_all
+from served_broker import ServedBroker
+from two_clusters import Clusters
+
+pytestmark = pytest.mark.slow
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Sides:
+    """Two brokers, and the command line for both."""
+
+    def __init__(self, source, target):
+        self.at = f"127.0.0.1:{source.port}", f"127.0.0.1:{target.port}"
+
+    def run(self, words):
+        """Run `fencepost mirror …` and return its exit code, standard output and error stream."""
+        line = [*words.split()[:1], "--from", self.at[0], "--to", self.at[1], *words.split()[1:]]
+        result = CliRunner().invoke(main, ["mirror", *line])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, result.stdout, result.stderr
+
+    def work(self, do):
+        """Run an async function with a Clusters."""
+
+        async def run():
+            async with Admin(self.at[0]) as source, Admin(self.at[1]) as target:
+                return await do(Clusters(*self.at, source, target))
+
+        return asyncio.run(run())
+
+
+@pytest.fixture
+def sides(monkeypatch):
+    monkeypatch.setattr("fencepost.client.mirror.cutover.sides.QUIET_S", 0.02)
+    with ServedBroker(group_initial_rebalance_delay_ms=0) as source, ServedBroker() as target:
+        made = Sides(source, target)
+        made.work(_fill)
+        yield made
+
+
+async def _fill(to):
+    await to.source.create_topics([NewTopic("t", 2), NewTopic("other", 1)])
+    async with Producer(to.source_at, transactional_id="filler") as producer:
+        for value in (b"one", b"two"):
+            async with producer.transaction() as transaction:
+                await transaction.send("t", value, partition=0)
+    other = TopicPartition("other", 0)
+    await to.source.alter_group_offsets("billing", {T0: OffsetAndMetadata(1), T1: 0, other: 0})
+    await mirror_all(to, "t")
+
+
+async def _write(to):
+    async with Producer(to.source_at) as producer:
+        await producer.send_and_wait("t", b"three", partition=0)
+
+
+def test_a_dry_run_shows_the_steps_and_the_offsets_and_changes_nothing(sides):
+    code, out, err = sides.run("cutover --groups billing --dry-run")
+    assert code == 0, err
+    assert "1. refuse writes to t at the source, by its setting fencepost.writes.refused" in out
+    assert "   taken back: allow them again to t" in out
+    assert [line.split() for line in out.splitlines() if line.startswith("billing")] == [
+        ["billing", "t-0", "1", "1"],
+        ["billing", "t-1", "0", "0"],
+    ]
+    assert "billing: its offsets in topics that are not mirrored stay: other" in err
+    assert "let it look at the target before it sends again" in err
+    assert sides.work(lambda to: to.target.list_group_offsets("billing")) == {}
+    assert "true" not in str(sides.work(lambda to: to.source.describe_configs(topics="t"))["t"][-1])
+
+    sides.work(_write)
+    (facts,) = (json.loads(line) for line in sides.run("cutover --groups billing --dry-run -o json")[1].splitlines())
+    assert facts["refusals"] == []
+    assert facts["offsets"][0] == {"group": "billing", "partition": "t-0", "source": 1, "target": 1}
+
+
+def test_a_cutover_prints_where_each_group_goes_on(sides):
+    code, out, err = sides.run("cutover --groups bill.*")
+    assert code == 0, err
+    assert [line.split() for line in out.splitlines()][1:] == [
+        ["billing", "t-0", "1", "1"],
+        ["billing", "t-1", "0", "0"],
+    ]
+    assert "t: the source refuses writes" in err
+    moved = sides.work(lambda to: to.target.list_group_offsets("billing"))
+    assert {partition: at.offset for partition, at in moved.items()} == {T0: 1, T1: 0}
+
+    code, out, _ = sides.run("cutover --groups bill.* -o json")  # again: there is nothing to change
+    assert code == 0
+    assert json.loads(out)["cutover"] == "done"
+
+
+def test_a_cutover_that_is_refused_names_all_that_stands_against_it(sides):
+    async def join(to):
+        consumer = Consumer(to.source_at, group_id="billing", topics=["t"], client_id="reader")
+        await consumer.start()
+        await consumer.getmany(timeout_ms=5_000)
+        code, out, err = await asyncio.to_thread(run_in_a_process, sides)
+        await consumer.close()
+        return code, out, err
+
+    code, _, err = sides.work(join)
+    assert code == 5
+    assert "error: group billing has members at the source: reader@" in err
+    assert "nothing was changed" in err
+    assert sides.run("cutover --groups nobody")[0] == 5
+    code, _, err = sides.run("cutover --groups (")
+    assert code == 2
+    assert "--groups (" in err
+
+
+def run_in_a_process(sides):
+    """Run the cutover in a process of its own: signals are for main threads."""
+    import subprocess
+    import sys
+
+    line = [sys.executable, "-m", "fencepost", "mirror", "cutover", "--from", sides.at[0], "--to", sides.at[1]]
+    done = subprocess.run([*line, "--groups", "billing"], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_status_shows_lag_and_what_has_stopped(sides):
+    code, out, err = sides.run("status --every 10ms")
+    assert code == 0, err
+    assert out.splitlines()[1].split()[:4] == ["t", "copied", "2", "0"]
+    assert "no task runs" in err
+    sides.work(_write)
+    (facts,) = (json.loads(line) for line in sides.run("status --every 10ms -o json")[1].splitlines())
+    assert facts["topics"] == [
+        {"topic": "t", "state": "waiting", "partitions": 2, "lag": 1, "rate": 0.0, "left_ms": None, "stopped": {}}
+    ]
+    sides.work(lambda to: to.source.delete_topics("t"))
+    _, out, _ = sides.run("status --every 10ms")
+    assert "t-0 has stopped: it is not at the source any more" in out
+    assert sides.run("status --name another --every 10ms")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("side", "found"),
+    [
+        ("from", (("client.id", "x"), ("security.protocol", "SSL"))),
+        ("to", (("client.id", "x"), ("client.id", "y"))),
+    ],
+)
+def test_a_property_is_of_one_side_or_of_both(side, found):
+    given = [("client.id", "x"), ("from.security.protocol", "SSL"), ("to.client.id", "y")]
+    assert properties_of(side, given) == found
+
+
+def test_the_command_knows_the_mirrors_default_name():
+    assert DEFAULT_NAME == names.DEFAULT_NAME

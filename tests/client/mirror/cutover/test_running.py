@@ -1,0 +1,351 @@
+"""A cutover moves all groups exactly, or takes back all that it did: whatever happens between its steps, and however
+often it is killed.
+"""
+
+import asyncio
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import pytest
+from fencepost.client.errors import ClientError, ProducerFencedError
+from fencepost.client.mirror.cutover.plan import Found, GroupFound, Written
+from fencepost.client.mirror.cutover.record import decode_record, encode_record
+from fencepost.client.mirror.cutover.running import CutoverFailed, Overtaken, cut_over
+from fencepost.client.mirror.findings import Finding
+from fencepost.client.mirror.group_offsets import PartitionMap
+from fencepost.client.mirror.offset_map import Run
+from fencepost.client.values import OffsetAndMetadata, TopicPartition
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+@dataclass
+class World:
+    """Two clusters. logs: of each source partition, which offsets have a committed record. copies: source → target."""
+
+    logs: dict[TopicPartition, list[bool]]
+    refusing: set[str] = field(default_factory=set)
+    open: dict[str, TopicPartition] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    members: dict[str, set[str]] = field(default_factory=lambda: {"source": set(), "target": set()})
+    copies: dict[TopicPartition, dict[int, int]] = field(default_factory=lambda: {A: {}, B: {}})
+    positions: dict[TopicPartition, int] = field(default_factory=lambda: {A: 0, B: 0})
+    there: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    record: bytes | None = None
+    epoch: int = 0
+    settled: bool = False
+    seen: dict[TopicPartition, int] = field(default_factory=dict)  # up to where a cutover has looked last
+    looked: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # the groups' offsets, as seen last
+    mirror_runs: bool = True
+
+    def write(self, partition, *, by_force=False):
+        """A record of a producer that has no transaction; by_force: a super user's."""
+        if by_force or partition.topic not in self.refusing:
+            self.logs[partition].append(True)
+
+    def target_of(self, partition, source):
+        """Where a reader goes on that is at this source offset, by looking at each record."""
+        ahead = [there for offset, there in self.copies[partition].items() if offset >= source]
+        return min(ahead, default=self.target_end(partition))
+
+    def target_end(self, partition):
+        return max(self.copies[partition].values(), default=-1) + 2  # behind the commit's marker
+
+    def copy(self):
+        for partition, log in self.logs.items():
+            for offset in range(self.positions[partition], len(log)):
+                if log[offset]:
+                    self.copies[partition][offset] = max(self.copies[partition].values(), default=-1) + 2
+            self.positions[partition] = len(log)
+
+
+class FakeSides:
+    """Both clusters, as a World. interrupt: called before and after each step with its number."""
+
+    def __init__(self, world, interrupt):
+        self.world, self.interrupt, self.epoch, self.steps = world, interrupt, -1, 0
+
+    def _fenced(self):
+        if self.epoch != self.world.epoch:
+            raise ProducerFencedError("fenced")
+
+    async def _do(self, work):
+        self.interrupt(2 * self.steps)
+        found = work()
+        self.steps += 1
+        self.interrupt(2 * self.steps - 1)
+        return found
+
+    async def take_record(self):
+        def take():
+            self.world.epoch += 1
+            self.epoch = self.world.epoch
+            return None if self.world.record is None else decode_record(self.world.record)
+
+        return await self._do(take)
+
+    async def write(self, record, groups):
+        def write():
+            self._fenced()
+            self.world.record = None if record is None else encode_record(record)
+            for name, offsets in groups.items():
+                self.world.there.setdefault(name, {}).update({at: each.offset for at, each in offsets.items()})
+
+        await self._do(write)
+
+    async def look(self):
+        def look():
+            groups = {
+                name: GroupFound(
+                    "classic",
+                    {at: OffsetAndMetadata(each) for at, each in offsets.items()},
+                    members=tuple(self.world.members["source"] & {name}),
+                    there={at: OffsetAndMetadata(each) for at, each in self.world.there.get(name, {}).items()},
+                    members_there=tuple(self.world.members["target"] & {name}),
+                )
+                for name, offsets in self.world.offsets.items()
+            }
+            ends = {partition: len(log) for partition, log in self.world.logs.items()}
+            self.world.looked = {name: dict(offsets) for name, offsets in self.world.offsets.items()}
+            return Found(("a", "b"), groups, "setting", frozenset(self.world.refusing), ends)
+
+        return await self._do(look)
+
+    async def refuse_writes(self, topic):
+        await self._do(lambda: self.world.refusing.add(topic))
+
+    async def allow_writes(self, topic):
+        await self._do(lambda: self.world.refusing.discard(topic))
+
+    async def end_transactions(self, groups):
+        def end():
+            ended = sorted(self.world.open)
+            for name in ended:
+                self.world.logs[self.world.open.pop(name)] += [False, False]  # its record, and the marker of the abort
+            return ended
+
+        return await self._do(end)
+
+    async def drain(self, ends, tell):
+        def drain():
+            if not self.world.mirror_runs:
+                return [Finding(True, "the mirror does not run", "start it")]
+            self.world.copy()
+            return []
+
+        return await self._do(drain)
+
+    async def written_since(self, ends):
+        def written():
+            self.world.seen = {partition: len(log) for partition, log in self.world.logs.items()}
+            return [
+                Written(partition, offset, 0, -1)
+                for partition, log in self.world.logs.items()
+                for offset in range(ends[partition], len(log))
+                if log[offset]
+            ]
+
+        return await self._do(written)
+
+    async def read_maps(self):
+        return await self._do(
+            lambda: {
+                partition: PartitionMap(Run(*pair, 1) for pair in pairs.items())
+                for partition, pairs in self.world.copies.items()
+            }
+        )
+
+    async def target_ends(self, maps):
+        return await self._do(lambda: ({each: self.world.target_end(each) for each in self.world.logs}, []))
+
+    async def put_back(self, group, offsets):
+        def put():
+            for partition, before in offsets.items():
+                self.world.there.get(group, {}).pop(partition, None)
+                if before is not None:
+                    self.world.there.setdefault(group, {})[partition] = before.offset
+
+        await self._do(put)
+
+    async def settle_configs(self):
+        await self._do(lambda: setattr(self.world, "settled", True))
+
+
+def world():
+    made = World({A: [True, False, True, True], B: [False]})
+    made.open["copier"] = A
+    made.offsets = {"billing": {A: 1, B: 1}, "report": {A: 4}}
+    made.there = {"report": {A: 0}}
+    return made
+
+
+def run(made, interrupt=lambda step: None):
+    """Run one cutover. Returns "done", "failed", "killed" or "overtaken", and what it raised."""
+    sides = FakeSides(made, interrupt)
+    try:
+        asyncio.run(cut_over(sides, lambda line: None))
+    except Killed as error:
+        return "killed", error
+    except CutoverFailed as error:
+        return "failed", error
+    except Overtaken as error:
+        return "overtaken", error
+    return "done", None
+
+
+def steps_of(made):
+    count = []
+    run(made, count.append)
+    return len(count)
+
+
+def check(made, outcome, before):
+    """Fail unless all is moved exactly, or all is as it was before."""
+    if outcome == "done":
+        assert made.refusing == {"a", "b"}
+        assert made.settled
+        for group, offsets in made.looked.items():
+            for partition, source in offsets.items():
+                assert made.there[group][partition] == made.target_of(partition, source), group
+        for partition, log in made.logs.items():
+            left = [at for at in range(made.seen[partition]) if log[at] and at not in made.copies[partition]]
+            assert left == [], "a record stayed behind"
+    else:
+        assert outcome == "failed"
+        assert made.refusing == before.refusing
+        assert made.record in (None, before.record)
+        if not made.members["target"]:
+            assert {name: at for name, at in made.there.items() if at} == before.there
+
+
+DISTURBANCES = {
+    "nothing happens": lambda made: None,
+    "a plain producer writes": lambda made: made.write(A),
+    "a super user writes": lambda made: made.write(A, by_force=True),
+    "a super user writes elsewhere": lambda made: made.write(B, by_force=True),
+    "a fenced producer comes back": lambda made: made.open.update(copier=B) if "b" not in made.refusing else None,
+    "a group is moved": lambda made: made.offsets["billing"].update({A: 3}),
+    "a consumer starts at the source": lambda made: made.members["source"].add("billing"),
+    "a consumer starts at the target": lambda made: made.members["target"].add("report"),
+    "the mirror stops": lambda made: setattr(made, "mirror_runs", False),
+}
+HARMLESS = ("nothing happens", "a plain producer writes", "a fenced producer comes back")
+"""What comes before the refusal is copied, and what comes behind it is refused."""
+
+STEPS = steps_of(world())
+
+
+def test_a_cutover_moves_groups_to_exactly_the_next_record():
+    made = world()
+    assert run(made) == ("done", None)
+    assert made.copies == {A: {0: 1, 2: 3, 3: 5}, B: {}}
+    assert made.there == {"billing": {A: 3, B: 1}, "report": {A: 7}}
+    check(made, "done", world())
+
+
+@pytest.mark.parametrize("what", DISTURBANCES)
+def test_whatever_happens_at_any_step_all_groups_move_or_none(what):
+    outcomes = set()
+    for step in range(STEPS):
+        made = world()
+        outcome, _ = run(made, lambda now, step=step, made=made: now == step and DISTURBANCES[what](made))
+        check(made, outcome, world())
+        outcomes.add(outcome)
+    assert outcomes == ({"done"} if what in HARMLESS else {"done", "failed"})
+
+
+@pytest.mark.parametrize("what", DISTURBANCES)
+def test_a_cutover_that_was_killed_anywhere_is_finished_or_taken_back_by_the_next(what):
+    for step in range(STEPS):
+        made = world()
+
+        def kill(now, step=step):
+            if now == step:
+                raise Killed
+
+        assert run(made, kill)[0] == "killed"
+        was_done = made.record is not None and decode_record(made.record).state == "done"
+        before = deepcopy(made) if was_done else world()  # a later one that fails leaves it so
+        DISTURBANCES[what](made)
+        outcome, _ = run(made)
+        check(made, outcome, before)
+
+
+def test_of_two_cutovers_of_a_mirror_the_first_stops_and_takes_nothing_back():
+    for step in range(STEPS):
+        made, second = world(), []
+
+        def another(now, step=step, made=made, second=second):
+            if now == step:
+                second.append(run_beside(made))
+
+        outcome, _ = run(made, another)
+        assert second == ["done"]
+        assert outcome in ("overtaken", "done")
+        check(made, "done", world())
+
+
+def run_beside(made):
+    """Run a cutover within another one's step."""
+    work = cut_over(FakeSides(made, lambda step: None), lambda line: None)
+    with pytest.raises(StopIteration):  # nothing in it waits
+        work.send(None)
+    return "done"
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_the_answer_to_the_commit_may_be_lost(is_done):
+    class LosingSides(FakeSides):
+        async def write(self, record, groups):
+            if not groups or is_done:
+                await super().write(record, groups)
+            if groups:
+                raise ClientError("no answer")
+
+    made = world()
+    try:
+        asyncio.run(cut_over(LosingSides(made, lambda step: None), lambda line: None))
+    except CutoverFailed:
+        check(made, "failed", world())
+        assert not is_done
+    else:
+        check(made, "done", world())
+        assert is_done
+
+
+def test_a_cutover_that_is_interrupted_takes_back_what_it_did():
+    for step in range(STEPS):
+        made = world()
+
+        def interrupt(now, step=step):
+            if now == step:
+                raise asyncio.CancelledError
+
+        outcome = "failed"
+        try:
+            outcome, _ = run(made, interrupt)
+        except asyncio.CancelledError:
+            if made.record is not None:  # in the last steps: the next one finishes it
+                outcome, _ = run(made)
+        check(made, outcome, world())
+
+
+def test_where_taking_back_fails_the_cutover_says_that_writes_are_still_refused():
+    class DeadSides(FakeSides):
+        async def drain(self, ends, tell):
+            raise ClientError("the target does not answer")
+
+        async def allow_writes(self, topic):
+            raise ClientError("the source does not answer either")
+
+    made = world()
+    with pytest.raises(CutoverFailed) as failed:
+        asyncio.run(cut_over(DeadSides(made, lambda step: None), lambda line: None))
+    assert failed.value.now == "left"
+    assert failed.value.problems[0].text == "the target does not answer"
+    assert made.refusing == {"a", "b"}
+    assert run(made)[0] == "done"

@@ -1,0 +1,32 @@
+"""The status of a mirror from two looks."""
+
+import pytest
+from fencepost.client.mirror.status import Look, topics_of
+from fencepost.client.values import TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def look(positions, ends, stopped=None):
+    return Look(positions, dict.fromkeys(ends, 0), ends, stopped or {}, {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ends", "state", "lag", "rate", "left"),
+    [
+        ({A0: 0}, {A0: 10}, {A0: 10}, "copied", 0, 5.0, 0.0),
+        ({A0: 0}, {A0: 10}, {A0: 20}, "copying", 10, 5.0, 2.0),
+        ({A0: 10}, {A0: 10}, {A0: 20}, "waiting", 10, 0.0, None),
+        ({A0: 10}, {A0: 10}, {A0: 20, A1: 5}, "waiting", 15, 0.0, None),
+        ({}, {A0: 10}, {A0: 20}, "waiting", 10, 0.0, None),  # nobody knows since when
+    ],
+)
+def test_lag_and_rate_tell_what_a_mirror_does(before, after, ends, state, lag, rate, left):
+    (found,) = topics_of(look(before, ends), look(after, ends), 2)
+    assert (found.state, found.lag, found.rate, found.left_s) == (state, lag, rate, left)
+
+
+def test_a_stopped_partition_is_named_with_its_reason_also_without_its_topic():
+    (a, b) = topics_of(look({A0: 1, B0: 1}, {A0: 1}), look({A0: 1, B0: 1}, {A0: 1}, {B0: "it is gone"}), 1)
+    assert (a.state, b.state) == ("copied", "stopped")
+    assert b.stopped == {0: "it is gone"}
