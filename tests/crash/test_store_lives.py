@@ -21,6 +21,7 @@ SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1 << 
 LOST = 0.02
 LEASE = "store.lease.ms=600"
 OPTIONS = ("--standby", "-X", LEASE, "-X", "store.heartbeat.ms=150")  # with 10 rounds a second, the default
+PATIENCE_S = 300  # of a standby: on a slow machine MORE takes long
 MORE = 20  # records that are acknowledged before the next kill
 
 
@@ -66,7 +67,7 @@ class Node:
     """One of the two brokers, whichever part it has now."""
 
     def __init__(self, directory: str, url: str, node: int) -> None:
-        self.broker = BrokerProcess(directory, "--store", url, "-X", f"node.id={node}", *OPTIONS)
+        self.broker = BrokerProcess(directory, "--store", url, "-X", f"node.id={node}", *OPTIONS, ready_s=PATIENCE_S)
         self._starting: threading.Thread | None = None
 
     def begin(self) -> None:

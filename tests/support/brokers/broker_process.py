@@ -15,8 +15,16 @@ READY_S = 30
 class BrokerProcess:
     """A data directory and a port, and the `fencepost serve` process that serves them now, if any."""
 
-    def __init__(self, directory: str, *options: str, port: int | None = None, program: Sequence[str] = ()) -> None:
-        """program: what runs `serve` and its options; by default, fencepost."""
+    def __init__(
+        self,
+        directory: str,
+        *options: str,
+        port: int | None = None,
+        program: Sequence[str] = (),
+        ready_s: float = READY_S,
+    ) -> None:
+        """program: what runs `serve` and its options; by default, fencepost. ready_s: how long start() waits for it."""
+        self.ready_s = ready_s
         self.program = program or (sys.executable, "-m", "fencepost")
         self.directory = directory
         self.port = port or free_port()
@@ -43,7 +51,7 @@ class BrokerProcess:
         ]
         for reader in self._readers:
             reader.start()
-        in_time = ready.wait(READY_S)
+        in_time = ready.wait(self.ready_s)
         if not any(line.startswith("ready") for line in self.lines[began:]):
             if in_time:
                 self.ended()
