@@ -360,17 +360,27 @@ def watch(to: Target, every: int) -> None:
 
 
 @txn.command()
-@click.option("--db", "url", required=True, metavar="URL", help="The producers' database: sqlite:///PATH.")
+@click.option(
+    "--db", "url", required=True, metavar="URL", help="The producers' database: sqlite:///PATH, postgresql://…"
+)
 @click.option("--dry-run", is_flag=True, help="Only show how each would end.")
 @click.option("--adopt", is_flag=True, help="Also if the database was restored and is older than the broker.")
 @click.option(
     "--older-than", type=DURATION, default=None, help="Leave alone what waits for less.  [default: 0s, --watch: 10s]"
 )
+@click.option("--terminate", is_flag=True, help="End sessions of PostgreSQL that still hold a row, and what they did.")
 @click.option("--watch", "watches", is_flag=True, help="Again and again, until Ctrl-C.")
 @click.option("--every", type=DURATION, default="10s", show_default=True, help="With --watch: how often.")
 @connecting
 def resolve(
-    to: Target, url: str, dry_run: bool, adopt: bool, older_than: int | None, watches: bool, every: int
+    to: Target,
+    url: str,
+    dry_run: bool,
+    adopt: bool,
+    older_than: int | None,
+    terminate: bool,
+    watches: bool,
+    every: int,
 ) -> None:
     """End what producers left waiting for a database, as that says.
 
@@ -380,7 +390,7 @@ def resolve(
     from .resolving import Resolving
 
     least_ms = older_than if older_than is not None else WATCHED_SINCE_MS if watches else 0
-    resolving = Resolving(to, url, dry_run, adopt, least_ms)
+    resolving = Resolving(to, url, dry_run, adopt, least_ms, terminate)
     if watches:
         to.run(lambda: resolving.watch(every))
     else:

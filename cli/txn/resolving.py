@@ -25,7 +25,7 @@ _UNDECIDED = "run this again when database and broker answer; --watch does"
 @dataclass(frozen=True)
 class Resolving:
     """url: of the database. dry_run: nothing is changed. adopt: also in a database that is older than the broker.
-    older_ms: what waits for less is left alone.
+    older_ms: what waits for less is left alone. terminate: sessions that hold a row are ended.
     """
 
     to: Target
@@ -33,6 +33,7 @@ class Resolving:
     dry_run: bool
     adopt: bool
     older_ms: int
+    terminate: bool
 
     async def look(self) -> "list[Resolved]":
         """End the transactions that wait for the database, and return what became of each. Raises KafkaError, and
@@ -47,7 +48,7 @@ class Resolving:
         database = connect(self.url, create=False)
         await _open(database)
         try:
-            return await resolve_by(settings, database, self.dry_run, self.adopt, self.older_ms)
+            return await resolve_by(settings, database, self.dry_run, self.adopt, self.older_ms, self.terminate)
         finally:
             await database.close()
 

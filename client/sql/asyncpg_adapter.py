@@ -6,7 +6,6 @@ from typing import Any
 
 import asyncpg
 
-POOL = asyncpg.Pool
 _untyped: Any = asyncpg
 
 
@@ -78,6 +77,11 @@ async def acquired(pool: Any, timeout_s: float) -> AsyncpgAdapter:
     """Return a connection of the pool. Raises asyncpg's errors, OSError, TimeoutError."""
     connection = await pool.acquire(timeout=timeout_s)
     return AsyncpgAdapter(connection, lambda: pool.release(connection))
+
+
+def is_pool(given: Any) -> bool:
+    """Return whether it is a pool, not a connection."""
+    return isinstance(given, asyncpg.Pool)
 
 
 def of_user(connection: Any) -> AsyncpgAdapter:

@@ -12,7 +12,7 @@ from . import postgresql, sqlite
 from .connections import FromPool, OfUser, OneConnection
 from .interfaces import Connections, Database
 
-DRIVERS = {"asyncpg": "asyncpg_adapter"}
+DRIVERS = {"asyncpg": "asyncpg_adapter", "psycopg": "psycopg_adapter"}
 """The drivers of PostgreSQL and the modules here that use them, the preferred one first."""
 _KNOWN = "sqlite:///PATH, postgresql://USER@HOST/DATABASE"
 
@@ -20,9 +20,10 @@ _KNOWN = "sqlite:///PATH, postgresql://USER@HOST/DATABASE"
 def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Database:
     """Return a database that can take part in transactions: `async with sql.connect("sqlite:///orders.db") as db`.
 
-    given: sqlite:///RELATIVE/PATH or sqlite:////ABSOLUTE/PATH; postgresql://…, as its driver reads it; a pool of
-    asyncpg; or a connection of asyncpg. create: whether to make the tables of `sql.schema` if they are missing; None:
-    yes for SQLite. ask: for a connection, the URL or pool by which the database is asked if COMMIT has no answer.
+    given: sqlite:///RELATIVE/PATH or sqlite:////ABSOLUTE/PATH; postgresql://…, as its driver reads it, or
+    postgresql+psycopg://…, which chooses one; or a pool or a connection of asyncpg or psycopg. create: whether to make
+    the tables of `sql.schema` if they are missing; None: yes for SQLite. ask: for a connection, the URL or pool by
+    which the database is asked if COMMIT has no answer.
     Raises InvalidConfigurationError.
     """
     if not isinstance(given, str):
@@ -70,7 +71,7 @@ def _adapter_of(driver: str) -> ModuleType:
 
 def _given(given: Any, ask: Any) -> Connections:
     """Return where connections come from: a pool, or a connection and what to ask by."""
-    driver = type(given).__module__.partition(".")[0]
+    driver = type(given).__module__.partition(".")[0].removesuffix("_pool")
     if driver not in DRIVERS:
         kind: type[object] = given.__class__
         raise InvalidConfigurationError(
@@ -78,7 +79,7 @@ def _given(given: Any, ask: Any) -> Connections:
             hint=f"{_KNOWN}, or a pool or a connection of {' or '.join(DRIVERS)}",
         )
     adapter = _adapter_of(driver)
-    if isinstance(given, adapter.POOL):
+    if adapter.is_pool(given):
         return FromPool(partial(adapter.acquired, given, postgresql.CONNECT_TIMEOUT_S))
     if ask is None:
         raise InvalidConfigurationError(

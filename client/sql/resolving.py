@@ -5,6 +5,7 @@ of this database are looked at. A database that is older than the broker is foun
 its row would not show that any more.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,11 +13,12 @@ from ..errors import KafkaError
 from ..net.cluster import Cluster
 from ..net.environment import SYSTEM, Environment
 from ..settings import ConnectionSettings, producer_settings
-from ..transactions.deciding import Standing, Waiting, ledger_key, older_database
+from ..transactions.deciding import Row, Standing, Waiting, ledger_key, older_database
 from ..transactions.decisions import Decisions
 from ..transactions.sql_commits import DatabaseAway
-from .interfaces import Database
+from .interfaces import Database, RowHeld
 
+log = logging.getLogger("fencepost.client")
 Result = Literal["committed", "aborted", "undecided", "diverged"]
 
 
@@ -38,17 +40,19 @@ async def resolve(
     dry_run: bool = False,
     adopt: bool = False,
     older_ms: int = 0,
+    terminate: bool = False,
     environment: Environment = SYSTEM,
     **keywords: Any,
 ) -> list[Resolved]:
     """End each transaction that a writer left prepared for this database, and return what became of it.
 
     dry_run: only say what would. adopt: end them also if the database was restored from a backup that is older than the
-    broker; else they are diverged. older_ms: leave those alone that wait for less. keywords: of the connection. Raises
-    KafkaError if the broker cannot be asked.
+    broker; else they are diverged. older_ms: leave those alone that wait for less. terminate: end a session of the
+    server that still holds a row, such as that of a program which hangs; else its transaction is undecided. keywords:
+    of the connection. Raises KafkaError if the broker cannot be asked.
     """
     settings = producer_settings(bootstrap_servers, **keywords)
-    return await resolve_by(settings, db, dry_run, adopt, older_ms, environment)
+    return await resolve_by(settings, db, dry_run, adopt, older_ms, terminate, environment)
 
 
 async def resolve_by(
@@ -57,6 +61,7 @@ async def resolve_by(
     dry_run: bool,
     adopt: bool,
     older_ms: int,
+    terminate: bool,
     environment: Environment = SYSTEM,
 ) -> list[Resolved]:
     """Do what `resolve` does, with the broker that these settings name."""
@@ -67,13 +72,15 @@ async def resolve_by(
         await decisions.check_holding("")
         found = await decisions.find_standings(ledger_key(db.database_id, ""))
         old = [(standing, each) for standing, each in found if each.waits_for_ms >= older_ms]
-        return [await _end(decisions, db, each, None if adopt else standing, dry_run) for standing, each in old]
+        return [
+            await _end(decisions, db, each, None if adopt else standing, dry_run, terminate) for standing, each in old
+        ]
     finally:
         await cluster.close()
 
 
 async def _end(
-    decisions: Decisions, db: Database, waiting: Waiting, standing: Standing | None, dry_run: bool
+    decisions: Decisions, db: Database, waiting: Waiting, standing: Standing | None, dry_run: bool, terminate: bool
 ) -> Resolved:
     """Close the number in the database, and tell the broker what that says. standing: what the row must not be older
     than; None: it may.
@@ -84,7 +91,7 @@ async def _end(
         if standing is not None and (why := older_database(row, standing)) is not None:
             return Resolved(*about, "diverged", why)
         if not dry_run:
-            row = await db.close_number(waiting)
+            row = await _close(db, waiting, terminate)
     except DatabaseAway as away:
         return Resolved(*about, "undecided", f"the database: {away}")
     if row.number > waiting.number:
@@ -103,3 +110,15 @@ async def _end(
         opposite = ended.number == waiting.number
         return Resolved(*about, "diverged" if opposite else result, f"{ended.error}" if opposite else "")
     return Resolved(*about, "undecided", f"{result} in the database; the broker: {ended.error}")
+
+
+async def _close(db: Database, waiting: Waiting, terminate: bool) -> Row:
+    """Close the number in the database, and return the row. terminate: end the session that holds it, if one does."""
+    try:
+        return await db.close_number(waiting)
+    except RowHeld as held:
+        if not terminate or not held.session:
+            raise
+        log.warning("%r: session %d of %s is ended", waiting.transactional_id, held.session, db.name)
+        await db.terminate_session(held.session, waiting.transactional_id)
+        return await db.close_number(waiting)

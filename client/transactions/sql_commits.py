@@ -126,9 +126,10 @@ class DatabaseCommits:
             if database is None:
                 return
             database.check_free()
-            if database is not self._database:
+            if self._database is None or database.database_id != self._database.database_id:
                 await self._decisions.check_holding(self._machine.transactional_id)
-                self._database, self.step = database, Step.STOPPED
+                self.step = Step.STOPPED
+            self._database = database
             if self.step is not Step.DECIDE or self._machine.state is State.PREPARED:
                 self.step, self._passed = Step.CLAIM, None
                 await self._run()

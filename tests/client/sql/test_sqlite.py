@@ -15,14 +15,9 @@ from fencepost.client.transactions.deciding import Waiting
 from fencepost.client.transactions.sql_commits import DatabaseAway
 from fencepost.client.values import ProducerIdentity
 from fencepost.protocol.errors import ErrorCode
+from orders import records_of, rows_of, write
 
-from fencepost import Broker, Consumer, Producer, TopicPartition, sql
-
-
-@pytest.fixture
-async def broker(tmp_path):
-    async with Broker(data_dir=tmp_path / "broker", transaction_two_phase_commit_enable=True) as broker:
-        yield broker.bootstrap_servers
+from fencepost import Broker, Producer, sql
 
 
 @pytest.fixture
@@ -30,28 +25,6 @@ async def db(tmp_path):
     async with sql.connect(f"sqlite:///{tmp_path}/orders.db") as db:
         await db.execute("create table orders (id integer primary key, name text)")
         yield db
-
-
-async def rows_of(db):
-    return [row[0] for row in await db.fetch("select id from orders order by id")]
-
-
-async def records_of(broker):
-    """Return what a read_committed reader sees up to the end, markers included: nothing holds it up."""
-    partition = TopicPartition("orders", 0)
-    found = []
-    async with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
-        consumer.assign([partition])
-        end = (await consumer.end_offsets([partition]))[partition]
-        while await consumer.position(partition) < end:
-            found += [int(one.value) for some in (await consumer.getmany(timeout_ms=500)).values() for one in some]
-    return found
-
-
-async def write(producer, db, number):
-    async with producer.transaction(db=db) as tx:
-        await db.execute("insert into orders values ($1, $2)", number, "alice")
-        await tx.send("orders", b"%d" % number)
 
 
 async def test_a_row_and_a_record_are_committed_together(broker, db):

@@ -15,6 +15,7 @@ import psycopg
 from eventually import wait_until
 
 USER = "fencepost"
+_IN_MEMORY = Path("/dev/shm")
 MISSING = "no PostgreSQL here: no initdb on the PATH or in /usr/lib/postgresql (apt install postgresql)"
 
 
@@ -32,11 +33,12 @@ class PostgresServer:
 
     def __init__(self, programs: Path, *options: str) -> None:
         """options: settings as NAME=VALUE."""
-        self._programs = programs
+        self.programs = programs
         self._options = options
         self._numbers = itertools.count(1)
+        self._free: list[str] = []  # names of empty databases
         self._account = 65534 if os.geteuid() == 0 else None
-        self.directory = Path(tempfile.mkdtemp(prefix="postgres-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="postgres-", dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None))
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
@@ -45,9 +47,9 @@ class PostgresServer:
         """Make its files, and start it."""
         if self._account is not None:
             os.chown(self.directory, self._account, self._account)
-        settings = ["-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D", str(self._data)]
+        settings = ["-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D", str(self.data)]
         subprocess.run(
-            [self._programs / "initdb", *settings],
+            [self.programs / "initdb", *settings],
             check=True,
             capture_output=True,
             user=self._account,
@@ -56,7 +58,7 @@ class PostgresServer:
         self.start()
 
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
         return self.directory / "data"
 
     def start(self) -> None:
@@ -64,7 +66,7 @@ class PostgresServer:
         settings = [f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", *self._options]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._data, *(part for each in settings for part in ("-c", each))],
+                [self.programs / "postgres", "-D", self.data, *(part for each in settings for part in ("-c", each))],
                 stdout=log,
                 stderr=log,
                 user=self._account,
@@ -101,10 +103,13 @@ class PostgresServer:
 
     @contextlib.contextmanager
     def database(self) -> Iterator[str]:
-        """Make an empty database, and drop it afterwards, whoever uses it. Gives its URL."""
-        name = f"test_{next(self._numbers)}"
-        self.run(f"create database {name}")
-        try:
-            yield self.url(name)
-        finally:
-            self.run(f"drop database {name} with (force)")
+        """Give the URL of an empty database, and empty it afterwards for the next one, whoever uses it."""
+        if not self._free:
+            self.run(f"create database {(name := f'test_{next(self._numbers)}')}")
+            self._free.append(name)
+        name = self._free.pop()
+        yield self.url(name)
+        self.run(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'")
+        self.run(f"alter database {name} reset all")
+        self.run("drop schema public cascade; create schema public; grant all on schema public to public", name)
+        self._free.append(name)

@@ -1,0 +1,99 @@
+"""PostgreSQL by psycopg 3: its asynchronous connection as an Adapter."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any
+
+from psycopg import AsyncConnection, AsyncRawCursor, AsyncTransaction, OperationalError, Rollback
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+_IN_TRANSACTION = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+
+class PsycopgAdapter:
+    """connection: of psycopg. close: gives it back to its pool; None: it is closed."""
+
+    def __init__(self, connection: AsyncConnection[Any], close: Callable[[], Awaitable[Any]] | None = None) -> None:
+        self._connection = connection
+        self._block: AbstractAsyncContextManager[AsyncTransaction] | None = None
+        self._close = close
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return self._connection.pgconn.transaction_status in _IN_TRANSACTION
+
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.closed
+
+    async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement; without values also several, separated by semicolons."""
+        return max(0, (await self._run(statement, values)).rowcount)
+
+    async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows."""
+        return await (await self._run(statement, values)).fetchall()
+
+    async def _run(self, statement: str, values: Sequence[Any]) -> AsyncRawCursor[tuple[Any, ...]]:
+        cursor = AsyncRawCursor(self._connection, row_factory=tuple_row)
+        is_alone = not self._connection.autocommit and not self.is_in_transaction  # psycopg would begin one
+        async with self._connection.transaction() if is_alone else nullcontext():
+            return await cursor.execute(statement.encode(), values or None)
+
+    async def begin(self) -> None:
+        """Begin as `async with connection.transaction()` does; it refuses connection.commit() inside."""
+        self._block = self._connection.transaction()
+        await self._block.__aenter__()
+
+    async def commit(self) -> None:
+        """Commit what `begin` has begun."""
+        block, self._block = self._block, None
+        assert block is not None
+        await block.__aexit__(None, None, None)
+
+    async def rollback(self) -> None:
+        """Roll back, also after a COMMIT that failed, or a transaction that the user's own statement has ended."""
+        block, self._block = self._block, None
+        if self.is_closed:
+            return
+        if block is not None:
+            await block.__aexit__(Rollback, Rollback(), None)
+        elif self.is_in_transaction:
+            await self._connection.rollback()
+        if self.is_in_transaction:  # psycopg only logs that
+            raise OperationalError("it was not rolled back")
+
+    def savepoint(self) -> AbstractAsyncContextManager[Any]:
+        """Return psycopg's block."""
+        return self._connection.transaction()
+
+    async def close(self) -> None:
+        """Close the connection, or give it back."""
+        await (self._connection.close() if self._close is None else self._close())
+
+    def drop(self) -> None:
+        """Cut the connection."""
+        self._connection.pgconn.finish()
+
+
+async def connected(url: str, timeout_s: float) -> PsycopgAdapter:
+    """Return a new connection to the database of this URL. Raises psycopg's errors."""
+    connection = await AsyncConnection[Any].connect(url, autocommit=True, connect_timeout=int(timeout_s))
+    return PsycopgAdapter(connection)
+
+
+async def acquired(pool: Any, timeout_s: float) -> PsycopgAdapter:
+    """Return a connection of an AsyncConnectionPool. Raises its errors."""
+    connection = await pool.getconn(timeout_s)
+    return PsycopgAdapter(connection, lambda: pool.putconn(connection))
+
+
+def is_pool(given: Any) -> bool:
+    """Return whether it is a pool of psycopg_pool, not a connection."""
+    return hasattr(given, "putconn")
+
+
+def of_user(connection: AsyncConnection[Any]) -> PsycopgAdapter:
+    """Return the user's own connection as an adapter."""
+    return PsycopgAdapter(connection)

@@ -1,0 +1,303 @@
+"""Settings that break the promise, COMMITs without an answer, locks of others, swallowed errors: at a real server."""
+
+import asyncio
+import signal
+
+import pytest
+from cutting_proxy import BEFORE, PLACES, CuttingProxy
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    IllegalStateError,
+    InvalidConfigurationError,
+    KafkaError,
+    OutcomeDivergedError,
+)
+from fencepost.client.sql import postgresql
+from fencepost.client.sql.interfaces import RowHeld
+from fencepost.client.sql.postgresql import sqlstate_of
+from fencepost.client.transactions.deciding import Row, Waiting
+from fencepost.client.values import ProducerIdentity
+from orders import TABLE, records_of, rows_of, write
+from postgres_server import PostgresServer
+
+from fencepost import Broker, Producer, sql
+
+WAITING = Waiting("sql:db:orders-1", "orders-1", ProducerIdentity(1, 0), 7)
+
+
+@pytest.fixture(params=["asyncpg", "psycopg"])
+def driver_url(request, postgres_url):
+    return postgres_url.replace("postgresql:", f"postgresql+{request.param}:")
+
+
+@pytest.fixture
+async def db(driver_url):
+    async with sql.connect(driver_url, create=True) as db:
+        await db.execute(TABLE)
+        yield db
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+async def test_synchronous_commit_off_is_refused_at_the_start_and_within_a_block(broker, db, driver_url):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(InvalidConfigurationError, match="synchronous_commit=off"):  # noqa: PT012
+            async with producer.transaction(db=db) as tx:
+                await db.execute("set local synchronous_commit = off")
+                await db.execute("insert into orders values (1, 'alice')")
+                await tx.send("orders", b"1")
+        await write(producer, db, 2)
+    assert await rows_of(db) == await records_of(broker) == [2]
+    name = driver_url.rpartition("/")[2]
+    await db.execute(f"alter database {name} set synchronous_commit = off")
+    with pytest.raises(InvalidConfigurationError, match="synchronous_commit=off"):
+        await sql.connect(driver_url).open()
+
+
+@pytest.mark.parametrize("change", ["system_identifier = system_identifier + 1", "database_oid = database_oid + 1"])
+async def test_a_copy_with_the_identity_of_another_database_is_refused(db, driver_url, change):
+    await db.execute(f"update fencepost_database set {change}")
+    with pytest.raises(InvalidConfigurationError, match="is a copy"):
+        await sql.connect(driver_url).open()
+    with pytest.raises(InvalidConfigurationError, match="is a copy"):
+        await db.close_number(WAITING)
+
+
+async def test_another_database_under_the_same_url_is_not_asked(db):
+    await db.execute("update fencepost_database set id = 'another'")
+    with pytest.raises(postgresql.DatabaseAway, match="another database"):
+        await db.close_number(WAITING)
+    assert await db.fetch("select * from fencepost_writers") == []
+
+
+@pytest.mark.slow
+async def test_a_replica_is_refused(postgres, postgres_url):
+    server = PostgresServer(postgres.programs, "fsync=off")
+    try:
+        server.make()
+        async with sql.connect(server.url("postgres"), create=True):
+            pass
+        server.end()
+        (server.data / "standby.signal").touch()
+        server.start()
+        with pytest.raises(InvalidConfigurationError, match="is a replica"):
+            await sql.connect(server.url("postgres")).open()
+    finally:
+        server.remove()
+
+
+async def test_a_broker_without_two_phase_commit_is_refused_by_the_settings_name(db):
+    async with (
+        Broker(transaction_two_phase_commit_enable=False) as broker,
+        Producer(broker.bootstrap_servers, transactional_id="orders-1") as producer,
+    ):
+        with pytest.raises(InvalidConfigurationError) as refused:
+            await write(producer, db, 1)
+        assert "transaction.two.phase.commit.enable" in refused.value.hint
+    assert await rows_of(db) == []
+
+
+async def test_missing_rights_are_refused_at_once_and_by_name(broker, db, driver_url):
+    await db.execute("drop role if exists stranger; create role stranger login")
+    await db.execute("grant select on fencepost_database to stranger")
+    async with (
+        sql.connect(driver_url.replace("fencepost@", "stranger@")) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        with pytest.raises(InvalidConfigurationError, match="permission denied for table fencepost_writers"):
+            await write(producer, own, 1)
+    await db.execute("drop owned by stranger; drop role stranger")
+
+
+# ---- COMMIT ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [*PLACES[:-1], pytest.param(PLACES[-1], marks=pytest.mark.slow)])
+async def test_a_commit_without_an_answer_is_asked_about_and_rows_equal_records(
+    broker, db, driver_url, monkeypatch, place, postgres
+):
+    monkeypatch.setattr(postgresql, "COMMIT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(postgresql, "_ROLLBACK_TIMEOUT_S", 0.3)
+    async with (
+        CuttingProxy(postgres.port, place) as proxy,
+        sql.connect(driver_url.replace(f":{postgres.port}", f":{proxy.port}")) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        await write(producer, own, 0)
+        proxy.armed = True
+        if place == BEFORE:
+            with pytest.raises(Exception) as refused:  # the driver's
+                await write(producer, own, 1)
+            assert not isinstance(refused.value, KafkaError)
+        else:
+            await write(producer, own, 1)
+        assert proxy.cuts == 1
+        await write(producer, own, 2)
+    assert await rows_of(db) == await records_of(broker) == ([0, 2] if place == BEFORE else [0, 1, 2])
+
+
+async def test_a_refused_commit_undoes_the_record_and_raises_the_databases_error(broker, db):
+    await db.execute("create table lines (id integer references orders (id) deferrable initially deferred)")
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(Exception) as refused:  # noqa: PT012
+            async with producer.transaction(db=db) as tx:
+                await db.execute("insert into lines values (7)")
+                await tx.send("orders", b"7")
+        assert (sqlstate_of(refused.value), tx.outcome) == ("23503", "aborted")
+        await write(producer, db, 8)
+    assert await db.fetch("select * from lines") == []
+    assert await records_of(broker) == [8]
+
+
+async def test_a_serialization_failure_keeps_the_drivers_error(broker, db, driver_url):
+    await write_rows(db, 1)
+    async with sql.connect(driver_url) as other, Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(Exception) as refused:  # noqa: PT012
+            async with producer.transaction(db=db) as tx:
+                await db.execute("set transaction isolation level serializable")
+                await db.fetch("select * from orders")
+                await other.execute("update orders set name = 'bob'")
+                await tx.send("orders", b"1")
+                await db.execute("update orders set name = 'carol'")
+        assert sqlstate_of(refused.value) == "40001"
+        await write(producer, db, 2)
+    assert await records_of(broker) == [2]
+
+
+async def write_rows(db, *numbers):
+    for number in numbers:
+        await db.execute("insert into orders values ($1, 'alice')", number)
+
+
+# ---- errors inside ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sends", [True, False])
+async def test_an_error_that_the_block_swallowed_makes_nothing_committed(broker, db, sends):
+    await write_rows(db, 1)
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(IllegalStateError, match="swallowed"):  # noqa: PT012
+            async with producer.transaction(db=db) as tx:
+                await db.execute("insert into orders values (2, 'alice')")
+                with pytest.raises(Exception, match="duplicate key"):
+                    await db.execute("insert into orders values (1, 'alice')")
+                if sends:
+                    await tx.send("orders", b"2")
+        await write(producer, db, 3)
+    assert await rows_of(db) == [1, 3]
+    assert await records_of(broker) == [3]
+
+
+# ---- locks -----------------------------------------------------------------------------------------------------------
+
+
+async def test_who_closes_waits_for_an_open_decision_and_names_its_session(broker, db, driver_url, monkeypatch):
+    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.1)
+    async with sql.connect(driver_url) as resolver:
+        generation = (await db.claim("orders-1")).generation
+        await db.begin()
+        assert await db.decide("orders-1", generation, WAITING)
+        ((session,),) = await db.fetch("select pg_backend_pid()")
+        with pytest.raises(RowHeld, match=f"session {session} holds") as held:
+            await resolver.close_number(WAITING)
+        await resolver.terminate_session(held.value.session + 1, "orders-1")
+        await db.fetch("select 1")
+        await resolver.terminate_session(held.value.session, "orders-1")
+        assert await resolver.close_number(WAITING) == Row(generation, 7, False)
+        with pytest.raises(Exception):  # noqa: B017, the driver's
+            await db.commit()
+        await db.rollback()
+        await db.begin()  # over a new connection
+        assert not await db.decide("orders-1", generation, WAITING)
+        await db.rollback()
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+async def test_a_number_that_was_closed_is_never_decided(db, driver_url, level):
+    generation = (await db.claim("orders-1")).generation
+    async with sql.connect(driver_url) as resolver:
+        await db.begin()
+        await db.execute(f"set transaction isolation level {level}")
+        await db.fetch("select * from orders")
+        assert await resolver.close_number(WAITING) == Row(generation, 7, False)
+        if level == "read committed":
+            assert not await db.decide("orders-1", generation, WAITING)
+        else:
+            with pytest.raises(Exception) as refused:
+                await db.decide("orders-1", generation, WAITING)
+            assert sqlstate_of(refused.value) == "40001"
+        await db.rollback()
+        assert await resolver.close_number(WAITING._replace(number=6)) == Row(generation, 7, False)
+
+
+async def test_a_producer_whose_successor_has_claimed_the_id_is_fenced(broker, db, driver_url):
+    async with Producer(broker, transactional_id="orders-1") as zombie:
+        await write(zombie, db, 1)
+        async with (
+            Producer(broker, transactional_id="orders-1") as successor,
+            sql.connect(driver_url) as own,
+        ):
+            await write(successor, own, 2)
+            with pytest.raises(KafkaError):
+                await write(zombie, db, 3)
+            await write(successor, own, 4)
+    assert await rows_of(db) == await records_of(broker) == [1, 2, 4]
+
+
+async def test_a_restored_database_or_broker_is_reported_as_older(broker, db):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        await write(producer, db, 1)
+        await db.execute("update fencepost_writers set number = -1, committed = 0")
+    async with Producer(broker, transactional_id="orders-1") as successor:
+        with pytest.raises(OutcomeDivergedError, match="the database is older"):
+            await write(successor, db, 2)
+    await db.execute("update fencepost_writers set number = 7, committed = 1")
+    async with Producer(broker, transactional_id="orders-1") as successor:
+        with pytest.raises(OutcomeDivergedError, match="the broker is older"):
+            await write(successor, db, 2)
+
+
+# ---- away ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_block_begins_again_over_a_new_connection_after_its_session_was_ended(broker, db, driver_url):
+    async with sql.connect(driver_url) as other, Producer(broker, transactional_id="orders-1") as producer:
+        await write(producer, db, 1)
+        ((session,),) = await db.fetch("select pg_backend_pid()")
+        await other.fetch("select pg_terminate_backend($1)", session)
+        with pytest.raises(Exception) as refused:  # the driver's, or the SDK's if it is seen only at the end
+            await write(producer, db, 2)
+        assert not isinstance(refused.value, KafkaError) or isinstance(refused.value, AbortableTransactionError)
+        await write(producer, db, 3)
+    assert await rows_of(db) == await records_of(broker) == [1, 3]
+
+
+@pytest.mark.slow
+async def test_an_outcome_stays_unknown_until_the_server_is_back(broker, postgres, monkeypatch):
+    server = PostgresServer(postgres.programs, "fsync=off")
+    try:
+        server.make()
+        url = server.url("postgres")
+        async with sql.connect(url, create=True) as db:
+            await db.execute(TABLE)
+            async with Producer(broker, transactional_id="orders-1", max_block_ms=1_000) as producer:
+                await write(producer, db, 1)
+                commit = db.commit
+
+                async def commit_and_die():
+                    await commit()
+                    await asyncio.to_thread(server.end, signal.SIGKILL)
+                    raise ConnectionError("the server is gone")
+
+                monkeypatch.setattr(db, "commit", commit_and_die)
+                with pytest.raises(KafkaError) as unknown:
+                    await write(producer, db, 2)
+                monkeypatch.setattr(db, "commit", commit)
+                assert await unknown.value.resolve() == "unknown"
+                await asyncio.to_thread(server.start)
+                assert await unknown.value.resolve() == "committed"
+                await write(producer, db, 3)
+            assert await rows_of(db) == await records_of(broker) == [1, 2, 3]
+    finally:
+        server.remove()

@@ -1,0 +1,143 @@
+"""Pools and connections of the user take part in a producer's transactions."""
+
+import contextlib
+
+import asyncpg
+import psycopg
+import psycopg_pool
+import pytest
+from fencepost.client.errors import IllegalStateError, InvalidConfigurationError, OutcomeDivergedError
+from orders import TABLE, records_of, rows_of, write
+
+from fencepost import Producer, sql
+
+DRIVERS = ["asyncpg", "psycopg"]
+
+
+@pytest.fixture
+async def db(postgres_url):
+    async with sql.connect(postgres_url, create=True) as db:
+        await db.execute(TABLE)
+        yield db
+
+
+@contextlib.asynccontextmanager
+async def pool_of(driver, url):
+    """Give a pool of one connection, and a function that counts the idle ones."""
+    if driver == "asyncpg":
+        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+            yield pool, pool.get_idle_size
+    else:
+        async with psycopg_pool.AsyncConnectionPool(url, min_size=1, max_size=1, open=False) as pool:
+            yield pool, lambda: pool.get_stats()["pool_available"]
+
+
+@contextlib.asynccontextmanager
+async def connection_of(driver, url):
+    if driver == "asyncpg":
+        connection = await asyncpg.connect(url)
+    else:
+        connection = await psycopg.AsyncConnection.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_a_pool_gives_a_connection_to_each_block_and_gets_it_back(broker, db, postgres_url, driver):
+    async with (
+        pool_of(driver, postgres_url) as (pool, idle),
+        sql.connect(pool) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        await write(producer, own, 1)
+        assert await rows_of(own) == [1]
+        with pytest.raises(Exception, match="duplicate key"):
+            await write(producer, own, 1)
+        assert idle() == 1
+        async with sql.connect(pool) as second:
+            await write(producer, second, 2)
+    assert await records_of(broker) == await rows_of(db) == [1, 2]
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_a_connection_of_the_user_takes_part_and_its_own_blocks_are_savepoints(broker, db, postgres_url, driver):
+    async with (
+        connection_of(driver, postgres_url) as connection,
+        sql.connect(connection, ask=postgres_url) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        async with producer.transaction(db=own) as tx:
+            async with connection.transaction():
+                await connection.execute("insert into orders values (1, 'alice')")
+            with pytest.raises(ValueError, match="undone"):  # noqa: PT012
+                async with connection.transaction():
+                    await connection.execute("insert into orders values (2, 'bob')")
+                    raise ValueError("undone")
+            await tx.send("orders", b"1")
+        assert await rows_of(own) == [1]
+        await write(producer, own, 3)
+    assert await rows_of(db) == await records_of(broker) == [1, 3]
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_a_connection_of_the_user_in_a_transaction_is_refused(broker, db, postgres_url, driver):
+    async with (
+        connection_of(driver, postgres_url) as connection,
+        sql.connect(connection, ask=postgres_url) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        async with connection.transaction():
+            await connection.execute("insert into orders values (1, 'alice')")
+            with pytest.raises(IllegalStateError, match="in a transaction already"):
+                await write(producer, own, 2)
+        await write(producer, own, 3)
+    assert await rows_of(db) == [1, 3]
+    assert await records_of(broker) == [3]
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("statement", ["commit", "rollback"])
+async def test_a_transaction_that_the_user_ends_inside_is_an_error_that_says_so(
+    broker, db, postgres_url, driver, statement
+):
+    async with (
+        connection_of(driver, postgres_url) as connection,
+        sql.connect(connection, ask=postgres_url) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        with pytest.raises(OutcomeDivergedError, match="committed or rolled back inside"):  # noqa: PT012
+            async with producer.transaction(db=own) as tx:
+                await connection.execute("insert into orders values (1, 'alice')")
+                await tx.send("orders", b"1")
+                await connection.execute(statement)
+        await write(producer, own, 2)
+    assert await records_of(broker) == [2]
+
+
+async def test_psycopgs_own_commit_inside_is_refused_by_psycopg_and_undoes_all(broker, db, postgres_url):
+    async with (
+        connection_of("psycopg", postgres_url) as connection,
+        sql.connect(connection, ask=postgres_url) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        with pytest.raises(psycopg.ProgrammingError, match="forbidden"):  # noqa: PT012
+            async with producer.transaction(db=own) as tx:
+                await own.execute("insert into orders values (1, 'alice')")
+                await tx.send("orders", b"1")
+                await connection.commit()
+    assert await rows_of(db) == await records_of(broker) == []
+
+
+async def test_a_connection_without_another_way_to_ask_is_refused(postgres_url):
+    async with connection_of("asyncpg", postgres_url) as connection:
+        with pytest.raises(InvalidConfigurationError, match="cannot be asked") as refused:
+            sql.connect(connection)
+    assert "ask=" in refused.value.hint
+
+
+@pytest.mark.parametrize("given", [7, object()])
+def test_what_is_no_database_is_refused_by_its_type(given):
+    with pytest.raises(InvalidConfigurationError, match=f"builtins.{type(given).__name__} is not a database"):
+        sql.connect(given)
