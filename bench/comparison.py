@@ -36,12 +36,12 @@ class Change:
 
     @property
     def worse(self) -> bool:
-        """Return whether the figure became worse by more than WORSE, and every round of it."""
+        """Return whether the median became worse by more than WORSE, and the rounds of both runs do not overlap."""
         return self.apart and (self.ratio < 1 - WORSE if figure(self.figure).better == MORE else self.ratio > 1 + WORSE)
 
     @property
     def better(self) -> bool:
-        """Return whether the figure became better by more than WORSE, and every round of it."""
+        """Return whether the median became better by more than WORSE, and the rounds of both runs do not overlap."""
         return self.apart and (self.ratio > 1 + WORSE if figure(self.figure).better == MORE else self.ratio < 1 - WORSE)
 
     @property

@@ -34,7 +34,9 @@ def positive(number: int, what: str) -> int:
 
 
 def offset_of(given: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    """Return the offset of a next record. Raises TypeError, ValueError for one below 0."""
+    """Return an offset to commit as an OffsetAndMetadata; an int is the offset of the next record to read. Raises
+    TypeError, ValueError for one below 0.
+    """
     made = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
     if not isinstance(made.offset, int) or isinstance(made.offset, bool):
         raise TypeError(f"offset must be an int, not {type(made.offset).__name__}")

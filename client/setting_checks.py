@@ -62,6 +62,7 @@ def check_true_or_false(settings: Any) -> None:
 
 
 def check_one_of(settings: Any, name: str, choices: tuple[object, ...]) -> None:
+    """Raise InvalidConfigurationError if the setting is none of the choices."""
     value = getattr(settings, name)
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)

@@ -208,7 +208,9 @@ class _EncoderSource:
             source.line(f"buffers += {value}" if kind.of == "slices" else f"buffers.append({value})")
 
     def _array(self, item: Kind, value: str) -> None:
-        """Generate the lines that encode an array: its count, then its items; a Rows by one struct for each item."""
+        """Generate the lines that encode an array: its count, then its items. If the value is a Rows, each item is
+        packed by one struct.
+        """
         self._length("i", f"len({value})")
         if isinstance(item, Fixed):
             self._source.line(f"parts.append(pack_many(f'>{{len({value})}}{item.format}', *{value}))")

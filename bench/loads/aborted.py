@@ -64,7 +64,7 @@ def _abort_many(wire: Wire, transactions: int) -> None:
         part = ProduceRequest.Topic.Partition(index=0, records=memoryview(batch))
         topic = ProduceRequest.Topic(name=TOPIC, partition_data=[part])
         sent = ProduceRequest(transactional_id="aborts", acks=-1, timeout_ms=30_000, topic_data=[topic])
-        _good(wire.call(sent, 12).responses[0].partition_responses[0].error_code)
+        _check_success(wire.call(sent, 12).responses[0].partition_responses[0].error_code)
         end = EndTxnRequest(
             transactional_id="aborts",
             producer_id=producer.producer_id,
@@ -72,11 +72,11 @@ def _abort_many(wire: Wire, transactions: int) -> None:
             committed=False,
         )
         ended = wire.call(end, 5)
-        _good(ended.error_code)
+        _check_success(ended.error_code)
         producer = _Producer(ended.producer_id, ended.producer_epoch)
 
 
-def _good(error_code: int) -> None:
+def _check_success(error_code: int) -> None:
     """Raise RuntimeError if the broker answered with an error."""
     if error_code:
         raise RuntimeError(f"the broker answered with {topics.error_name(error_code)}")
@@ -100,7 +100,7 @@ def _read(wire: Wire, level: int, end: int) -> None:
         topic = FetchRequest.Topic(topic=TOPIC, partitions=[part])
         request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=level, topics=[topic])
         found = wire.call(request, 11).responses[0].partitions[0]
-        _good(found.error_code)
+        _check_success(found.error_code)
         offset = _end_of(b"".join(found.records or ()), offset)
 
 

@@ -188,6 +188,7 @@ class Group(Roster):
         self._rebalance_or_complete(now_ms)
 
     def _rebalance_or_complete(self, now_ms: int) -> None:
+        """Begin a rebalance; if one is under way already, end it if all members have joined."""
         if State.PREPARING_REBALANCE in MAY_FOLLOW[self.state]:
             self._rebalance(now_ms)
         else:

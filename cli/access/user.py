@@ -104,6 +104,9 @@ def rm(to: Target, names: Sequence[str], mechanisms: Sequence[str], data_dir: st
     """
 
     async def work(admin: "Admin") -> dict[str, int]:
+        """Remove the credentials of these users for these mechanisms (none named: all). Returns how many each user has
+        left. Raises Failure for a user without one.
+        """
         from ...client.admin.security_values import ScramDeletion
 
         found = await admin.describe_user_scram_credentials(names)

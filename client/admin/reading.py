@@ -83,6 +83,9 @@ class ReadingAdmin(Asking):
         isolation: int = 0,
         wait_ms: int = 0,
     ) -> FetchedPage:
+        """Fetch until at least one whole batch is there or the fetch is empty, and return that page. Raises
+        RecordTooLargeError for a batch above most_bytes.
+        """
         partition = TopicPartition(*partition)
         while True:
             found = await self._fetch(partition, start, ask_bytes, isolation, wait_ms)

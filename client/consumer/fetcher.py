@@ -262,6 +262,9 @@ class Fetcher:
         *,
         hurried: bool,
     ) -> None:
+        """Send a fetch for these partitions to a broker, and take its answer when it comes. room: the most bytes that
+        it may bring. hurried: the broker is not to wait for records.
+        """
         metadata, settings = self._cluster.metadata, self._settings
         try:
             version = connection.version_of(FetchRequest)

@@ -172,6 +172,9 @@ class GroupOffsets:
         codes: Callable[[OffsetFetchResponse], list[ErrorCode]],
         timeout_ms: float,
     ) -> Committed:
+        """Return the committed offsets of these partitions; asks again until none of `codes` is retriable. Raises the
+        error of a code, or RequestTimedOutError.
+        """
         if not wanted:
             return {}
 

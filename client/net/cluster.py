@@ -117,6 +117,7 @@ class Cluster:
             raise ClosedError("the client is closed", hint="create a new one after close() or a failed start")
 
     def _start_refresher(self) -> None:
+        """Start the task that refreshes the metadata, unless it runs already."""
         if self._refresher is None:  # else another owner of this cluster started it meanwhile
             self._wanted = asyncio.Event()
             self._refresher = asyncio.get_running_loop().create_task(self._run_refresher())

@@ -193,6 +193,7 @@ class Transaction:
         return self
 
     async def _begin_database(self, database: DecidingDatabase) -> None:
+        """Begin the database's transaction. If that fails, this transaction is aborted, and the error raised."""
         try:
             await self._driver.databases.begin(database)
         except BaseException as error:

@@ -38,6 +38,9 @@ def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Datab
 
 
 def _sqlite(url: str, create: bool) -> sqlite.Database:
+    """Return the database of a sqlite URL. create: make missing tables. Raises InvalidConfigurationError for a URL
+    without a file.
+    """
     _, host, path, query, fragment = urlsplit(url)
     name = unquote(path[1:])
     if host or query or fragment or not name or name.startswith(":memory:"):

@@ -35,13 +35,13 @@ class Database(DecidingDatabase, Protocol):
         ...
 
     async def __aenter__(self) -> "Database":
-        """Open it."""
+        """Open the database."""
         ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the database."""
         ...
 
     async def open(self) -> None:
@@ -87,7 +87,7 @@ class Adapter(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it can be used no more."""
+        """Whether the connection cannot be used any more."""
         ...
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
@@ -105,11 +105,11 @@ class Adapter(Protocol):
         ...
 
     async def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction. Raises the driver's error, whether or not it was committed."""
         ...
 
     async def rollback(self) -> None:
-        """Roll it back, whatever its state is."""
+        """Roll back the transaction, whatever its state is."""
         ...
 
     def savepoint(self) -> AbstractAsyncContextManager[Any]:
@@ -137,9 +137,11 @@ class Connections(Protocol):
         ...
 
     def another(self) -> Awaitable[Adapter]:
-        """Return a connection beside that one, for asking what was decided; its `close` ends it."""
+        """Return a second connection to the same server, to ask what was decided while that of `take` may hang. Its
+        `close` ends it.
+        """
         ...
 
     async def close(self) -> None:
-        """Close what is kept."""
+        """Close the connections that are kept for later use."""
         ...

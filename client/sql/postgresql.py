@@ -86,6 +86,7 @@ class Database:
             await adapter.close()
 
     def _refuse(self, why: str) -> NoReturn:
+        """Raise InvalidConfigurationError: this database cannot be used as it is. why: what it lacks."""
         raise InvalidConfigurationError(
             f"{self.name} {why}",
             hint="is it the database of the producers? `fencepost sql schema --dialect postgresql` prints the tables, "
@@ -132,6 +133,9 @@ class Database:
         return await self._run(statement, lambda adapter: adapter.fetch(statement, values))
 
     async def _run(self, statement: str, work: Callable[[Adapter], Awaitable[T]]) -> T:
+        """Run `work` in the open transaction; without one, on a connection of its own. statement: checked before.
+        Raises IllegalStateError.
+        """
         statements.check_allowed(statement)
         self._check_open()
         async with self._turn:
@@ -254,6 +258,7 @@ class Database:
             await asyncio.shield(self._rollback)
 
     async def _roll_back(self, adapter: Adapter) -> None:
+        """Roll back, or drop the connection if that fails or takes too long. The adapter is given back in any case."""
         try:
             async with asyncio.timeout(_ROLLBACK_TIMEOUT_S):
                 await adapter.rollback()

@@ -174,6 +174,7 @@ class BatchSpans(_SendSpans):
         self._add(batch, number, headers, added)
 
     def _done(self, batch: Any) -> None:
+        """End the span of a batch that was acknowledged or has failed."""
         span = self._open.pop(batch).span
         self._spans.end(span, partial(_set_batch_result, span, batch))
 

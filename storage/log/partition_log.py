@@ -419,7 +419,9 @@ class PartitionLog(LogState):
         return self.evidence is None and (self._manifest is None or bool(self.retired))
 
     def prepare_snapshot(self) -> bool:
-        """Prepare a snapshot of many producers, a slice of about a millisecond. False: snapshot_job() may be called."""
+        """Encode a part of a large snapshot, for about a millisecond. Returns whether more calls are needed before
+        snapshot_job().
+        """
         return self.snapshots.prepare()
 
     def snapshot_job(self) -> SnapshotJob | None:

@@ -51,7 +51,9 @@ def parse_name(name: str) -> Snapshot | None:
 
 
 def floor(snapshots: Sequence[Snapshot]) -> int:
-    """Return the offset from which batches are needed, even if the newest of these snapshots is damaged."""
+    """Return the offset from which a recovery needs batches if the newest of these snapshots is damaged, so that it
+    has to use the one before.
+    """
     if snapshots and snapshots[-1].empty:
         return snapshots[-1].offset
     return snapshots[-2].offset if len(snapshots) > 1 else 0
@@ -126,7 +128,9 @@ class ProducerSnapshots:
         return bool(segments) and low < segments[0].end_offset <= log.start_offset
 
     def prepare(self) -> bool:
-        """Prepare a snapshot of many producers, a slice of about a millisecond. False: job() may be called."""
+        """Encode a part of a large snapshot, for about a millisecond. Returns whether more calls are needed before
+        job().
+        """
         if self._slices is None:
             if len(self._log.producers) <= SLICE_PRODUCERS or not self._wanted:
                 return False

@@ -116,8 +116,8 @@ class Transaction(NamedTuple):
         return self.status is Status.ONGOING and self.prepared is None and self.partitions.get(key) == log_id
 
     def is_last(self, producer_id: int, producer_epoch: int) -> bool:
-        """Return whether the last bump replaced this pair: then the request may be a retry of the one that caused the
-        bump.
+        """Return whether the last change of epoch replaced this producer id and epoch: then the request may be a retry
+        of the one that caused the change.
         """
         if producer_epoch != self.last_producer_epoch or producer_epoch == NO_EPOCH:
             return False
