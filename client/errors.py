@@ -25,6 +25,7 @@ __all__ = [  # noqa: RUF022 (in the order of the classes)
     "RebalanceInProgressError",
     "FencedInstanceIdError",
     "CommitFailedError",
+    "InboxFencedError",
     "InvalidConfigurationError",
     "AuthenticationError",
     "AuthorizationError",
@@ -160,6 +161,12 @@ class CommitFailedError(ApplicationRecoverableError):
 
     default_code = ErrorCode.ILLEGAL_GENERATION
     default_hint = "the new owners read the records again; poll more often or raise max_poll_interval_ms"
+
+
+class InboxFencedError(CommitFailedError):
+    """Another consumer has moved a partition's place in the database, or claimed it. The block was rolled back."""
+
+    default_hint = "go on with the next batch: what is still this consumer's is read again from its place"
 
 
 class InvalidConfigurationError(ClientError):

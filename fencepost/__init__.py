@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .client.errors import FencedInstanceIdError as FencedInstanceIdError
     from .client.errors import ForkedError as ForkedError
     from .client.errors import IllegalStateError as IllegalStateError
+    from .client.errors import InboxFencedError as InboxFencedError
     from .client.errors import InvalidConfigurationError as InvalidConfigurationError
     from .client.errors import KafkaError as KafkaError
     from .client.errors import NoOffsetError as NoOffsetError
@@ -103,7 +104,7 @@ _MODULES = {
         "AuthorizationError "
         "BrokerUnreachableError BufferFullError ClosedError CommitFailedError CommitOutcomeUnknownError "
         "CorruptRecordError DeliveryTimeoutError ErrorCode FatalError FencedInstanceIdError ForkedError "
-        "IllegalStateError InvalidConfigurationError KafkaError NoOffsetError OffsetOutOfRangeError "
+        "IllegalStateError InboxFencedError InvalidConfigurationError KafkaError NoOffsetError OffsetOutOfRangeError "
         "OutcomeDivergedError "
         "PoolBusyError ProducerFencedError RebalanceInProgressError RecordDeserializationError RecordNotHeldError "
         "RecordTooLargeError RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"

@@ -1,8 +1,10 @@
 """Databases that take part in a producer's transactions: `from fencepost import sql`. docs/how-to/database.md."""
 
 from .client.sql.connecting import connect
+from .client.sql.inbox import Inbox, inbox
 from .client.sql.interfaces import Database
+from .client.sql.keeping import keep_places
 from .client.sql.resolving import Resolved, resolve
 from .client.sql.statements import schema
 
-__all__ = ["Database", "Resolved", "connect", "resolve", "schema"]
+__all__ = ["Database", "Inbox", "Resolved", "connect", "inbox", "keep_places", "resolve", "schema"]

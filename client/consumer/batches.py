@@ -11,7 +11,7 @@ end.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ...effects.counts import count_text
 from ..errors import AlreadyCommittedError, CommitOutcomeUnknownError, IllegalStateError
@@ -43,6 +43,7 @@ class Batch(Sequence[Record]):
         "first_offsets",
         "group_metadata",
         "offsets",
+        "parts",
     )
 
     def __init__(
@@ -76,6 +77,7 @@ class Batch(Sequence[Record]):
         self.offsets: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType(
             {state.tp: state.offset for state in taken}
         )
+        self.parts: Any = None  # the Polls of its consumer
         self.group_metadata = group_metadata
         self.assignment: frozenset[TopicPartition] = frozenset(subscription.assigned)
 
@@ -99,6 +101,13 @@ class Batch(Sequence[Record]):
     def _own(self) -> Iterator[PartitionState]:
         """Return the states of the batch's partitions that were assigned all the time since it was read."""
         return (state for state in self._states if self._subscription.is_current(state))
+
+    def spans(self) -> Iterator[tuple[PartitionState, int, int, int]]:
+        """Return for each partition its state, the number of its jumps when the batch was read, and the position before
+        and after the batch.
+        """
+        for state in self._states:
+            yield state, self._jumps[state], self.first_offsets[state.tp], self.offsets[state.tp].offset
 
     @property
     def _was_assigned_manually(self) -> bool:
@@ -194,8 +203,12 @@ class Batch(Sequence[Record]):
 
     def committed(self) -> None:
         """Note that the batch's offsets are committed."""
+        self.committed_in(self._states)
+
+    def committed_in(self, states: Collection[PartitionState]) -> None:
+        """Note that the batch's offsets of these of its partitions are committed, and nothing of the others."""
         self._release()
-        for state in self._states:
+        for state in states:
             jumps, offset = self._jumps[state], self.offsets[state.tp].offset
             state.committed = max(state.committed, (jumps, offset))
             if jumps == state.jumps:

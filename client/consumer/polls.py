@@ -35,6 +35,7 @@ class Polls(ReaderParts):
     def __init__(self, settings: ConsumerSettings, environment: Environment) -> None:
         super().__init__(Cluster(settings, environment), environment, "consumer", "Consumer")
         self.cluster.on_broken = self._end_waits
+        self.settings = settings
         self.subscription = Subscription(settings.group_id is not None)
         MissingTopics(self.cluster, self.subscription)
         self.group: Group | None = None
@@ -44,7 +45,7 @@ class Polls(ReaderParts):
             self.group.on_needs_poll = self._end_waits
         else:
             self.whole = WholeTopics(self.cluster, settings, self.subscription, self._end_waits)
-        self.reading = Reading(settings, self.subscription)
+        self.reading = Reading(settings, self.subscription, self)
         self.fetcher = Fetcher(self.cluster, settings, self.subscription, self._end_waits)
         self.positions = Positions(self.cluster, settings, self.subscription, self.group, self._go_on)
         self._is_idle = False
@@ -72,6 +73,8 @@ class Polls(ReaderParts):
         self.fetcher.close()
         self._end_waits()
         self.positions.close()
+        if self.positions.places is not None:
+            await self.positions.places.close(timeout_ms)
         if self.group is not None and self._started:
             await self.group.close(timeout_ms, unfinished)
 

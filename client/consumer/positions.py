@@ -8,8 +8,8 @@ Source: Kafka's Fetcher.resetOffsetsIfNeeded.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, Protocol
 
 from ...protocol.errors import KafkaError
 from ..errors import NoOffsetError, is_retriable
@@ -30,6 +30,18 @@ WARN_AFTER_MS = 5_000
 WARN_EVERY_MS = 60_000
 NAMED = 5  # partitions in one message
 RESETS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class KeptPlaces(Protocol):
+    """The places in a database from which a consumer reads on: `client/sql/keeping.py`."""
+
+    async def find(self, states: Collection[PartitionState]) -> bool:
+        """Set the positions of these partitions to their places. Returns whether any was found. Raises KafkaError."""
+        ...
+
+    async def close(self, timeout_ms: float) -> None:
+        """Commit the group's offsets a last time."""
+        ...
 
 
 class Positions:
@@ -54,6 +66,7 @@ class Positions:
         self._warned_ms = -WARN_EVERY_MS
         self.isolation = READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
         self.policy: int | None = RESETS.get(settings.auto_offset_reset or "none")
+        self.places: KeptPlaces | None = None  # a database that says where to read on, instead of the group
 
     def find(self) -> None:
         """Start looking up missing positions, unless that is running. Raises the error that ended the last lookup."""
@@ -103,6 +116,8 @@ class Positions:
 
     async def _look_up_committed(self, states: list[PartitionState]) -> bool:
         """Look up committed offsets. Returns whether any was found."""
+        if self.places is not None:
+            return await self.places.find(states)
         wanted = {state.tp: (state, state.epoch) for state in states}
         offsets: Committed = dict.fromkeys(wanted)
         if self._group is not None:
@@ -116,7 +131,7 @@ class Positions:
             if state.fallback is not None and not state.fallback <= offset <= state.fallback_below:
                 offset, leader_epoch = state.fallback, -1  # a seek went past that offset, or back from there
             if offset < 0:
-                self._apply_policy(state)
+                self.apply_policy(state)
             elif offset == state.position:
                 state.go_on(offset, leader_epoch)  # not a jump: it was rolled back to this offset
             else:
@@ -157,7 +172,7 @@ class Positions:
         """Return the command that finds the transaction which holds a committed offset."""
         return f"fencepost txn why-blocked --group {self._settings.group_id}"
 
-    def _apply_policy(self, state: PartitionState) -> None:
+    def apply_policy(self, state: PartitionState) -> None:
         """Look up the offset of auto_offset_reset; keep NoOffsetError for the poll if it is none."""
         if self.policy is not None:
             state.look_up(Need.OFFSET, self.policy)
@@ -167,6 +182,8 @@ class Positions:
 
     async def _look_up_ends(self, states: list[PartitionState]) -> bool:
         """Look up first or last offsets. Returns whether any was found."""
+        if self.places is not None:
+            return await self.places.find(states)
         wanted: dict[TopicPartition, int] = {state.tp: state.reset_to for state in states}
         epochs = {state.tp: state.epoch for state in states}
         timeout_ms = self._settings.request_timeout_ms

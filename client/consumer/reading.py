@@ -39,6 +39,7 @@ class Reading:
         "_assignments",
         "_commits_itself",
         "_failed",
+        "_parts",
         "_policy",
         "_run_length",
         "_run_records",
@@ -54,7 +55,9 @@ class Reading:
         "spans",
     )
 
-    def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
+    def __init__(self, settings: ConsumerSettings, subscription: Subscription, parts: Any = None) -> None:
+        """parts: the consumer's Polls, for its batches."""
+        self._parts = parts
         self._subscription = subscription
         self._assignments = 0  # the subscription's count when `_since` was last cleaned up
         self._commits_itself = settings.enable_auto_commit
@@ -251,6 +254,14 @@ class Reading:
             elif first < before.first:
                 since[state] = _Given(first, went_back=True)
 
+    def first_given(self, state: PartitionState) -> int | None:
+        """Return the first offset of what was returned of this partition and is not known to be committed; None if
+        there is nothing.
+        """
+        self.settle()
+        given = self._since.get(state)
+        return None if given is None else given.first
+
     def batch(
         self, taken: dict[PartitionState, tuple[int, list[Record]]], group: ConsumerGroupMetadata | None
     ) -> Batch:
@@ -291,7 +302,9 @@ class Reading:
         of which a part may be committed already, so that the group is asked after an abort.
         """
         itself = self._commits_itself
-        return Batch(records, firsts, self._subscription, group, self._settle, asks=asks, commits_itself=itself)
+        batch = Batch(records, firsts, self._subscription, group, self._settle, asks=asks, commits_itself=itself)
+        batch.parts = self._parts
+        return batch
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop tracking the records of these partitions that the application was given: they are committed, or will be

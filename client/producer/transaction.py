@@ -195,7 +195,7 @@ class Transaction:
     async def _begin_database(self, database: DecidingDatabase) -> None:
         """Begin the database's transaction. If that fails, this transaction is aborted, and the error raised."""
         try:
-            await self._driver.databases.begin(database)
+            await self._driver.databases.begin(database, self._sources)
         except BaseException as error:
             await self._abort_for(error)
             raise

@@ -71,7 +71,7 @@ OF_THE_SDK_ALONE = {
     "ClientMetrics": {"watch_consumer", "watch_producer", "watch_share_consumer"},
     "Tracing": {"watch_producer", "consumer_spans"},
     "Admin": {"of"},
-    "Batch": {"aborted", "claim", "committed", "count", "index", "outcome_unknown"},
+    "Batch": {"aborted", "claim", "committed", "committed_in", "count", "index", "outcome_unknown", "spans"},
     "Producer": {"stop"},  # aiokafka's name for close
     "ProducerPool": {"stop"},
     "Consumer": {"stop"},

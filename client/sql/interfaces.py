@@ -64,12 +64,28 @@ class Database(DecidingDatabase, Protocol):
         """Run a statement like `execute`, and return its rows."""
         ...
 
+    async def execute_last(self, statement: str, *values: Any) -> int:
+        """Run a statement behind the user's, between `begin` and `commit`, and return how many rows it changed.
+
+        Raises IllegalStateError if an error of the database was swallowed before, so that COMMIT would roll back and
+        not say so; else the driver's error.
+        """
+        ...
+
     def transaction(self) -> AbstractAsyncContextManager[None]:
         """`async with db.transaction():` between `begin` and `commit`: a savepoint, undone by an exception."""
         ...
 
     async def read_row(self, transactional_id: str) -> Row:
         """Return the row of this id; number NONE_YET if there is none. Raises DatabaseAway."""
+        ...
+
+    async def run_alone(self, wanted: Sequence[tuple[str, Sequence[Any]]]) -> list[list[tuple[Any, ...]]]:
+        """Run these statements, each with its values, in one transaction over another connection; they see what others
+        have committed. Returns the rows of each, none for a statement that has none.
+
+        Raises DatabaseAway, also if it waited too long for a row of another session.
+        """
         ...
 
     async def terminate_session(self, session: int, transactional_id: str) -> None:

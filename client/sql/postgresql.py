@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ..errors import IllegalStateError, InvalidConfigurationError, KafkaError, OutcomeDivergedError
 from ..transactions.deciding import NONE_YET, Row, Waiting
-from ..transactions.sql_commits import DatabaseAway
+from ..transactions.sql_commits import Block, DatabaseAway
 from . import statements
 from .interfaces import Adapter, Connections, RowHeld
 
@@ -47,7 +47,8 @@ class Database:
         self._connections = connections
         self._create = create
         self._id = ""
-        self._is_owned = False  # by the block of a producer's transaction
+        self._is_owned = False  # by the block of a producer's transaction, or of an inbox
+        self.block: Block | None = None
         self._is_decided = False
         self._adapter: Adapter | None = None  # of the block
         self._turn = asyncio.Lock()
@@ -193,7 +194,7 @@ class Database:
     async def begin(self) -> None:
         """Begin the transaction of a block. Raises IllegalStateError in another one, and the driver's error."""
         self.check_free()
-        self._is_owned, self._is_decided = True, False
+        self._is_owned, self._is_decided, self.block = True, False, None
         try:
             if self._rollback is not None and not self._rollback.done():
                 await asyncio.wait({self._rollback})
@@ -219,17 +220,25 @@ class Database:
         """
         number, (producer_id, epoch) = waiting.number, waiting.identity
         values = number, producer_id, epoch, transactional_id, generation, number
-        found = await self._last(statements.DECIDE_POSTGRESQL, values)
+        found = await self._last(lambda adapter: adapter.fetch(statements.DECIDE_POSTGRESQL, values))
         for (synchronous,) in found:
             _check_synchronous(synchronous)
         self._is_decided = True
         return bool(found)
 
-    async def _last(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    async def execute_last(self, statement: str, *values: Any) -> int:
+        """Run a statement behind the user's in the open transaction, and return how many rows it changed. Raises
+        IllegalStateError if an error inside was swallowed, else like `execute`.
+        """
+        count = await self._last(lambda adapter: adapter.execute(statement, values))
+        self._is_decided = True
+        return count
+
+    async def _last(self, work: Callable[[Adapter], Awaitable[T]]) -> T:
         """Run the last statement of the block."""
         async with self._turn:
             try:
-                return await self._open_adapter().fetch(statement, values)
+                return await work(self._open_adapter())
             except Exception as error:
                 if sqlstate_of(error) == _SWALLOWED:
                     raise IllegalStateError(
@@ -241,18 +250,18 @@ class Database:
     async def commit(self) -> None:
         """Commit the open transaction. Raises the driver's error or TimeoutError, whether or not it was committed."""
         if not self._is_decided:
-            await self._last("select 1")
+            await self._last(lambda adapter: adapter.fetch("select 1"))
         async with self._turn:
             adapter = self._open_adapter()
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 await adapter.commit()
-            self._adapter, self._is_owned = None, False
+            self._adapter, self._is_owned, self.block = None, False, None
         with suppress(Exception):  # it is committed
             await self._connections.give_back(adapter)
 
     async def rollback(self) -> None:
         """Roll back the open transaction, if there is one, or cut the connection. Goes on if cancelled."""
-        adapter, self._adapter, self._is_owned = self._adapter, None, False
+        adapter, self._adapter, self._is_owned, self.block = self._adapter, None, False, None
         if adapter is not None:
             self._rollback = asyncio.get_running_loop().create_task(self._roll_back(adapter))
             await asyncio.shield(self._rollback)
@@ -310,9 +319,21 @@ class Database:
 
         await self._alone(terminate, transactional_id)
 
-    async def _alone(self, work: Callable[[Adapter], Awaitable[T]], transactional_id: str) -> T:
+    async def run_alone(self, wanted: Sequence[tuple[str, Sequence[Any]]]) -> list[list[tuple[Any, ...]]]:
+        """Run these statements in one transaction, over another connection. Returns the rows of each.
+
+        Raises DatabaseAway, InvalidConfigurationError, and IllegalStateError if it is not open.
+        """
+        self._check_open()
+
+        async def run(adapter: Adapter) -> list[list[tuple[Any, ...]]]:
+            return [await adapter.fetch(statement, values) for statement, values in wanted]
+
+        return await self._alone(run)
+
+    async def _alone(self, work: Callable[[Adapter], Awaitable[T]], transactional_id: str | None = None) -> T:
         """Do this in a transaction of its own, over another connection. Raises DatabaseAway, also if it is another
-        database now: that knows nothing of what was decided here.
+        database now: that knows nothing of what was decided here. transactional_id: whose row it may wait for.
         """
         adapter: Adapter | None = None
         try:
@@ -328,6 +349,10 @@ class Database:
                 except Exception as error:
                     if sqlstate_of(error) != _LOCK_NOT_AVAILABLE:
                         raise
+                    if transactional_id is None:
+                        raise DatabaseAway(
+                            f"{self.name}: the open transaction of another session holds a row"
+                        ) from error
                     await adapter.rollback()
                     raise RowHeld(await _holder(adapter, transactional_id)) from error
                 await adapter.commit()

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from ...effects.threads.starting import call_in_thread
 from ..errors import IllegalStateError, InvalidConfigurationError
 from ..transactions.deciding import NONE_YET, Row, Waiting
-from ..transactions.sql_commits import DatabaseAway
+from ..transactions.sql_commits import Block, DatabaseAway
 from . import statements
 
 T = TypeVar("T")
@@ -46,7 +46,8 @@ class Database:
         self._create = create
         self._connection: sqlite3.Connection | None = None
         self._running: asyncio.Future[Any] | None = None
-        self._is_owned = False  # by the block of a producer's transaction
+        self._is_owned = False  # by the block of a producer's transaction, or of an inbox
+        self.block: Block | None = None
         self._rollback: asyncio.Task[None] | None = None  # the last one
         self._savepoints = 0
         self._id = ""
@@ -82,6 +83,10 @@ class Database:
         Within a producer's transaction it belongs to that; else it is committed at once. Raises sqlite3.Error.
         """
         return await self._call(partial(self._run, statement, values, lambda cursor: cursor.rowcount))
+
+    async def execute_last(self, statement: str, *values: Any) -> int:
+        """Run a statement behind the user's in the open transaction. Returns how many rows it changed."""
+        return await self.execute(statement, *values)
 
     async def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement like `execute`. Returns its rows."""
@@ -143,7 +148,7 @@ class Database:
             _check_durable(connection)
             connection.execute("begin immediate")
 
-        self._is_owned = True
+        self._is_owned, self.block = True, None
         try:
             if self._rollback is not None and not self._rollback.done():
                 await asyncio.wait({self._rollback})
@@ -178,13 +183,13 @@ class Database:
             connection.execute("commit")
 
         await self._call(commit)
-        self._is_owned = False
+        self._is_owned, self.block = False, None
 
     async def rollback(self) -> None:
         """Roll back the open transaction, if there is one. If that fails, the connection is replaced, and if that fails
         too, the database is closed. Goes on if its awaiter is cancelled.
         """
-        self._is_owned = False
+        self._is_owned, self.block = False, None
         connection = self._connection
         if connection is not None:
             self._rollback = asyncio.get_running_loop().create_task(self._roll_back(connection))
@@ -221,6 +226,18 @@ class Database:
 
     async def terminate_session(self, session: int, transactional_id: str) -> None:
         """Do nothing: SQLite has no sessions, only programs that have the file open."""
+
+    async def run_alone(self, wanted: Sequence[tuple[str, Sequence[Any]]]) -> list[list[tuple[Any, ...]]]:
+        """Run these statements in one transaction, over a connection of its own. Returns the rows of each.
+
+        Raises DatabaseAway, and IllegalStateError if it is not open.
+        """
+        self._opened_connection()
+
+        def run(own: sqlite3.Connection) -> list[list[tuple[Any, ...]]]:
+            return [own.execute(statement, _bound(statement, tuple(values))).fetchall() for statement, values in wanted]
+
+        return await self._alone(run)
 
     # ---- calls -----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ those for PostgreSQL.
 import re
 
 from ..errors import IllegalStateError
+from .place_statements import TABLE as PLACES
 
 TABLES = {
     "sqlite": """\
@@ -23,7 +24,8 @@ create table if not exists fencepost_writers (
     producer_epoch integer not null,
     decided_at text not null
 );
-""",
+"""
+    + PLACES["sqlite"],
     "postgresql": """\
 create table if not exists fencepost_database (
     id text not null primary key,
@@ -43,7 +45,8 @@ insert into fencepost_database (id, system_identifier, database_oid)
 select replace(cast(gen_random_uuid() as text), '-', ''), s.system_identifier, d.oid
 from pg_control_system() s, pg_database d
 where d.datname = current_database() and not exists (select 1 from fencepost_database);
-""",
+"""
+    + PLACES["postgresql"],
 }
 """The statements that make the tables, by dialect."""
 

@@ -9,7 +9,7 @@ that.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ...protocol.errors import ErrorCode
 from ..errors import (
@@ -28,6 +28,7 @@ from .deciding import TABLE, Answer, Row, Step, Waiting, ledger_key, next_number
 from .decisions import Decisions
 from .initialising import held_error
 from .machine import ClientTransaction, Outcome
+from .sources import Sources
 from .table import Event, State
 from .tries import Tries
 
@@ -38,8 +39,17 @@ class DatabaseAway(Exception):
     """The database is away, or did not answer: what was asked may be done. Its cause is the driver's error."""
 
 
+class Block(NamedTuple):
+    """The block of a producer's transaction that is open in a database. fail: makes sure that it will be aborted."""
+
+    sources: Sources
+    fail: Callable[[KafkaError], None]
+
+
 class DecidingDatabase(Protocol):
-    """A database that takes part in commits, seen from here."""
+    """A database that takes part in commits, seen from here. block: None outside of the block of a producer."""
+
+    block: Block | None
 
     @property
     def database_id(self) -> str:
@@ -134,14 +144,17 @@ class DatabaseCommits:
                 self.step, self._passed = Step.CLAIM, None
                 await self._run()
 
-    async def begin(self, database: DecidingDatabase) -> None:
-        """Begin the database's transaction. Raises like `database.begin`; nothing is open then."""
+    async def begin(self, database: DecidingDatabase, sources: Sources) -> None:
+        """Begin the database's transaction. sources: of the producer's one. Raises like `database.begin`; nothing is
+        open then.
+        """
         try:
             await database.begin()
         except asyncio.CancelledError:
             await database.rollback()
             raise
         self._open = database
+        database.block = Block(sources, self._machine.failed)
 
     async def roll_back(self) -> None:
         """Roll back the database's transaction if it is open, and not one that somebody else has begun since."""

@@ -14,7 +14,7 @@ def test_sql_schema_prints_statements_that_create_the_tables() -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(result.stdout)
         found = connection.execute("select name from sqlite_master where type = 'table' order by name").fetchall()
-    assert found == [("fencepost_database",), ("fencepost_writers",)]
+    assert found == [("fencepost_database",), ("fencepost_places",), ("fencepost_writers",)]
 
 
 def test_sql_schema_of_an_unknown_dialect_exits_with_2_and_lists_the_dialects() -> None:

@@ -16,6 +16,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     pending_mutants,
     rights_mutants,
     sdk_code_mutants,
+    sdk_inbox_mutants,
     sdk_loss_mutants,
     sdk_mutants,
     sdk_share_mutants,

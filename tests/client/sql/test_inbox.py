@@ -1,0 +1,420 @@
+"""The inbox: each record's effect is in the database once, whatever happens to consumers and database."""
+
+import asyncio
+import contextlib
+
+import pytest
+from fencepost.client.errors import (
+    CommitOutcomeUnknownError,
+    IllegalStateError,
+    InboxFencedError,
+    InvalidConfigurationError,
+    NoOffsetError,
+)
+from fencepost.client.transactions.sql_commits import DatabaseAway
+
+from fencepost import Admin, Broker, Consumer, NewTopic, Producer, TopicPartition, sql
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+async def broker(tmp_path):
+    async with Broker(data_dir=tmp_path / "broker", transaction_two_phase_commit_enable=True) as broker:
+        async with Admin(broker.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic("orders", 2), NewTopic("bills", 1)])
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(tmp_path, request):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/bills.db"
+    return request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+async def db(url):
+    async with sql.connect(url, create=True) as db:
+        await db.execute("create table effects (partition_number integer, value text)")
+        yield db
+
+
+@contextlib.asynccontextmanager
+async def reading(broker, *partitions, reset="earliest"):
+    async with Consumer(broker, group_id="billing", auto_offset_reset=reset) as consumer:
+        consumer.assign(partitions or [FIRST])
+        yield consumer
+
+
+async def send(broker, *values, partition=0):
+    async with Producer(broker) as producer:
+        for value in values:
+            await producer.send_and_wait("orders", b"%d" % value, partition=partition)
+
+
+async def note(db, new):
+    for record in new:
+        await db.execute("insert into effects values ($1, $2)", record.partition, record.value.decode())
+
+
+async def work(db, batch):
+    async with sql.inbox(db, batch) as new:
+        await note(db, new)
+
+
+async def drain(db, consumer, count):
+    """Work on batches until there are so many effects."""
+    batches = consumer.batches()
+    async with asyncio.timeout(30):
+        while (await db.fetch("select count(*) from effects"))[0][0] < count:
+            await work(db, await anext(batches))
+
+
+async def effects(db, partition=0):
+    found = await db.fetch("select value from effects where partition_number = $1", partition)
+    return [int(value) for (value,) in found]
+
+
+async def places(db, partition=0):
+    found = await db.fetch("select next_offset from fencepost_places where partition = $1", partition)
+    return [place for (place,) in found]
+
+
+async def shown(broker):
+    async with Consumer(broker, group_id="billing") as consumer:
+        consumer.assign([FIRST])
+        found = (await consumer.committed(FIRST))[FIRST]
+        return None if found is None else found.offset
+
+
+async def test_rows_and_place_are_committed_and_the_next_consumer_goes_on(broker, db):
+    await send(broker, 0, 1, 2)
+    async with reading(broker) as consumer:
+        await drain(db, consumer, 3)
+    assert (await effects(db), await places(db), await shown(broker)) == ([0, 1, 2], [3], 3)
+    await send(broker, 3)
+    async with reading(broker) as consumer:
+        await drain(db, consumer, 4)
+    assert await effects(db) == [0, 1, 2, 3]
+
+
+async def test_an_exception_in_the_block_undoes_it_and_the_batch_is_read_again(broker, db):
+    await send(broker, 0, 1)
+    async with reading(broker) as consumer:
+        batch = await anext(consumer.batches())
+        with pytest.raises(ValueError, match="no"):  # noqa: PT012
+            async with sql.inbox(db, batch) as new:
+                await note(db, new)
+                raise ValueError("no")
+        assert (await effects(db), await places(db)) == ([], [0])
+        await work(db, batch)  # the same batch may be tried again
+        await send(broker, 2)
+        await drain(db, consumer, 3)
+    assert await effects(db) == [0, 1, 2]
+
+
+async def test_a_group_whose_offsets_are_behind_or_gone_brings_no_record_twice(broker, db):
+    await send(broker, 0, 1, 2)
+    async with reading(broker) as consumer:
+        await drain(db, consumer, 3)
+    async with Admin(broker) as admin:
+        await admin.delete_groups(["billing"])
+    await send(broker, 3)
+    async with reading(broker) as consumer:
+        await drain(db, consumer, 4)  # a batch of all four
+        consumer.seek(FIRST, 1)  # the place decides
+        await send(broker, 4)
+        await drain(db, consumer, 5)
+    assert await effects(db) == [0, 1, 2, 3, 4]
+
+
+async def test_the_first_place_is_the_offset_of_the_group(broker, db):
+    await send(broker, 0, 1, 2)
+    async with reading(broker) as consumer:
+        await consumer.commit({FIRST: 2})
+    async with reading(broker) as consumer:
+        await drain(db, consumer, 1)
+    assert await effects(db) == [2]
+
+
+async def test_with_latest_the_first_place_is_written_before_a_record_is_read(broker, db):
+    await send(broker, 0)
+    async with reading(broker, reset="latest") as consumer:
+        await sql.keep_places(db, consumer)
+        await consumer.position(FIRST)
+    assert await places(db) == [1]
+    await send(broker, 1)
+    async with reading(broker, reset="latest") as consumer:
+        await sql.keep_places(db, consumer)
+        await drain(db, consumer, 1)
+    assert await effects(db) == [1]
+
+
+async def test_without_group_offset_and_reset_policy_nothing_is_claimed(broker, db):
+    async with reading(broker, reset=None) as consumer:
+        await sql.keep_places(db, consumer)
+        with pytest.raises(NoOffsetError):
+            await consumer.position(FIRST)
+    assert await places(db) == []
+
+
+async def test_who_was_claimed_away_while_in_its_block_is_fenced(broker, db, url):
+    await send(broker, 0, 1, 2)
+    async with reading(broker) as zombie, reading(broker) as owner, sql.connect(url) as own:
+        batches = zombie.batches(1)
+        await work(db, await anext(batches))
+        await drain(own, owner, 3)
+        batch = await anext(batches)
+        with pytest.raises(InboxFencedError, match="orders-0"):
+            await work(db, batch)
+        assert await effects(db) == [0, 1, 2]
+        await send(broker, 3)
+        await drain(db, zombie, 4)  # it claims again
+        with pytest.raises(InboxFencedError):
+            await fail_until_fenced(broker, own, owner)
+        await drain(own, owner, 5)
+    assert await effects(db) == [0, 1, 2, 3, 4]
+
+
+async def fail_until_fenced(broker, db, consumer):
+    await send(broker, 4)
+    await drain(db, consumer, 5)
+
+
+async def test_one_lost_partition_fails_a_mixed_batch_and_the_rest_is_read_again(broker, db, url):
+    await send(broker, 0, 1)
+    await send(broker, 10, 11, partition=1)
+    async with (
+        reading(broker, FIRST, SECOND) as both,
+        reading(broker, SECOND) as owner,
+        sql.connect(url) as own,
+    ):
+        batch = await anext(both.batches(max_wait_ms=500))
+        assert len(batch.offsets) == 2
+        await sql.keep_places(db, both)
+        await drain(own, owner, 2)
+        with pytest.raises(InboxFencedError, match="orders-1"):
+            await work(db, batch)
+        assert await effects(db) == []
+        await drain(db, both, 4)
+    assert (await effects(db), await effects(db, 1)) == ([0, 1], [10, 11])
+
+
+async def test_batches_that_are_worked_on_in_another_order_bring_nothing_twice(broker, db):
+    await send(broker, 0, 1, 2)
+    async with reading(broker) as consumer:
+        batches = consumer.batches(1)
+        first, second = await anext(batches), await anext(batches)
+        await work(db, second)
+        await work(db, first)
+        await drain(db, consumer, 3)
+    assert await effects(db) == [0, 1, 2]
+
+
+async def test_a_topic_that_was_made_again_has_a_place_of_its_own(broker, db):
+    await send(broker, 0, 1, 2)
+    async with reading(broker) as consumer:
+        await drain(db, consumer, 3)
+    async with Admin(broker) as admin:
+        await admin.delete_topics(["orders"])
+        await admin.create_topics([NewTopic("orders", 2)])
+    await send(broker, *range(10, 15))
+    async with Consumer(broker, group_id="billing") as consumer:
+        await consumer.commit({FIRST: 3})  # as a consumer of the old topic may do late
+    async with reading(broker) as consumer:
+        await drain(db, consumer, 8)
+    assert await effects(db) == [0, 1, 2, *range(10, 15)]
+    assert sorted(await places(db)) == [3, 5]
+
+
+async def test_a_topic_that_is_made_again_under_a_running_consumer_is_read_from_its_begin(broker, db):
+    await send(broker, 0, 1)
+    async with reading(broker) as consumer:
+        await drain(db, consumer, 2)
+        async with Admin(broker) as admin:
+            await admin.delete_topics(["orders"])
+            await admin.create_topics([NewTopic("orders", 2)])
+        await send(broker, 10, 11, 12)
+        await asyncio.sleep(0)
+        with contextlib.suppress(Exception):
+            await drain(db, consumer, 5)
+        await drain(db, consumer, 5)
+    assert await effects(db) == [0, 1, 10, 11, 12]
+
+
+@pytest.mark.parametrize("reset", ["earliest", None])
+async def test_a_place_that_retention_has_passed_is_reset_by_the_policy(broker, db, reset):
+    await send(broker, 0)
+    async with reading(broker) as consumer:
+        await drain(db, consumer, 1)
+    await send(broker, 1, 2, 3)
+    async with Admin(broker) as admin:
+        await admin.delete_records({FIRST: 3})
+    async with reading(broker, reset=reset) as consumer:
+        await sql.keep_places(db, consumer)
+        if reset is None:
+            with pytest.raises(Exception, match="outside the log"):
+                await anext(consumer.batches())
+            return
+        await drain(db, consumer, 2)
+        assert await places(db) == [4]
+    assert await effects(db) == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "name"),
+    [
+        ({"group_id": "g", "isolation_level": "read_uncommitted"}, "read_uncommitted"),
+        ({"group_id": "g", "enable_auto_commit": True}, "enable_auto_commit"),
+        ({}, "group_id"),
+    ],
+)
+async def test_a_consumer_whose_settings_break_the_promise_is_refused(broker, db, keywords, name):
+    await send(broker, 0)
+    async with Consumer(broker, auto_offset_reset="earliest", **keywords) as consumer:
+        with pytest.raises(InvalidConfigurationError, match=name):
+            await sql.keep_places(db, consumer)
+        consumer.assign([FIRST])
+        batch = await anext(consumer.batches())
+        with pytest.raises((InvalidConfigurationError, IllegalStateError), match=name):
+            await work(db, batch)
+
+
+async def test_a_commit_whose_answer_is_lost_is_found_in_the_database(broker, db):
+    await send(broker, 0, 1)
+    commit = db.commit
+
+    async def lose_answer():
+        await commit()
+        raise ConnectionError("gone")
+
+    async with reading(broker) as consumer:
+        batches = consumer.batches(1)
+        batch = await anext(batches)
+        db.commit = lose_answer
+        await work(db, batch)
+        db.commit = commit
+        await work(db, await anext(batches))
+    assert await effects(db) == [0, 1]
+
+
+async def test_a_refused_commit_raises_its_error_and_the_batch_comes_again(broker, db):
+    if db.dialect == "sqlite":
+        await db.execute("pragma foreign_keys = on")
+    await db.execute("create table users (id integer primary key)")
+    await db.execute("create table lines (id integer references users (id) deferrable initially deferred)")
+    await send(broker, 0)
+    async with reading(broker) as consumer:
+        batch = await anext(consumer.batches())
+        with pytest.raises(Exception, match=r"(?i)foreign key"):
+            async with sql.inbox(db, batch):
+                await db.execute("insert into lines values (7)")
+        await drain(db, consumer, 1)
+    assert await effects(db) == [0]
+
+
+@pytest.mark.parametrize("did_commit", [True, False])
+async def test_a_commit_that_cannot_be_asked_about_is_unknown_and_then_read_on(broker, db, did_commit):
+    await send(broker, 0, 1)
+    commit, run_alone = db.commit, db.run_alone
+
+    async def fail():
+        if did_commit:
+            await commit()
+        raise ConnectionError("gone")
+
+    async def be_away(statements):
+        raise DatabaseAway("gone")
+
+    async with reading(broker) as consumer:
+        batch = await anext(consumer.batches(1))
+        await sql.keep_places(db, consumer)
+        with pytest.raises(CommitOutcomeUnknownError) as unknown:  # noqa: PT012
+            async with sql.inbox(db, batch) as new:
+                await note(db, new)
+                db.commit, db.run_alone = fail, be_away
+        assert await unknown.value.resolve() == "unknown"
+        db.commit, db.run_alone = commit, run_alone
+        assert await unknown.value.resolve() == ("committed" if did_commit else "aborted")
+        await drain(db, consumer, 2)
+    assert await effects(db) == [0, 1]
+
+
+async def test_a_block_that_is_cancelled_in_its_commit_is_committed_and_says_so(broker, db):
+    await send(broker, 0, 1)
+    commit = db.commit
+
+    async def be_slow():
+        await asyncio.sleep(0.3)
+        await commit()
+
+    async with reading(broker) as consumer:
+        batches = consumer.batches(1)
+        batch = await anext(batches)
+        db.commit = be_slow
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.15):
+                await work(db, batch)
+        db.commit = commit
+        await work(db, await anext(batches))
+    assert await effects(db) == [0, 1]
+
+
+async def test_a_database_that_is_away_stops_reading_and_then_it_goes_on(broker, db, caplog):
+    await send(broker, 0)
+    run_alone = db.run_alone
+
+    async def be_away(statements):
+        raise DatabaseAway("it is away")
+
+    async with reading(broker) as consumer:
+        consumer.assign([])
+        await sql.keep_places(db, consumer)
+        db.run_alone = be_away
+        consumer.assign([FIRST])
+        assert await anext(consumer.batches(timeout_ms=500), None) is None
+        assert "nothing is read of orders-0 until the database says where to go on: it is away" in caplog.text
+        db.run_alone = run_alone
+        await drain(db, consumer, 1)
+    assert await effects(db) == [0]
+
+
+async def test_an_inbox_in_a_transaction_commits_rows_place_and_records_together(broker, db):
+    await send(broker, 0, 1)
+    async with reading(broker) as consumer, Producer(broker, transactional_id="bills-1") as producer:
+        batch = await anext(consumer.batches(1))
+        with pytest.raises(ValueError, match="no"):  # noqa: PT012
+            async with producer.transaction(db=db) as tx, sql.inbox(db, batch) as new:
+                await note(db, new)
+                await tx.send("bills", b"lost")
+                raise ValueError("no")
+        assert (await effects(db), await places(db)) == ([], [])
+        async for again in consumer.batches(1, timeout_ms=1_000):
+            async with producer.transaction(db=db) as tx, sql.inbox(db, again) as new:
+                await note(db, new)
+                for record in new:
+                    await tx.send("bills", record.value)
+    assert (await effects(db), await places(db)) == ([0, 1], [2])
+    async with Consumer(broker, auto_offset_reset="earliest") as bills:
+        bills.assign([TopicPartition("bills", 0)])
+        found = []
+        async for some in bills.batches(timeout_ms=500):
+            found += [record.value for record in some]
+    assert found == [b"0", b"1"]
+
+
+async def test_a_transaction_in_which_the_error_of_an_inbox_was_swallowed_is_aborted(broker, db):
+    await send(broker, 0)
+    async with reading(broker) as consumer, Producer(broker, transactional_id="bills-1") as producer:
+        batch = await anext(consumer.batches())
+        with pytest.raises(Exception, match="the inbox within it failed"):  # noqa: PT012
+            async with producer.transaction(db=db) as tx:
+                await tx.send("bills", b"lost")
+                with contextlib.suppress(ValueError):
+                    async with sql.inbox(db, batch) as new:
+                        await note(db, new)
+                        raise ValueError("no")
+        assert await effects(db) == []
+        await drain(db, consumer, 1)
+    assert await effects(db) == [0]
