@@ -16,7 +16,15 @@ from .addresses import Bootstrap
 from .errors import InvalidConfigurationError
 from .security import Token
 from .setting_checks import INT32_MAX
-from .settings import CODECS, ConnectionSettings, keywords_of, nearest, settings_of
+from .settings import (
+    CODECS,
+    ConnectionSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    keywords_of,
+    nearest,
+    settings_of,
+)
 
 S = TypeVar("S", bound=ConnectionSettings)
 
@@ -160,6 +168,16 @@ def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
     if "enable_auto_commit" in known:
         keywords.setdefault("enable_auto_commit", keywords.get("group_id") is not None)
     return settings_of(cls, servers, keywords)
+
+
+def part_for(cls: type[ConnectionSettings], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration without what only other clients of ours have, for a program that has one configuration
+    for all of its clients. Names that none of them has stay, and are refused later.
+    """
+    known = keywords_of(cls)
+    others = (keywords_of(ProducerSettings) | keywords_of(ConsumerSettings)) - known
+    foreign = {name for keyword in others for name in (*names_of(keyword), keyword.replace("_", "."))}
+    return {name: value for name, value in config.items() if name not in foreign}
 
 
 def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> None:

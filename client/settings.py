@@ -176,7 +176,7 @@ class ConsumerSettings(ConnectionSettings):
             put(self, "partition_assignment_strategy", (strategies,))
         put(self, "partition_assignment_strategy", tuple(self.partition_assignment_strategy))
         for strategy in self.partition_assignment_strategy:
-            if strategy not in ASSIGNORS:
+            if isinstance(strategy, str) and strategy not in ASSIGNORS:  # an assignor object is used as it is
                 raise InvalidConfigurationError(
                     f"partition_assignment_strategy {strategy!r} is not known",
                     hint=f"use any of {', '.join(ASSIGNORS)}",

@@ -22,11 +22,11 @@ state of the mirror. `tests/simulation/test_mirror_model.py` goes through every 
 What would break it, each tried there: a group on the source (it fences nothing on the target), positions read while
 they are pending, positions kept in memory after a doubt, a commit without its offsets.
 
-A position is a committed offset with metadata (`positions.py`): the source's topic id, and the newest mirrored record.
+A position is a committed offset with metadata (`positions.py`): the source's topic id, and a mark of the batch before.
 A partition without a position must be empty on the target; its first position is the source's first offset, committed
 before any record is written. A topic of the source that is another one by now, or ends before the position (restored,
-cut), has another record where the newest mirrored one was, or begins behind the position (retention), is stopped with
-one line. Nothing resets a position.
+cut), has another batch where the mark is, or begins behind the position (retention), is stopped with one line. Nothing
+resets a position.
 
 The map. `names.MAP_TOPIC` on the target is compacted. A key is mirror, topic, source topic id, partition and the first
 source offset that the entry answers for; a value is where the records from there on went, as runs of consecutive

@@ -11,8 +11,7 @@ target from 0. Keys are written in this order and without spaces, since compacti
 """
 
 import json
-from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from ..errors import IllegalStateError
 
 VERSION = 1
 FULL = 512
-"""An entry with this many runs is not written again: the next cycle begins another."""
+"""An entry has at most this many runs; the records after it belong to another one."""
 
 
 class Run(NamedTuple):
@@ -101,20 +100,13 @@ def decode_entry(first: int, value: bytes) -> Entry:
         raise IllegalStateError(f"an entry in the map of offsets does not parse: {error}") from None
 
 
-class PartitionMap:
-    """All entries of one source partition, for lookups."""
-
-    def __init__(self, runs: Iterable[Run]) -> None:
-        """runs: of all its entries, in any order. Entries of one partition never overlap."""
-        self._runs = sorted(runs)
-        self._sources = [run.source for run in self._runs]
-
-    def target_of(self, offset: int) -> int | None:
-        """Return where the first mirrored record at or above this source offset is on the target; None if there is
-        none, so that the answer is the target's end.
-        """
-        at = bisect_right(self._sources, offset)
-        for run in self._runs[max(0, at - 1) : at]:
-            if offset < run.source + run.count:
-                return run.target + offset - run.source
-        return self._runs[at].target if at < len(self._runs) else None
+def entries_of(first: int, end: int, runs: Sequence[Run]) -> list[tuple[int, Entry]]:
+    """Return the entries for the span from `first` up to `end`, each with its first offset: none has more than FULL
+    runs, and the last one is not empty.
+    """
+    found = list[tuple[int, Entry]]()
+    for at in range(0, max(1, len(runs)), FULL):
+        begins = first if at == 0 else runs[at].source
+        ends = runs[at + FULL].source if at + FULL < len(runs) else end
+        found.append((begins, Entry(ends, tuple(runs[at : at + FULL]))))
+    return found

@@ -1,45 +1,67 @@
 """The position of a mirror in a source partition, as the committed offset of its group on the target. Pure.
 
-The offset is the source's: the next one to read. The metadata is JSON, `{"version": 1, "topic_id": HEX, "last": N,
-"crc": N}`: the topic's id on the source (zeros before Kafka 2.8), the offset of the newest mirrored record, and what
-`content_crc` says of it; -1 and 0 before the first record. A source that was restored or cut, and has written other
-records at these offsets since, is known by that record. The committed leader epoch is always -1: it would be taken for
-one of the target.
+The offset is the source's: the next one to read. The metadata is JSON, `{"version": 1, "topic_id": HEX, "mark": LIST}`:
+the topic's id on the source (zeros before Kafka 2.8), and the fields of BatchMark, or null before the first batch. The
+committed leader epoch is always -1: it would be taken for one of the target.
 """
 
 import json
-from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from ...protocol.batches import Batch
 from ..errors import IllegalStateError
-from ..values import OffsetAndMetadata, Record
+from ..values import OffsetAndMetadata
 
 VERSION = 1
-_TIMESTAMP = Struct(">q")
+
+
+class BatchMark(NamedTuple):
+    """The last batch before a position, a marker or an aborted one as well: by it a source is known again.
+
+    A source that was restored or cut may have written other records at the same offsets since. So each read begins at
+    this batch, and what is there must be it, or what compaction has left of it.
+    """
+
+    first: int
+    last: int
+    crc: int
+    count: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+    def is_in(self, batch: Batch) -> bool:
+        """Return whether the batch is this one, or what compaction has left of it."""
+        if batch.crc == self.crc:
+            return batch.last_offset == self.last
+        was_compacted = batch.record_count < self.count or batch.delete_horizon_ms is not None
+        return was_compacted and self[-3:] == mark_of(batch)[-3:] and self.last == batch.last_offset
+
+
+def mark_of(batch: Batch) -> BatchMark:
+    """Return the mark of a batch."""
+    return BatchMark(
+        batch.base_offset,
+        batch.last_offset,
+        batch.crc,
+        batch.record_count,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+    )
 
 
 class Position(NamedTuple):
-    """The next source offset to read. topic_id: of the source. last, crc: the newest mirrored record, -1 and 0 before
-    the first.
-    """
+    """The next source offset to read, the id of the source's topic, and the last batch before the offset, if any."""
 
     offset: int
     topic_id: bytes
-    last: int = -1
-    crc: int = 0
-
-
-def content_crc(record: Record) -> int:
-    """Return the checksum of a record's timestamp, key and value."""
-    crc: int = crc32c(_TIMESTAMP.pack(record.timestamp_ms))
-    return crc32c(record.value or b"", crc32c(record.key or b"", crc))
+    mark: BatchMark | None = None
 
 
 def encode_position(position: Position) -> OffsetAndMetadata:
     """Return the position as an offset to commit."""
-    kept = {"version": VERSION, "topic_id": position.topic_id.hex(), "last": position.last, "crc": position.crc}
+    kept = {"version": VERSION, "topic_id": position.topic_id.hex(), "mark": position.mark}
     return OffsetAndMetadata(position.offset, json.dumps(kept, separators=(",", ":")))
 
 
@@ -49,7 +71,8 @@ def decode_position(committed: OffsetAndMetadata) -> Position:
         kept = json.loads(committed.metadata)
         if kept["version"] != VERSION:
             raise ValueError(f"it has version {kept['version']}")
-        return Position(committed.offset, bytes.fromhex(kept["topic_id"]), int(kept["last"]), int(kept["crc"]))
+        mark = None if kept["mark"] is None else BatchMark(*map(int, kept["mark"]))
+        return Position(committed.offset, bytes.fromhex(kept["topic_id"]), mark)
     except (ValueError, KeyError, TypeError) as error:
         raise IllegalStateError(
             f"the committed offset {committed.offset} is not the position of a mirror: {error}",

@@ -1,17 +1,18 @@
-"""The map of offsets: its bytes, its runs, and lookups."""
+"""The map of offsets: its bytes, and its runs."""
 
 import pytest
 from fencepost.client.errors import IllegalStateError
 from fencepost.client.mirror.offset_map import (
+    FULL,
     Entry,
     EntryKey,
-    PartitionMap,
     Run,
     add_run,
     decode_entry,
     decode_key,
     encode_entry,
     encode_key,
+    entries_of,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,11 +60,12 @@ def test_records_that_follow_each_other_on_both_sides_are_one_run() -> None:
     assert runs == [Run(4, 0, 2), Run(7, 2, 1), Run(8, 4, 2)]
 
 
-@given(STEPS, st.integers(0, 200))
-def test_a_lookup_finds_the_first_mirrored_record_at_or_above_an_offset(
-    steps: list[tuple[int, int, int]], offset: int
-) -> None:
-    runs = runs_of(10, steps)
-    went = {run.source + i: run.target + i for run in runs for i in range(run.count)}
-    expected = next((went[source] for source in sorted(went) if source >= offset), None)
-    assert PartitionMap(reversed(runs)).target_of(offset) == expected
+@pytest.mark.parametrize("count", [0, 1, FULL, FULL + 1, 3 * FULL])
+def test_many_runs_become_several_entries_that_follow_each_other(count: int) -> None:
+    runs = runs_of(10, [(1, 0, 2)] * count)
+    found = entries_of(10, 10_000, runs)
+    assert [run for _, entry in found for run in entry.runs] == list(runs)
+    assert [first for first, _ in found][1:] == [entry.end for _, entry in found][:-1]
+    assert found[0][0] == 10
+    assert found[-1][1].end == 10_000
+    assert all(len(entry.runs) <= FULL for _, entry in found)

@@ -2,21 +2,19 @@
 
 import pytest
 from fencepost.client.errors import IllegalStateError
-from fencepost.client.mirror.positions import Position, decode_position, encode_position
+from fencepost.client.mirror.positions import BatchMark, Position, decode_position, encode_position
 from fencepost.client.values import OffsetAndMetadata
 
 
 def test_a_position_as_a_committed_offset_is_the_same_position_again() -> None:
-    position = Position(12, bytes(15) + b"\x09", 11, 4)
+    position = Position(12, bytes(15) + b"\x09", BatchMark(8, 11, 77, 3, 5, 0, 8))
     committed = encode_position(position)
     assert committed.offset == 12
     assert committed.leader_epoch == -1
     assert decode_position(committed) == position
 
 
-@pytest.mark.parametrize(
-    "metadata", ["", "{}", "null", '{"version":2}', '{"version":1,"topic_id":"x","last":0,"crc":0}']
-)
+@pytest.mark.parametrize("metadata", ["", "{}", "null", '{"version":2}', '{"version":1,"topic_id":"x","mark":null}'])
 def test_an_offset_that_no_mirror_committed_is_refused(metadata: str) -> None:
     with pytest.raises(IllegalStateError):
         decode_position(OffsetAndMetadata(3, metadata))

@@ -1,0 +1,149 @@
+"""What was read of one source partition ahead of the mirror's position, and how much of it is a whole cycle. Pure.
+
+Each read begins at the batch before what was read last (`read_from`), so that every answer of the source shows that it
+still has the log whose beginning was mirrored: see BatchMark. A chunk ends at a closed cut (`cut.py`), always between
+two batches.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...protocol.batches import Batch
+from ..errors import IllegalStateError
+from ..records.decoding import records_of
+from ..records.isolation import AbortedFilter
+from ..values import Record, TopicPartition
+from .cut import MOST_BYTES, MOST_MS, Spans
+from .positions import BatchMark, Position, mark_of
+
+AHEAD_BYTES = 8 << 20
+"""So much is read ahead of a partition that has a closed cut."""
+
+
+class Chunk(NamedTuple):
+    """The records of a partition for one cycle, in order. first: the position before them, following: the one after.
+
+    divides: the cut is not closed.
+    """
+
+    tp: TopicPartition
+    first: int
+    records: Sequence[Record]
+    following: Position
+    divides: bool
+
+
+class _Read(NamedTuple):
+    """A batch that was read. records: the committed ones of it at or above the position."""
+
+    mark: BatchMark
+    records: list[Record]
+    size: int
+
+
+class StoppedError(IllegalStateError):
+    """The mirror of a topic cannot go on without skipping or repeating records. topic: its name."""
+
+    def __init__(self, topic: str, text: str, *, hint: str = "") -> None:
+        super().__init__(f"{topic}: {text}", hint=hint)
+        self.topic = topic
+
+
+class Ahead:
+    """position: of the mirror, which moves when a chunk is taken. read_to: up to here the partition was read."""
+
+    def __init__(self, tp: TopicPartition, position: Position) -> None:
+        self.tp = tp
+        self.position = position
+        self.read_to = position.offset
+        self._last = position.mark
+        self._batches: deque[_Read] = deque()
+        self._spans = Spans()
+        self._bytes = 0
+        self._waits_since_ms: int | None = None  # for a closed cut above the position
+
+    @property
+    def read_from(self) -> int:
+        """The offset of the next fetch: of the last batch that was read, to see that it is still there."""
+        return self.read_to if self._last is None else self._last.last
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether more may be read: a little ahead, or as much as it takes to find a closed cut."""
+        return self._bytes < (AHEAD_BYTES if self._closed() > self.position.offset else MOST_BYTES)
+
+    def _closed(self) -> int:
+        return self._spans.closed(self.read_to)
+
+    def feed(self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]], now_ms: int) -> None:
+        """Add what a read_committed fetch from `read_from` on, or from `read_to` on, has brought. now_ms: monotonic.
+
+        Raises StoppedError if the log is another one, or a record has no time.
+        """
+        hides = AbortedFilter(aborted).hides
+        for batch in batches:
+            is_hidden = hides(batch)
+            if self._last is not None and batch.base_offset <= self._last.last:
+                if not self._last.is_in(batch):
+                    raise StoppedError(
+                        self.tp.topic,
+                        f"partition {self.tp.partition} of the source has other records at offset {self._last.first}"
+                        " than those that were mirrored",
+                        hint="it was restored or cut: mirror it to an empty topic again, under another mirror's name",
+                    )
+                continue
+            self._add(batch, is_hidden)
+        if self._waits_since_ms is None and self._batches:
+            self._waits_since_ms = now_ms
+
+    def _add(self, batch: Batch, is_hidden: bool) -> None:
+        """Add a batch above those that were read. is_hidden: a marker, or aborted."""
+        records: list[Record] = []
+        if batch.is_control:
+            self._spans.marker(batch.producer_id, batch.base_offset)
+        elif not is_hidden:
+            start = self.position.offset
+            records = [each for each in records_of(batch, *self.tp) if each.offset >= start]
+            if batch.is_transactional:
+                self._spans.record(batch.producer_id, max(batch.base_offset, start))
+        self._last = mark_of(batch)
+        self._batches.append(_Read(self._last, records, batch.size))
+        self._bytes += batch.size
+        self.read_to = batch.next_offset
+
+    def take(self, now_ms: int, most_bytes: int) -> Chunk | None:
+        """Remove the records up to a closed cut, about most_bytes of them, and move the position behind them; None if
+        there are none yet.
+        """
+        if not self._batches:
+            return None
+        cut, divides = self._closed_cut_of(most_bytes), False
+        if cut <= self.position.offset:
+            waited_ms = now_ms - (now_ms if self._waits_since_ms is None else self._waits_since_ms)
+            if waited_ms < MOST_MS and self._bytes < MOST_BYTES:
+                return None
+            cut, divides = self.read_to, True
+        records: list[Record] = []
+        first, mark = self.position.offset, self.position.mark
+        while self._batches and self._batches[0].mark.last < cut:
+            batch = self._batches.popleft()
+            records += batch.records
+            self._bytes -= batch.size
+            mark = batch.mark
+        self._spans.cut(cut)
+        self.position = self.position._replace(offset=cut, mark=mark)
+        self._waits_since_ms = now_ms if self._batches else None
+        return Chunk(self.tp, first, records, self.position, divides)
+
+    def _closed_cut_of(self, most_bytes: int) -> int:
+        """Return the closed cut below about most_bytes; a higher one if that is not above the position."""
+        size = 0
+        for batch in self._batches:
+            size += batch.size
+            if size >= most_bytes:
+                cut = self._spans.closed(batch.mark.last + 1)
+                if cut > self.position.offset:
+                    return cut
+                break
+        return self._closed()

@@ -1,0 +1,140 @@
+"""Reading the source ahead of the mirror, in the background, for as long as it takes.
+
+The rule: an error of the source is waited out, as the source may come back; only what would skip or repeat records
+stops a topic (`Ahead.feed`, and here: a log that ends before the position or begins behind it).
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..admin.admin import Admin
+from ..admin.offsets import EARLIEST, LATEST
+from ..net.environment import Environment
+from ..values import TopicPartition
+from .ahead import Ahead, StoppedError
+
+log = logging.getLogger("fencepost.client")
+
+IDLE_MS = 100
+"""How often the ends are looked up while there is nothing to read."""
+RETRY_MS = 1_000
+AT_ONCE = 8
+"""So many partitions are read at the same time."""
+
+
+class Source:
+    """Keeps the Aheads of a task filled. ends: the last stable offset of each partition, as it was last seen.
+
+    starts: the first offsets of the log. failed: why a topic cannot go on, until somebody takes it from here. trouble:
+    the source's last error, None while it answers. arrived: set when something was read, or a topic has failed.
+    """
+
+    def __init__(self, admin: Admin, environment: Environment) -> None:
+        self._admin = admin
+        self._clock = environment.clock
+        self._aheads: dict[TopicPartition, Ahead] = {}
+        self._limit = asyncio.Semaphore(AT_ONCE)
+        self._task: asyncio.Task[None] | None = None
+        self.ends: dict[TopicPartition, int] = {}
+        self.starts: dict[TopicPartition, int] = {}
+        self.failed: StoppedError | None = None
+        self.trouble: KafkaError | None = None
+        self.arrived = asyncio.Event()
+
+    def read(self, aheads: Mapping[TopicPartition, Ahead]) -> None:
+        """Read these partitions from now on, and no others. What is on its way for others is dropped."""
+        self.close()
+        self._aheads = dict(aheads)
+        self.ends = {tp: end for tp, end in self.ends.items() if tp in aheads}
+        self.starts = {tp: start for tp, start in self.starts.items() if tp in aheads}
+        if aheads:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def drop(self, topic: str) -> None:
+        """Read this topic no more."""
+        for tp in [tp for tp in self._aheads if tp.topic == topic]:
+            del self._aheads[tp]
+            self.ends.pop(tp, None)
+
+    def close(self) -> None:
+        """Read nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        """Read until cancelled, with a pause after an error, and while there is nothing new."""
+        while True:
+            try:
+                pause_ms = 0 if await self._read_once() else IDLE_MS
+                self.trouble = None
+            except StoppedError as error:
+                self.failed = error
+                self.drop(error.topic)
+                self.arrived.set()
+                pause_ms = 0
+            except KafkaError as error:
+                if self.trouble is None:
+                    log.warning("mirror: the source does not answer as it should: %s", error)
+                self.trouble, pause_ms = error, RETRY_MS
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _read_once(self) -> bool:
+        """Read once from each partition that has something new and room for it. Returns whether there was any."""
+        aheads = dict(self._aheads)
+        # a topic that is not there any more is stopped by the task, which compares the topics' ids
+        ends = await self._admin.ends(aheads, LATEST, "read_committed", skip_missing=True)
+        self.ends |= {tp: end for tp, end in ends.items() if tp in self._aheads}
+        for tp, end in ends.items():
+            if end < aheads[tp].position.offset:
+                raise StoppedError(
+                    tp.topic,
+                    f"partition {tp.partition} of the source ends at offset {end}, before the mirror's position"
+                    f" {aheads[tp].position.offset}: it was restored, or cut",
+                    hint="mirror it to an empty topic again, under another mirror's name",
+                )
+        due = [aheads[tp] for tp, end in ends.items() if end > aheads[tp].read_to and aheads[tp].has_room]
+        for error in await asyncio.gather(*(self._fill(each) for each in due), return_exceptions=True):
+            if error is not None:
+                raise error
+        return bool(due)
+
+    async def _fill(self, ahead: Ahead) -> None:
+        """Read a page of one partition."""
+        async with self._limit:
+            before = ahead.read_to
+            await self._feed(ahead, ahead.read_from)
+            if ahead.read_to == before:  # the page had room for nothing but the batch before it
+                await self._feed(ahead, before)
+
+    async def _feed(self, ahead: Ahead, offset: int) -> None:
+        """Fetch from this offset, and give what comes to the Ahead."""
+        tp = ahead.tp
+        try:
+            page = await self._admin.read_page(tp, offset, isolation_level="read_committed")
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            await self._explain_out_of_range(ahead, offset)
+            return
+        self.starts[tp] = page.log_start_offset
+        if self._aheads.get(tp) is ahead:
+            ahead.feed(page.batches, page.aborted, self._clock.monotonic_ms())
+            self.arrived.set()
+
+    async def _explain_out_of_range(self, ahead: Ahead, offset: int) -> None:
+        """Raise StoppedError if the log begins behind what was read; else read on behind the batch that is gone."""
+        tp = ahead.tp
+        start = (await self._admin.ends([tp], EARLIEST))[tp]
+        self.starts[tp] = start
+        if start > ahead.read_to:
+            raise StoppedError(
+                tp.topic,
+                f"partition {tp.partition} of the source begins at offset {start}, behind the mirror's position"
+                f" {ahead.read_to}: retention was faster than the mirror, or records were deleted",
+                hint="mirror it to an empty topic again, under another mirror's name",
+            )
+        if offset < ahead.read_to:
+            await self._feed(ahead, ahead.read_to)

@@ -1,0 +1,387 @@
+"""One task of a mirror: a member of its group on the target that goes round the cycles of the package's docstring.
+
+The rule: what may be done next, `machine.py` says; this module does it. Whatever goes wrong is a doubt: the producer is
+replaced, which ends its transaction, and the positions are asked for again. So errors are waited out, except those that
+no wait changes (rights, settings) and those that stop a topic.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..admin.admin import Admin
+from ..admin.offsets import EARLIEST, LATEST
+from ..config_names import part_for
+from ..errors import (
+    AuthenticationError,
+    AuthorizationError,
+    IllegalStateError,
+    InvalidConfigurationError,
+    UnknownTopicError,
+    is_retriable,
+)
+from ..net.environment import SYSTEM, Environment
+from ..producer.producer import Producer
+from ..settings import AdminSettings, ConsumerSettings, ProducerSettings
+from ..values import TopicPartition
+from . import machine
+from .ahead import Ahead, Chunk, StoppedError
+from .leftovers import Leftovers
+from .machine import Step
+from .membership import Membership
+from .names import group_id, is_own, transactional_id
+from .positions import Position, decode_position, encode_position
+from .source import Source
+from .topics import follow_topics
+from .writing import Writer
+
+log = logging.getLogger("fencepost.client")
+
+CYCLE_BYTES = 16 << 20
+"""So much of a partition goes into one transaction, where it has closed cuts."""
+WAIT_MS = 200
+"""How long a task waits for records before it looks at its group again."""
+RETRY_MS = 1_000
+FOLLOW_MS = 30_000
+"""How often the source is asked for new topics and partitions."""
+CLOSING_MS = 5_000
+_USUAL = {"max.request.size": 100 << 20, "transaction.timeout.ms": 60_000, "linger.ms": 5, "buffer.memory": 128 << 20}
+_OTHER_SOURCE = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+_HOPELESS = (AuthenticationError, AuthorizationError, InvalidConfigurationError)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a task has done since it began. divided: cycles whose cut was not closed; doubts: cycles begun anew."""
+
+    records: int = 0
+    bytes: int = 0
+    cycles: int = 0
+    divided: int = 0
+    doubts: int = 0
+    waits_for: str = ""
+    stopped: dict[str, StoppedError] = field(default_factory=dict[str, StoppedError])
+
+
+class MirrorTask:
+    """`await MirrorTask(…).run()` mirrors until it is cancelled, or until all its topics have stopped.
+
+    counts, lags: for whoever shows the progress. source, target: configurations by Kafka's names.
+    """
+
+    def __init__(
+        self,
+        source: Mapping[str, Any],
+        target: Mapping[str, Any],
+        *,
+        mirror: str,
+        topics: str,
+        task: str,
+        tell: Callable[[str], None] = lambda line: None,
+        environment: Environment = SYSTEM,
+        follow_ms: int = FOLLOW_MS,
+    ) -> None:
+        """topics: a regular expression of whole names. task: unlike that of all other tasks, also of former ones.
+
+        tell: called with each line for people. Raises InvalidConfigurationError.
+        """
+        self.counts = Counts()
+        self._mirror = mirror
+        self._pattern = re.compile(topics)
+        self._tell = tell
+        self._environment = environment
+        self._follow_ms = follow_ms
+        self._id = transactional_id(mirror, task)
+        self._target = dict(target) | {"client.id": self._id}
+        self._source_admin = Admin.from_config(part_for(AdminSettings, source), environment=environment)
+        self._target_admin = Admin.from_config(part_for(AdminSettings, self._target), environment=environment)
+        self._source = Source(self._source_admin, environment)
+        self._writer = Writer(mirror)
+        self._leftovers = Leftovers(self._target_admin, mirror, environment)
+        self._task = machine.Task()
+        self._aheads: dict[TopicPartition, Ahead] = {}
+        self._names: frozenset[str] = frozenset()
+        self._producer: Producer | None = None
+        self._membership: Membership | None = None
+        self._followed_ms = -1
+
+    @property
+    def lags(self) -> dict[TopicPartition, int]:
+        """Return how many offsets each partition of this task is behind the end that was last seen."""
+        ends, aheads = self._source.ends, self._aheads
+        return {tp: max(0, end - aheads[tp].position.offset) for tp, end in ends.items() if tp in aheads}
+
+    # ---- life --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Mirror until cancelled. Returns once every topic that matches is stopped. Raises errors that stay."""
+        try:
+            await self._start()
+            while not (self._names and self._names <= self.counts.stopped.keys()):
+                try:
+                    await self._go_on()
+                except StoppedError as error:
+                    self._stop(error)
+                    await self._doubt()
+                except KafkaError as error:
+                    if isinstance(error, _HOPELESS) and error.code is not _OTHER_SOURCE:
+                        raise
+                    await self._after(error)
+        finally:
+            await self._close()
+
+    async def _start(self) -> None:
+        """Connect to both sides, and prepare the membership. Raises BrokerUnreachableError and the like."""
+        await self._source_admin.start()
+        await self._target_admin.start()
+        source_id = (await self._source_admin.describe_cluster()).cluster_id or "unknown"
+        target_id = (await self._target_admin.describe_cluster()).cluster_id
+        if source_id == target_id:
+            raise InvalidConfigurationError(
+                "source and target are the same cluster", hint="topics keep their names: a mirror needs two clusters"
+            )
+        self._membership = Membership(
+            part_for(ConsumerSettings, self._target), group_id(self._mirror), source_id, self._environment
+        )
+        await self._membership.start()
+
+    async def _close(self) -> None:
+        """Abort what is open, leave the group, and close all connections. Never hangs."""
+        self._source.close()
+        closing = [self._end_producer()]
+        if self._membership is not None:
+            closing.append(self._membership.close())
+        for error in await asyncio.gather(*closing, return_exceptions=True):
+            if error is not None:
+                log.info("mirror: closing: %s", error)
+        await self._source_admin.close()
+        await self._target_admin.close()
+
+    async def _after(self, error: KafkaError) -> None:
+        """After an error that may pass: forget everything, and pause."""
+        if error.code is _OTHER_SOURCE:
+            self._wait_for("another mirror of this name, from another source, to leave the group")
+        else:
+            log.info("mirror: begins its cycle anew: %s", error)
+            self._wait_for(f"{error.text}")
+        await self._doubt()
+        await asyncio.sleep(RETRY_MS / 1000)
+
+    def _wait_for(self, what: str) -> None:
+        """Note what keeps the task from going on; "" for nothing. It is told once."""
+        if what and what != self.counts.waits_for:
+            self._tell(f"waiting: {what}")
+        self.counts.waits_for = what
+
+    async def _doubt(self) -> None:
+        """Forget all but the membership. Ends the open transaction, whatever became of it."""
+        self.counts.doubts += self._task.step in (Step.WRITING, Step.ADDED)
+        self._task = machine.doubted(self._task)
+        self._drop_aheads()
+        self._writer.forget()
+        await self._end_producer()
+
+    async def _end_producer(self) -> None:
+        """Close the producer. The next one has its transactional id, so that it ends what this one left open."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close(timeout_ms=CLOSING_MS)
+
+    def _drop_aheads(self) -> None:
+        self._source.read({})
+        self._aheads = {}
+
+    def _stop(self, error: StoppedError) -> None:
+        """Mirror this topic no more, and say why, once."""
+        if error.topic not in self.counts.stopped:
+            self.counts.stopped[error.topic] = error
+            self._tell(f"stopped: {error}" + (f" ({error.hint})" if error.hint else ""))
+        self._source.drop(error.topic)
+        self._aheads = {tp: ahead for tp, ahead in self._aheads.items() if tp.topic != error.topic}
+
+    # ---- cycles ------------------------------------------------------------------------------------------------
+
+    async def _go_on(self) -> None:
+        """Take the next step. Raises KafkaError, after which everything is in doubt."""
+        await self._follow_when_due()
+        assert self._membership is not None
+        if not self._names:
+            self._wait_for("a topic of the source that matches")
+            await asyncio.sleep(RETRY_MS / 1000)
+            return
+        member = await self._membership.poll()
+        if member is None:
+            return
+        if member != self._task.member:
+            await self._doubt()
+            self._task = machine.joined(self._task, member)
+        if self._task.step is Step.ASKING:
+            await self._find_positions(self._membership)
+            return
+        if (failed := self._source.failed) is not None:
+            self._source.failed = None
+            await self._check_ids({tp: position for tp, position in self._task.positions if tp.topic == failed.topic})
+            raise failed
+        chunks = self._take()
+        if chunks:
+            await self._cycle(chunks)
+        else:
+            await self._wait_for_records()
+
+    async def _follow_when_due(self) -> None:
+        """Make the topics of the source on the target, and the partitions that were added there."""
+        now_ms = self._environment.clock.monotonic_ms()
+        if self._followed_ms >= 0 and now_ms - self._followed_ms < self._follow_ms:
+            return
+        listed = await self._source_admin.list_topics()
+        names = frozenset(name for name in listed if self._pattern.fullmatch(name) and not is_own(name))
+        names |= self._names  # one that was deleted is stopped, which the comparison of its id finds
+        going = sorted(names - self.counts.stopped.keys() & set(listed))
+        await self._follow(going)
+        self._names = names
+        if names and self._membership is not None:
+            self._membership.subscribe(names)
+        if self._task.step is Step.READY:
+            await self._leftovers.look(dict(self._task.positions))
+        self._followed_ms = now_ms
+
+    async def _follow(self, names: list[str]) -> None:
+        """Make these topics on the target as they are on the source. One that the target refuses is stopped."""
+        try:
+            await follow_topics(self._source_admin, self._target_admin, names)
+        except KafkaError as error:
+            if is_retriable(error) or isinstance(error, _HOPELESS):
+                raise
+            if len(names) == 1:
+                raise StoppedError(names[0], error.text, hint=getattr(error, "hint", "")) from error
+            for name in names:
+                try:
+                    await self._follow([name])
+                except StoppedError as stopped:
+                    self._stop(stopped)
+
+    async def _find_positions(self, membership: Membership) -> None:
+        """Ask the target for the positions, and begin to read there once all of them are known and stable."""
+        wanted = [tp for tp in membership.assigned if tp.topic not in self.counts.stopped]
+        committed = await membership.stable_offsets(wanted)
+        pending = len(committed) < len(wanted)
+        fresh = [tp for tp, offset in committed.items() if offset is None]
+        if fresh and not pending:
+            await self._commit_first(membership, fresh)
+            return  # and asks again
+        known = {tp: decode_position(offset) for tp, offset in committed.items() if offset is not None}
+        await self._check_ids(known)
+        self._task = machine.found(self._task, tuple(sorted(known.items())), pending=pending)
+        if pending:
+            self._wait_for("transactions of other tasks to end, which hold positions")
+            await self._leftovers.end_orphans()
+            await asyncio.sleep(WAIT_MS / 1000)
+            return
+        self._wait_for("")
+        self._aheads = {tp: Ahead(tp, position) for tp, position in known.items()}
+        await self._leftovers.look(known)
+        self._source.read(self._aheads)
+
+    async def _commit_first(self, membership: Membership, fresh: list[TopicPartition]) -> None:
+        """Commit the source's first offsets as positions, where the target's partition is empty.
+
+        Raises StoppedError where it is not.
+        """
+        ids = await self._topic_ids({tp.topic for tp in fresh})
+        starts = await self._source_admin.ends(fresh, EARLIEST)
+        below = await self._target_admin.ends(fresh, EARLIEST)
+        above = await self._target_admin.ends(fresh, LATEST)
+        for tp in fresh:
+            if below[tp] != above[tp] or above[tp] != 0:
+                raise StoppedError(
+                    tp.topic,
+                    f"partition {tp.partition} of the target has records, and this mirror has no position in it",
+                    hint="others write there, or the positions were deleted, which expire when no task runs for long:"
+                    " delete the topic on the target",
+                )
+        await membership.commit({tp: encode_position(Position(starts[tp], ids[tp.topic])) for tp in fresh})
+
+    async def _topic_ids(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the ids of these topics on the source. Raises StoppedError for one that is gone."""
+        found = dict[str, bytes]()
+        for name in names:
+            try:
+                found[name] = (await self._source_admin.describe_topics([name]))[name].topic_id
+            except UnknownTopicError:
+                raise StoppedError(name, "it was deleted on the source") from None
+        return found
+
+    async def _check_ids(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """Raise StoppedError if a topic is not the one that its position is of; else all that was read is of that."""
+        ids = await self._topic_ids({tp.topic for tp in positions})
+        for tp, position in positions.items():
+            if ids[tp.topic] != position.topic_id:
+                raise StoppedError(
+                    tp.topic,
+                    "it was deleted on the source and made again",
+                    hint="delete it on the target, and mirror it under another mirror's name",
+                )
+
+    def _take(self) -> list[Chunk]:
+        """Take a chunk of each partition that has one."""
+        now_ms = self._environment.clock.monotonic_ms()
+        taken = (ahead.take(now_ms, CYCLE_BYTES) for ahead in self._aheads.values())
+        return [chunk for chunk in taken if chunk is not None]
+
+    async def _wait_for_records(self) -> None:
+        """Wait until something was read, or for a moment."""
+        self._source.arrived.clear()
+        self._wait_for("" if self._source.trouble is None else f"the source: {self._source.trouble.text}")
+        try:
+            async with asyncio.timeout(WAIT_MS / 1000):
+                await self._source.arrived.wait()
+        except TimeoutError:
+            await self._check_vanished()
+
+    async def _check_vanished(self) -> None:
+        """Stop a topic that is gone, or another one by now, though nothing was read of it."""
+        now_ms = self._environment.clock.monotonic_ms()
+        if now_ms - self._followed_ms >= self._follow_ms and self._source.trouble is None:
+            await self._check_ids({tp: ahead.position for tp, ahead in self._aheads.items()})
+
+    async def _cycle(self, chunks: list[Chunk]) -> None:
+        """Write the chunks, the map and the positions in one transaction, and commit it."""
+        await self._check_ids({chunk.tp: chunk.following for chunk in chunks})
+        producer = await self._started_producer()
+        following = dict(self._task.positions) | {chunk.tp: chunk.following for chunk in chunks}
+        gone = [key for key in self._leftovers.gone(self._source.starts) if not self._writer.has_open(key)]
+        self._task = machine.began(self._task)
+        member = machine.fence_of(self._task)
+        async with producer.transaction() as transaction:
+            await self._writer.write(producer, chunks, gone)
+            moved = {chunk.tp: encode_position(chunk.following) for chunk in chunks}
+            await transaction.send_offsets_to_transaction(moved, member)
+            self._task = machine.added(self._task, tuple(sorted(following.items())))
+            if not machine.may_commit(self._task):
+                raise IllegalStateError("a cycle without its positions is not committed")
+        self._task = machine.committed(self._task)
+        self._writer.committed()
+        self._leftovers.removed(gone)
+        self._count(chunks)
+
+    def _count(self, chunks: list[Chunk]) -> None:
+        counts = self.counts
+        counts.cycles += 1
+        counts.divided += sum(chunk.divides for chunk in chunks)
+        counts.records += sum(len(chunk.records) for chunk in chunks)
+        counts.bytes += sum(
+            len(record.key or b"") + len(record.value or b"") for chunk in chunks for record in chunk.records
+        )
+
+    async def _started_producer(self) -> Producer:
+        """Return the task's producer. A new one ends what the one before it left open."""
+        if self._producer is None:
+            config = part_for(ProducerSettings, _USUAL | self._target) | {"transactional.id": self._id}
+            producer = Producer.from_config(config, environment=self._environment)
+            await producer.start()
+            self._producer = producer
+        return self._producer

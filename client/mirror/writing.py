@@ -1,0 +1,118 @@
+"""One cycle's transaction on the target: the records, where they went, and the positions after them.
+
+The rule: the entries of the map come from the acknowledgements' offsets. A record whose offset the target did not say
+fails the cycle.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..errors import IllegalStateError, RecordTooLargeError
+from ..producer.delivery import Delivery
+from ..producer.producer import Producer
+from ..values import TopicPartition
+from .ahead import Chunk, StoppedError
+from .names import MAP_TOPIC
+from .offset_map import FULL, EntryKey, Run, add_run, encode_entry, encode_key, entries_of
+
+_OF_THE_RECORD = {
+    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic on the target",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the topic on the target",
+    ErrorCode.INVALID_TIMESTAMP: "raise message.timestamp.before.max.ms and after.max.ms of the topic on the target",
+    ErrorCode.INVALID_RECORD: "the target's topic has settings that refuse it: compare both with `topic describe`",
+    ErrorCode.POLICY_VIOLATION: "a rule of the target refuses it",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the mirror needs the right to write to it on the target",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it was deleted on the target",
+}
+
+
+@dataclass(slots=True)
+class Open:
+    """The entry of the map that a partition's next records belong to. first: of its key."""
+
+    first: int
+    runs: list[Run] = field(default_factory=list[Run])
+
+
+class Writer:
+    """Writes cycles with one producer, and knows the newest entry of the map of each partition since the last doubt."""
+
+    def __init__(self, mirror: str) -> None:
+        self._mirror = mirror
+        self._open: dict[TopicPartition, Open] = {}
+        self._next: dict[TopicPartition, Open] = {}
+
+    def forget(self) -> None:
+        """Begin other entries of the map: after a doubt nobody knows what is in the newest ones."""
+        self._open.clear()
+        self._next = {}
+
+    def has_open(self, key: EntryKey) -> bool:
+        """Return whether the next records of its partition belong to this entry, so that it is written again."""
+        found = self._open.get(TopicPartition(key.topic, key.partition))
+        return found is not None and found.first == key.first
+
+    async def write(self, producer: Producer, chunks: Sequence[Chunk], gone: Iterable[EntryKey]) -> None:
+        """Write the chunks and their part of the map into the producer's open transaction, and wait until all is
+        acknowledged. gone: entries of the map to remove.
+
+        Raises StoppedError for a record that the target does not take.
+        """
+        sent: list[list[Delivery]] = []
+        for chunk in chunks:
+            sent.append(await self._send(producer, chunk))
+        await producer.flush()
+        self._next = {}
+        for chunk, deliveries in zip(chunks, sent, strict=True):
+            if chunk.records:
+                await self._map(producer, chunk, deliveries)
+        for key in gone:
+            await producer.send(MAP_TOPIC, None, encode_key(key), partition=0)
+
+    async def _send(self, producer: Producer, chunk: Chunk) -> list[Delivery]:
+        """Send the records of a chunk, as they are. Returns a delivery for each."""
+        topic, partition = chunk.tp
+        send = producer.send
+        deliveries = list[Delivery]()
+        for record in chunk.records:
+            if record.timestamp_ms < 0:
+                raise StoppedError(topic, f"the record at offset {record.offset} of {chunk.tp} has no timestamp")
+            try:
+                delivery = await send(
+                    topic, record.value, record.key, partition, record.timestamp_ms, record.headers or None
+                )
+            except RecordTooLargeError as error:
+                raise _refused(chunk, record.offset, error) from error
+            deliveries.append(delivery)
+        return deliveries
+
+    async def _map(self, producer: Producer, chunk: Chunk, deliveries: list[Delivery]) -> None:
+        """Send the partition's newest entry of the map, with the chunk's records."""
+        open_ = self._open.get(chunk.tp) or Open(chunk.first)
+        runs = list(open_.runs)
+        for record, delivery in zip(chunk.records, deliveries, strict=True):
+            try:
+                target = delivery.result().offset
+            except KafkaError as error:
+                if error.code in _OF_THE_RECORD:
+                    raise _refused(chunk, record.offset, error) from error
+                raise
+            if target < 0:
+                raise IllegalStateError(f"the target did not say where the record at offset {record.offset} went")
+            add_run(runs, record.offset, target)
+        for first, entry in entries_of(open_.first, chunk.following.offset, runs):
+            key = EntryKey(self._mirror, chunk.tp.topic, chunk.following.topic_id, chunk.tp.partition, first)
+            await producer.send(MAP_TOPIC, encode_entry(first, entry), encode_key(key), partition=0)
+            self._next[chunk.tp] = Open(first, list(entry.runs))
+
+    def committed(self) -> None:
+        """The last cycle is committed: its entries are written again with the next one, unless they are full."""
+        self._open |= self._next
+        self._open = {tp: open_ for tp, open_ in self._open.items() if len(open_.runs) < FULL}
+        self._next = {}
+
+
+def _refused(chunk: Chunk, offset: int, error: KafkaError) -> StoppedError:
+    hint = _OF_THE_RECORD.get(error.code, "")
+    return StoppedError(chunk.tp.topic, f"the target does not take a record at offset {offset}: {error}", hint=hint)

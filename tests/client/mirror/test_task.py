@@ -1,0 +1,263 @@
+"""A mirror's tasks between two brokers, over sockets: what they copy, and what stops them."""
+
+import asyncio
+
+import pytest
+from fencepost.broker.embedded.broker import Broker
+from fencepost.client.admin.admin import Admin
+from fencepost.client.admin.values import NewTopic
+from fencepost.client.mirror.names import group_id
+from fencepost.client.mirror.positions import decode_position, encode_position
+from fencepost.client.producer.producer import Producer
+from fencepost.client.values import TopicPartition
+from mirrored import Sides, assert_exact, map_entries, records_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    """Two brokers."""
+    with Broker() as source, Broker() as target:
+        yield source.bootstrap_servers, target.bootstrap_servers
+
+
+@pytest.fixture
+def sides(clusters) -> Sides:
+    return Sides(*clusters)
+
+
+async def make(bootstrap: str, name: str, partitions: int = 2, **configs: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topics(
+            NewTopic(name, partitions, configs={k.replace("_", "."): v for k, v in configs.items()})
+        )
+
+
+async def write(bootstrap: str, name: str, values: range, partitions: int = 2) -> None:
+    async with Producer(bootstrap) as producer:
+        for each in values:
+            await producer.send(
+                name, b"v%d" % each, key=b"k%d" % (each % 7), partition=each % partitions, timestamp_ms=1_000_000 + each
+            )
+        await producer.flush()
+
+
+async def write_transactions(bootstrap: str, name: str, count: int) -> None:
+    """Transactions of one partition or both, each third aborted."""
+    async with Producer(bootstrap, transactional_id=f"w-{name}") as producer:
+        for each in range(count):
+            await producer.begin_transaction()
+            for number in range(3):
+                headers = [("a", b"1"), ("a", None), ("b", b"%d" % each)]
+                await producer.send(name, b"t%d-%d" % (each, number), partition=number % 2, headers=headers)
+            await (producer.abort_transaction() if each % 3 == 2 else producer.commit_transaction())
+
+
+async def test_a_mirror_copies_everything_once_and_says_where_it_went(sides: Sides) -> None:
+    await make(sides.source, "all")
+    await write(sides.source, "all", range(500))
+    await write_transactions(sides.source, "all", 20)
+    async with sides.running(sides.task("all")) as task:
+        await sides.drained("all")
+        await write(sides.source, "all", range(500, 600))
+        await write_transactions(sides.source, "all", 5)
+        await sides.drained("all")
+    assert await assert_exact(sides, "all") == 600 + 3 * 14 + 3 * 4
+    assert task.counts.records == 600 + 3 * 14 + 3 * 4
+    assert not sides.told
+
+
+async def test_a_mirror_begins_where_the_source_begins(sides: Sides) -> None:
+    await make(sides.source, "trimmed")
+    await write(sides.source, "trimmed", range(100))
+    async with Admin(sides.source) as admin:
+        await admin.delete_records({TopicPartition("trimmed", 0): 17, TopicPartition("trimmed", 1): 50})
+    async with sides.running(sides.task("trimmed")):
+        await sides.drained("trimmed")
+        await write(sides.source, "trimmed", range(100, 140))
+        await sides.drained("trimmed")
+    assert await assert_exact(sides, "trimmed") == 73
+
+
+async def test_what_lies_below_the_sources_start_leaves_the_map(sides: Sides) -> None:
+    await make(sides.source, "moved", 1)
+    for first in (0, 30, 60):
+        await write(sides.source, "moved", range(first, first + 30), 1)
+        async with sides.running(sides.task("moved")):
+            await sides.drained("moved")
+    assert sorted(key.first for key in await map_entries(sides) if key.topic == "moved") == [0, 30, 60]
+    async with Admin(sides.source) as admin:
+        await admin.delete_records({TopicPartition("moved", 0): 60})
+    async with sides.running(sides.task("moved")):
+        for first in (90, 91):  # the first of them shows where the log begins
+            await write(sides.source, "moved", range(first, first + 1), 1)
+            await sides.drained("moved")
+    assert sorted(key.first for key in await map_entries(sides) if key.topic == "moved") == [60, 90]
+
+
+async def test_tasks_share_the_partitions_and_may_come_and_go(sides: Sides) -> None:
+    await make(sides.source, "shared", 6)
+    async with sides.running(sides.task("shared", "m2")):
+        await write(sides.source, "shared", range(300), 6)
+        await sides.drained("shared", mirror="m2")
+    await write(sides.source, "shared", range(300, 600), 6)
+    async with sides.running(sides.task("shared", "m2")) as one, sides.running(sides.task("shared", "m2")) as two:
+        async with sides.running(sides.task("shared", "m2")) as three:
+            await sides.joined(3, "m2")
+            await write_transactions(sides.source, "shared", 10)
+            await write(sides.source, "shared", range(2000, 2300), 6)
+            await sides.drained("shared", mirror="m2")
+            assert three.counts.records
+        await sides.joined(2, "m2")
+        await write(sides.source, "shared", range(600, 900), 6)
+        await sides.drained("shared", mirror="m2")
+        assert one.counts.records
+        assert two.counts.records
+    assert await assert_exact(sides, "shared", "m2") == 1200 + 7 * 3
+
+
+async def test_partitions_and_topics_that_are_added_are_mirrored(sides: Sides) -> None:
+    await make(sides.source, "grows-a", 1)
+    async with sides.running(sides.task("grows-.*")):
+        await write(sides.source, "grows-a", range(20), 1)
+        await sides.drained("grows-a")
+        await make(sides.source, "grows-b", 2)
+        async with Admin(sides.source) as admin:
+            await admin.create_partitions({"grows-a": 3})
+        await write(sides.source, "grows-a", range(20, 80), 3)
+        await write(sides.source, "grows-b", range(20), 2)
+        await sides.drained("grows-a", "grows-b")
+    assert await assert_exact(sides, "grows-a") == 80
+    assert await assert_exact(sides, "grows-b") == 20
+
+
+async def stopped(sides: Sides, name: str, mirror: str = "default") -> str:
+    """Run a task until all topics of this name have stopped. Returns the line that says why."""
+    task = sides.task(name, mirror)
+    async with asyncio.timeout(60):
+        await task.run()
+    assert list(task.counts.stopped) == [name]
+    return sides.told[-1]
+
+
+async def test_a_topic_that_was_made_again_is_stopped(sides: Sides) -> None:
+    await make(sides.source, "again")
+    await write(sides.source, "again", range(20))
+    async with sides.running(sides.task("again")):
+        await sides.drained("again")
+    async with Admin(sides.source) as admin:
+        await admin.delete_topics("again")
+    await make(sides.source, "again")
+    await write(sides.source, "again", range(40, 80))
+    before = await records_of(sides.target, "again")
+    assert "stopped: again: it was deleted on the source and made again" in await stopped(sides, "again")
+    assert await records_of(sides.target, "again") == before
+
+
+async def test_a_topic_that_retention_has_overtaken_is_stopped(sides: Sides) -> None:
+    await make(sides.source, "overtaken", 1)
+    await write(sides.source, "overtaken", range(20), 1)
+    async with sides.running(sides.task("overtaken")):
+        await sides.drained("overtaken")
+    await write(sides.source, "overtaken", range(20, 40), 1)
+    async with Admin(sides.source) as admin:
+        await admin.delete_records({TopicPartition("overtaken", 0): 25})
+    line = await stopped(sides, "overtaken")
+    assert "partition 0 of the source begins at offset 25, behind the mirror's position 20" in line
+
+
+async def test_a_topic_whose_records_were_replaced_is_stopped(sides: Sides) -> None:
+    await make(sides.source, "forked", 1)
+    await write(sides.source, "forked", range(20), 1)
+    async with sides.running(sides.task("forked")):
+        await sides.drained("forked")
+    async with Admin(sides.target) as admin:
+        tp = TopicPartition("forked", 0)
+        at = (await admin.list_group_offsets(group_id("default")))[tp]
+        position = decode_position(at)
+        assert position.mark is not None
+        other = position._replace(mark=position.mark._replace(crc=position.mark.crc ^ 1))
+        await admin.alter_group_offsets(group_id("default"), {tp: encode_position(other)})
+    await write(sides.source, "forked", range(20, 40), 1)
+    line = await stopped(sides, "forked")
+    assert "other records at offset" in line
+    assert len((await records_of(sides.target, "forked"))[0]) == 20
+
+
+async def test_a_topic_that_was_cut_is_stopped(sides: Sides) -> None:
+    await make(sides.source, "cut", 1)
+    await write(sides.source, "cut", range(20), 1)
+    async with sides.running(sides.task("cut")):
+        await sides.drained("cut")
+    async with Admin(sides.target) as admin:
+        tp = TopicPartition("cut", 0)
+        position = decode_position((await admin.list_group_offsets(group_id("default")))[tp])
+        await admin.alter_group_offsets(group_id("default"), {tp: encode_position(position._replace(offset=33))})
+    assert "ends at offset 20, before the mirror's position 33" in await stopped(sides, "cut")
+
+
+async def test_a_topic_that_others_have_written_to_is_stopped(sides: Sides) -> None:
+    await make(sides.source, "foreign")
+    await make(sides.target, "foreign")
+    await write(sides.source, "foreign", range(20))
+    await write(sides.target, "foreign", range(4))
+    assert "has records, and this mirror has no position in it" in await stopped(sides, "foreign")
+    assert sum(map(len, (await records_of(sides.target, "foreign")).values())) == 4
+
+
+async def test_a_topic_with_more_partitions_on_the_target_is_stopped(sides: Sides) -> None:
+    await make(sides.source, "fewer", 2)
+    await make(sides.target, "fewer", 3)
+    assert "has 3 partitions on the target" in await stopped(sides, "fewer")
+
+
+async def test_a_record_that_the_target_does_not_take_stops_its_topic(sides: Sides) -> None:
+    await make(sides.source, "large", 1)
+    await make(sides.target, "large", 1, max_message_bytes="2000")
+    await write(sides.source, "large", range(10), 1)
+    async with Producer(sides.source) as producer:
+        await producer.send_and_wait("large", bytes(3000), partition=0)
+    await write(sides.source, "large", range(10, 20), 1)
+    line = await stopped(sides, "large")
+    assert "the target does not take a record at offset 10" in line
+    assert "max.message.bytes" in line
+    assert not (await records_of(sides.target, "large"))[0]
+
+
+async def test_a_transaction_is_whole_on_the_target_within_a_partition(sides: Sides) -> None:
+    await make(sides.source, "whole", 1)
+    async with (
+        Producer(sides.source, transactional_id="w1") as one,
+        Producer(sides.source, transactional_id="w2") as two,
+    ):
+        await one.begin_transaction()
+        await one.send_and_wait("whole", b"1a", partition=0)
+        await two.begin_transaction()
+        await two.send_and_wait("whole", b"2a", partition=0)
+        await one.send_and_wait("whole", b"1b", partition=0)
+        await one.commit_transaction()
+        async with sides.running(sides.task("whole")):
+            await asyncio.sleep(1)  # the first half of the first one is below the last stable offset
+            assert not (await records_of(sides.target, "whole"))[0]
+            await two.send_and_wait("whole", b"2b", partition=0)
+            await two.commit_transaction()
+            await sides.drained("whole")
+    assert await assert_exact(sides, "whole") == 4
+
+
+async def test_a_second_mirror_of_one_name_from_another_source_waits(sides: Sides) -> None:
+    await make(sides.source, "named")
+    await write(sides.source, "named", range(20))
+    with Broker() as other:
+        await make(other.bootstrap_servers, "named")
+        await write(other.bootstrap_servers, "named", range(50))
+        async with sides.running(sides.task("named", "m3")):
+            await sides.drained("named", mirror="m3")
+            wrong = Sides(other.bootstrap_servers, sides.target)
+            async with wrong.running(wrong.task("named", "m3")) as task:
+                await wrong.told_something()
+                assert wrong.told == ["waiting: another mirror of this name, from another source, to leave the group"]
+                assert not task.counts.records
+        assert "deleted on the source and made again" in await stopped(wrong, "named", "m3")
+    assert await assert_exact(sides, "named", "m3") == 20
