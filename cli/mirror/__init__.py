@@ -6,9 +6,38 @@ from ..arguments.ranges import DURATION
 from .sides import Both, both_sides
 
 
-@click.group()
+class _RunsByDefault(click.Group):
+    """`fencepost mirror --from …` is `fencepost mirror run --from …`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line, with `run` before options that no command's name precedes."""
+        if args and args[0].startswith("-") and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_RunsByDefault)
 def mirror() -> None:
-    """Copy topics exactly once from one Kafka cluster to another, and move consumer groups there."""
+    """Copy topics exactly once from one Kafka cluster to another, and move consumer groups there.
+
+    Without a command: run.
+    """
+
+
+@mirror.command()
+@click.option("--topics", metavar="REGEX", required=True, help="The topics; the expression is of their whole names.")
+@click.option(
+    "--every", "every_ms", type=DURATION, default="5s", show_default=True, help="How often to print the progress."
+)
+@both_sides
+def run(to: Both, topics: str, every_ms: int) -> None:
+    """Copy topics exactly once until Ctrl-C; run it several times, also on other machines, to be faster.
+
+    -X from.NAME=VALUE and to.NAME=VALUE set properties of the clients of one side.
+    """
+    from .running import run_mirror
+
+    run_mirror(to, topics, every_ms)
 
 
 @mirror.command()

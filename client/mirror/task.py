@@ -35,6 +35,7 @@ from .machine import Step
 from .membership import Membership
 from .names import group_id, is_own, transactional_id
 from .positions import Position, decode_position, encode_position
+from .progress import Progress
 from .source import Source
 from .topics import follow_topics
 from .writing import Writer
@@ -70,7 +71,7 @@ class Counts:
 class MirrorTask:
     """`await MirrorTask(…).run()` mirrors until it is cancelled, or until all its topics have stopped.
 
-    counts, lags: for whoever shows the progress. source, target: configurations by Kafka's names.
+    counts, lags, progress: for whoever shows them. source, target: configurations by Kafka's names.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class MirrorTask:
         tell: called with each line for people. Raises InvalidConfigurationError.
         """
         self.counts = Counts()
+        self.progress = Progress()
         self._mirror = mirror
         self._pattern = re.compile(topics)
         self._tell = tell
@@ -114,6 +116,11 @@ class MirrorTask:
         """Return how many offsets each partition of this task is behind the end that was last seen."""
         ends, aheads = self._source.ends, self._aheads
         return {tp: max(0, end - aheads[tp].position.offset) for tp, end in ends.items() if tp in aheads}
+
+    def note_progress(self) -> None:
+        """Look at the counts and the lag, for `progress`."""
+        now_ms = self._environment.clock.monotonic_ms()
+        self.progress.add(now_ms, self.counts.records, self.counts.bytes, sum(self.lags.values()))
 
     # ---- life --------------------------------------------------------------------------------------------------
 

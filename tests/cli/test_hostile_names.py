@@ -81,6 +81,7 @@ LINES: dict[str, list[list[str]]] = {
     "store verify": [["file:///none" + WORST]],
     "store take": [["file:///none" + WORST, "--yes"]],
     "mirror cutover": [["--from", "BOOTSTRAP", "--to", "BOOTSTRAP", "--groups", WORST, "--name", WORST, "--dry-run"]],
+    "mirror run": [["--from", "BOOTSTRAP", "--to", "BOOTSTRAP", "--topics", WORST, "--name", WORST]],
     "mirror status": [["--from", "BOOTSTRAP", "--to", "BOOTSTRAP", "--name", WORST, "--every", "1ms"]],
     "bench compare": [["/none" + WORST, "/none" + WORST]],
 }

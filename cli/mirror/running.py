@@ -1,0 +1,94 @@
+"""`fencepost mirror --from … --to …`: runs one task until a signal, with a line of progress now and then.
+
+The rule: a signal ends the task in order: what is open is aborted, and the group is left, so that others go on at once.
+"""
+
+import asyncio
+import re
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ..output.failures import CONFLICT, WRONG_USAGE, Failure
+from ..output.tables import duration
+from ..output.writing import show
+from .sides import Both
+
+if TYPE_CHECKING:
+    from ...client.mirror.task import MirrorTask
+
+
+def run_mirror(to: Both, topics: str, every_ms: int) -> None:
+    """Mirror the topics whose whole names match. Raises Failure once none of them can go on."""
+    try:
+        re.compile(topics)
+    except re.error as error:
+        raise Failure(
+            f"--topics {topics} is not a regular expression: {error}", "for example 'orders.*'", WRONG_USAGE
+        ) from None
+
+    async def work() -> "MirrorTask":
+        """Run one task and show its progress until it ends."""
+        from ...client.mirror.task import MirrorTask
+
+        task = MirrorTask(
+            to.source.config(),
+            to.target.config(),
+            mirror=to.name,
+            topics=topics,
+            task=uuid.uuid4().hex[:12],
+            tell=lambda line: _tell(to, line),
+        )
+        showing = asyncio.ensure_future(_show(to, task, every_ms))
+        try:
+            await task.run()
+        finally:
+            showing.cancel()
+            _show_facts(to, facts_of(task))
+        return task
+
+    stopped = to.target.run(work).counts.stopped
+    raise Failure(
+        f"no topic can go on: {', '.join(sorted(stopped))}",
+        "each has a line above that says why; nothing was skipped",
+        CONFLICT,
+    )
+
+
+def facts_of(task: "MirrorTask") -> dict[str, Any]:
+    """Return what a program is told of a task: its counts, rates and lag, and what it waits for."""
+    counts, lags = task.counts, task.lags
+    return {
+        "records": counts.records,
+        "bytes": counts.bytes,
+        **task.progress.facts(),
+        "partitions": len(lags),
+        "cycles": counts.cycles,
+        "divided": counts.divided,
+        "doubts": counts.doubts,
+        "waiting": counts.waits_for,
+        "stopped": {topic: error.text for topic, error in counts.stopped.items()},
+    }
+
+
+def _tell(to: Both, line: str) -> None:
+    """Print a line of the task on the error stream; for programs, the facts have it."""
+    if not to.output.json:
+        show(line, err=True)
+
+
+async def _show(to: Both, task: "MirrorTask", every_ms: int) -> None:
+    """Print the progress now and then, until cancelled."""
+    while True:
+        await asyncio.sleep(every_ms / 1000)
+        task.note_progress()
+        _show_facts(to, facts_of(task))
+
+
+def _show_facts(to: Both, facts: dict[str, Any]) -> None:
+    left = "" if facts["left_s"] is None else f", {duration(1000 * facts['left_s'])} left" if facts["lag"] else ""
+    lag = "lag not known yet" if facts["lag"] is None else f"lag {facts['lag']:,}{left}"
+    text = (
+        f"{facts['records']:,} records, {facts['records_per_s']:,}/s, {facts['bytes_per_s'] / 1e6:,.1f} MB/s, {lag}"
+        f" in {facts['partitions']} partitions"
+    )
+    to.output.result(text, facts)

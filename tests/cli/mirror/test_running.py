@@ -1,0 +1,132 @@
+"""`fencepost mirror` as processes: what it prints and how it ends; whatever kills it, nothing is lost or repeated."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from fencepost.broker.embedded.broker import Broker
+from fencepost.client.admin.admin import Admin
+from fencepost.client.admin.values import NewTopic
+from fencepost.client.producer.producer import Producer
+from mirrored import Sides, assert_exact
+
+pytestmark = pytest.mark.slow
+SESSION = ("-X", "to.session.timeout.ms=1000", "-X", "to.heartbeat.interval.ms=200")
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    """Two brokers; sessions of groups may be short."""
+    with Broker() as source, Broker(group_min_session_timeout_ms=500) as target:
+        yield source.bootstrap_servers, target.bootstrap_servers
+
+
+@pytest.fixture
+def sides(clusters) -> Sides:
+    return Sides(*clusters)
+
+
+class Process:
+    """One `fencepost mirror`."""
+
+    def __init__(self, sides: Sides, topics: str, *options: str) -> None:
+        command = [sys.executable, "-m", "fencepost", "mirror", "--from", sides.source, "--to", sides.target]
+        command += ["--topics", topics, "--every", "200ms", *options]
+        self.ended: tuple[int, str, str] | None = None
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def send(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self, number: int | None = None) -> tuple[int, str, str]:
+        """Send a signal, if it runs, and wait for its end. Returns exit code, output and errors."""
+        if self.ended is None:
+            if number is not None and self.process.poll() is None:
+                self.send(number)
+            out, err = self.process.communicate(timeout=60)
+            self.ended = self.process.returncode, out, err
+        return self.ended
+
+
+@contextlib.contextmanager
+def mirroring(sides: Sides, topics: str, *options: str):
+    """Run a process for as long as the block takes; what is left of it then is killed."""
+    process = Process(sides, topics, *options)
+    try:
+        yield process
+    finally:
+        process.end(signal.SIGKILL)
+
+
+async def write(bootstrap: str, topic: str, count: int, transactional_id: str | None = None) -> None:
+    """Write to all four partitions; with a transactional id, in transactions of 50 of which each fifth is aborted."""
+    async with Producer(bootstrap, transactional_id=transactional_id) as producer:
+        for first in range(0, count, 50):
+            if transactional_id is not None:
+                await producer.begin_transaction()
+            for each in range(first, first + 50):
+                await producer.send(topic, b"%d of %s" % (each, str(transactional_id).encode()), partition=each % 4)
+            if transactional_id is not None:
+                await (producer.abort_transaction() if first % 250 == 0 else producer.commit_transaction())
+        await producer.flush()
+
+
+async def make(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topics(NewTopic(topic, 4))
+
+
+async def test_a_signal_ends_it_in_order_and_programs_are_told_what_was_done(sides: Sides) -> None:
+    await make(sides.source, "plain")
+    await write(sides.source, "plain", 1000)
+    with mirroring(sides, "plain", "-o", "json") as process:
+        await sides.drained("plain")
+        code, out, err = await asyncio.to_thread(process.end, signal.SIGTERM)
+    facts = json.loads(out.splitlines()[-1])
+    assert (code, err) == (130, "")
+    assert (facts["records"], facts["stopped"], facts["divided"]) == (1000, {}, 0)
+    async with Admin(sides.target) as admin:
+        assert not (await admin.describe_groups(["fencepost-mirror-default"]))["fencepost-mirror-default"].members
+    assert await assert_exact(sides, "plain") == 1000
+
+
+async def test_a_mirror_whose_topics_have_all_stopped_ends_and_says_why(sides: Sides) -> None:
+    await make(sides.source, "stops")
+    await make(sides.target, "stops")
+    await write(sides.source, "stops", 50)
+    await write(sides.target, "stops", 50)
+    with mirroring(sides, "stops", "--name", "m2") as process:
+        code, _, err = await asyncio.to_thread(process.end)
+    assert code == 5
+    assert "stopped: stops: partition 0 of the target has records" in err
+    assert "error: no topic can go on: stops" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped beyond its session"])
+async def test_tasks_that_die_or_sleep_lose_and_repeat_nothing(sides: Sides, number: int) -> None:
+    topic = f"hit-{number}"
+    await make(sides.source, topic)
+    options = ("--name", topic, "-X", "to.transaction.timeout.ms=3000", *SESSION)
+    with mirroring(sides, topic, *options) as first, mirroring(sides, topic, *options) as second:
+        writing = asyncio.ensure_future(write(sides.source, topic, 3000, "w" + topic))
+        for victim in (first, second):
+            await asyncio.sleep(1.5)
+            victim.send(number)
+            if victim is first:
+                await asyncio.sleep(1.5)
+                if number == signal.SIGSTOP:
+                    victim.send(signal.SIGCONT)
+        await writing
+        with mirroring(sides, topic, *options):
+            await sides.drained(topic, mirror=topic)
+            for each in (first, second):
+                with contextlib.suppress(ProcessLookupError):
+                    each.send(signal.SIGCONT)
+            await write(sides.source, topic, 200)
+            await sides.drained(topic, mirror=topic)
+    assert await assert_exact(sides, topic, topic) == 3000 * 4 // 5 + 200
