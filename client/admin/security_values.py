@@ -42,6 +42,11 @@ OPERATIONS = tuple(_OPERATIONS)
 RESOURCE_TYPES = tuple(_TYPES)
 
 
+def operations_in(bits: int) -> frozenset[str]:
+    """Return the operations in an answer's bit field, in which each has the bit of its code."""
+    return frozenset(word for word, code in _OPERATIONS.items() if bits >> code & 1)
+
+
 class AclBinding(NamedTuple):
     """A rule: whether this principal, from this host, may do this with the resources that the pattern matches.
 

@@ -5,6 +5,7 @@ Sources: KIP-4, KIP-107, KIP-195, KIP-464; Kafka's KafkaAdminClient.
 
 from collections.abc import Iterable, Mapping
 
+from ...protocol.messages.cluster import NO_OPERATIONS, MetadataRequest, MetadataResponse
 from ...protocol.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -14,6 +15,7 @@ from ...protocol.messages.topics import (
 )
 from ..values import TopicPartition
 from .asking import Answer, Asking, by_topic, one_or_more, refuse
+from .security_values import operations_in
 from .values import NewTopic, PartitionDescription, TopicDescription
 
 TO_THE_END = -1
@@ -52,6 +54,24 @@ class TopicAdmin(Asking):
                 ),
             )
             for each in sorted(found, key=lambda each: each.name or "")
+        }
+
+    async def allowed_operations(self, topics: str | Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return what this login may do with each topic, as words such as "write". Raises UnknownTopicError.
+
+        Without an authorizer that is everything. A broker before Kafka 2.3 does not say it: no topic has an entry.
+        """
+        request = MetadataRequest(
+            topics=[MetadataRequest.Topic(name=name) for name in one_or_more(topics)],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+        )
+        response: MetadataResponse = await self._ask("any", request, lambda r: [each.error_code for each in r.topics])
+        refuse(Answer(f"topic {each.name}", each.error_code) for each in response.topics)
+        return {
+            each.name or "": operations_in(each.topic_authorized_operations)
+            for each in response.topics
+            if each.topic_authorized_operations != NO_OPERATIONS
         }
 
     async def create_topics(

@@ -47,6 +47,7 @@ class Admin(Blocking[AsyncAdmin]):
     describe_client_quotas = forward(AsyncAdmin.describe_client_quotas)
     describe_clients = forward(AsyncAdmin.describe_clients)
     describe_cluster = forward(AsyncAdmin.describe_cluster)
+    allowed_operations = forward(AsyncAdmin.allowed_operations)
     describe_configs = forward(AsyncAdmin.describe_configs)
     describe_groups = forward(AsyncAdmin.describe_groups)
     describe_listed_transactions = forward(AsyncAdmin.describe_listed_transactions)

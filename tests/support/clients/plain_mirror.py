@@ -3,7 +3,7 @@
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.offsets import EARLIEST, LATEST
 from fencepost.client.mirror.committed import committed_batches
-from fencepost.client.mirror.names import MAP_TOPIC, group_id
+from fencepost.client.mirror.names import MAP_TOPIC, group_id, transactional_id
 from fencepost.client.mirror.offset_map import Entry, EntryKey, Run, add_run, encode_entry, encode_key
 from fencepost.client.mirror.positions import Position, decode_position, encode_position
 from fencepost.client.mirror.topics import follow_topics
@@ -17,7 +17,7 @@ async def mirror_all(to: Clusters, *topics: str, mirror: str = "default") -> Non
     """Copy everything that is committed in these topics and not copied yet, in one transaction for each partition."""
     await follow_topics(to.source, to.target, topics)
     described = await to.source.describe_topics(topics)
-    async with Producer(to.target_at, transactional_id=f"plain-{mirror}") as producer:
+    async with Producer(to.target_at, transactional_id=transactional_id(mirror, "plain")) as producer:
         for topic in described.values():
             topic_id = bytes(topic.topic_id)
             for partition in topic.topic_partitions:
