@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from fencepost.broker.transactions.deciding import Deciding
 from fencepost.broker.transactions.ledger import Item, Proposal
 from fencepost.broker.transactions.ledger_log import Preparation
-from fencepost.client.sql import sqlite, statements
+from fencepost.client.sql import postgresql, sqlite, statements
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -101,6 +102,33 @@ def test_txn_resolve_ends_transactions_as_the_database_says_a_dry_run_ends_none(
     assert (orders.held(), orders.row("unknown-1")) == ([], (0, 0, 0))
     assert terminal.run("consume orders --from start -n 1") == "known-1\n"
     assert (terminal.run(orders.resolve), terminal.err) == ("", "no transaction waits for this database\n")
+
+
+def test_txn_resolve_names_the_session_that_holds_a_row_and_terminate_ends_it(
+    terminal: Terminal, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.1)
+    orders = Orders(terminal, tmp_path / "unused.db")
+    resolve = f"txn resolve --db {postgres_url}"
+    with psycopg.connect(postgres_url) as writer:
+        writer.execute(statements.TABLES["postgresql"].encode())
+        ((orders.id,),) = writer.execute("select id from fencepost_database").fetchall()
+        for name, number in (("known-1", 7), ("hanging-1", -1)):
+            values = name, number, int(number == 7)
+            writer.execute("insert into fencepost_writers values (%s, 1, %s, %s, 1, 0, now())", values)
+        writer.commit()
+        orders.hold("hanging-1", 0)
+        orders.hold("known-1", 7)
+        writer.execute("update fencepost_writers set number = 0, committed = 1 where transactional_id = 'hanging-1'")
+        code, cause, _ = terminal.refused(resolve)
+        session = writer.info.backend_pid
+        assert (code, cause.partition(": ")[0]) == (4, "1 of 2 undecided")
+        assert cause.endswith(f"the database: session {session} holds the row of the transactional id")
+        assert orders.held() == ["hanging-1"]
+        assert untimed(terminal.run(f"{resolve} --terminate")) == ["hanging-1 number 0: aborted, had waited for TIME"]
+        with pytest.raises(psycopg.OperationalError):
+            writer.commit()
+    assert orders.held() == []
 
 
 def test_txn_resolve_exits_with_4_and_ends_nothing_if_the_database_is_locked(orders: Orders) -> None:

@@ -7,9 +7,11 @@ import contextlib
 import sqlite3
 from functools import partial
 
+import psycopg
 import pytest
 from fencepost.client.errors import KafkaError, OutcomeDivergedError, error_of
-from fencepost.client.sql import sqlite
+from fencepost.client.sql import postgresql, psycopg_blocking, sqlite
+from fencepost.client.sql.connections import OneConnection
 from fencepost.client.sql.resolving import resolve
 from fencepost.client.transactions import decisions, sql_commits
 from fencepost.client.transactions.deciding import Row
@@ -17,6 +19,66 @@ from fencepost.client.values import NO_IDENTITY
 from fencepost.protocol.errors import ErrorCode
 from reading import make
 from txn_world import BOOTSTRAP, within
+
+
+class SqliteOrders:
+    """A file. folder: where it is made."""
+
+    kind = sqlite.Database
+    gone = sqlite3.OperationalError
+
+    def __init__(self, folder):
+        self._folder, self._path = folder, ""
+        self.renew("orders")
+
+    def renew(self, name):
+        self._path = str(self._folder / f"{name}.db")
+
+    def open(self):
+        return sqlite.Database(self._path)
+
+    def cut(self, db):
+        """Do what the system does when a process is gone, and SQLite rolls back."""
+        db._connection.close()
+
+    def rows(self):
+        with contextlib.closing(sqlite3.connect(self._path)) as connection:
+            return [b"%d" % number for (number,) in connection.execute("select id from orders order by id")]
+
+
+class PostgresOrders:
+    """A database of a real server. In virtual time its calls take none, since they block."""
+
+    kind = postgresql.Database
+    gone = psycopg.OperationalError
+
+    def __init__(self, url):
+        self._url = url
+
+    def renew(self, name):
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute("drop table if exists orders, fencepost_writers")
+
+    def open(self):
+        opened = partial(psycopg_blocking.connected, self._url, 10)
+        return postgresql.Database(OneConnection(opened), "orders", create=True)
+
+    def cut(self, db):
+        kept = db._connections._kept
+        if kept is not None:
+            kept.drop()
+
+    def rows(self):
+        with psycopg.connect(self._url) as connection:
+            return [b"%d" % number for (number,) in connection.execute("select id from orders order by id")]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def orders(request, tmp_path):
+    if request.param == "sqlite":
+        return SqliteOrders(tmp_path)
+    return PostgresOrders(request.getfixturevalue("postgres_url"))
+
 
 CALLS = {
     "database": ["claim", "begin", "execute", "decide", "commit", "close_number"],
@@ -35,6 +97,8 @@ class Fate:
     """What happens to a writer at one of its calls, the first being 0. how: it is killed before it, stopped before it
     while others end what it left, or gets an error after it.
     """
+
+    error = sqlite3.OperationalError
 
     def __init__(self, at, how, meanwhile):
         self.at, self.how, self.meanwhile, self.names, self.dead = at, how, meanwhile, [], False
@@ -56,117 +120,117 @@ class Fate:
                 await self.meanwhile()
         found = await inner(*arguments)
         if is_it and self.how == "cut" and name == "commit":
-            raise sqlite3.OperationalError("the connection is gone")
+            raise self.error("the connection is gone")
         return found
 
 
 async def write(producer, db, *numbers):
     for number in numbers:
         async with producer.transaction(db=db) as tx:
-            await db.execute("insert into orders values (?)", number)
+            await db.execute("insert into orders values ($1)", number)
             await tx.send("t", b"%d" % number)
 
 
-async def live(world, path, fate):
+async def live(world, orders, fate):
     """Run a writer of two transactions until it has done them, is killed, or is told that another one goes on."""
-    db = sqlite.Database(path)
+    db = orders.open()
     await db.open()
+    fate.error = orders.gone
     await db.execute("create table if not exists orders (id integer primary key)")
     producer = await world.producer()
     driver = producer._driver
     parts = {"database": db, "decisions": driver.databases._decisions, "requests": driver._requests}
     for name, part in {**parts, "sender": driver.sender}.items():
         fate.watch(part, CALLS[name])
-    with contextlib.suppress(Killed, KafkaError, sqlite3.Error):
+    with contextlib.suppress(Killed, KafkaError, sqlite3.Error, psycopg.Error):
         await write(producer, db, 1, 2)
     fate.dead = True
-    db._connection.close()  # as the system does, and SQLite rolls back
+    orders.cut(db)
     producer._closed = True
     world._producers.remove(producer)
     await producer._parts.release()  # what is open stays open
 
 
-def rows_in(path):
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        return [b"%d" % number for (number,) in connection.execute("select id from orders order by id")]
-
-
-async def end_by_successor(world, path, number=3):
-    async with sqlite.Database(path) as db:
+async def end_by_successor(world, orders, number=3):
+    async with orders.open() as db:
         await write(await world.producer(), db, number)
 
 
-async def end_by_resolve(world, path, number=3):
-    async with sqlite.Database(path) as db:
+async def end_by_resolve(world, orders, number=3):
+    async with orders.open() as db:
         await resolve(BOOTSTRAP, db, environment=world.world.environment)
 
 
-def compare(path, at, how, end):
+def compare(orders, at, how, end):
     """Let this happen to a writer, end what it left, and compare rows with records. Returns the names of its calls."""
 
     async def main(world):
         await make(world)
-        fate = Fate(at, how, lambda: end(world, path, 4))
-        await live(world, path, fate)
+        fate = Fate(at, how, lambda: end(world, orders, 4))
+        await live(world, orders, fate)
         await asyncio.sleep(10)
-        await end(world, path)
+        await end(world, orders)
         await (await world.producer()).close()  # aborts what was not prepared
-        assert sorted(await world.values()) == rows_in(path), (fate.names, at)
+        assert sorted(await world.values()) == orders.rows(), (fate.names, at)
         return fate.names
 
     return within(main, 2, transaction_two_phase_commit_enable=True)
 
 
-def names_of_calls(tmp_path):
-    names = compare(str(tmp_path / "untouched.db"), -1, "", end_by_successor)
+def names_of_calls(orders):
+    orders.renew("untouched")
+    names = compare(orders, -1, "", end_by_successor)
     assert len(names) >= LEAST
     return names
 
 
-def compare_all(tmp_path, names, how, end, only=()):
+def compare_all(orders, names, how, end, only=()):
     """Compare for each call of a writer, or for those of these names."""
     for at, name in enumerate(names):
         if not only or name in only:
-            compare(str(tmp_path / f"{at}.db"), at, how, end)
+            orders.renew(at)
+            compare(orders, at, how, end)
 
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_locks(monkeypatch):
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_S", 0)
+    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0)
 
 
 @pytest.mark.parametrize("end", [end_by_successor, end_by_resolve])
 @pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("orders", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True)
 @pytest.mark.slow
-def test_rows_equal_records_whatever_call_a_writer_is_killed_or_stopped_at(tmp_path, how, end):
-    compare_all(tmp_path, names_of_calls(tmp_path), how, end)
+def test_rows_equal_records_whatever_call_a_writer_is_killed_or_stopped_at(orders, how, end):
+    compare_all(orders, names_of_calls(orders), how, end)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [end_by_successor, end_by_resolve])
-def test_rows_equal_records_if_the_answer_to_commit_is_lost(tmp_path, end):
-    compare_all(tmp_path, names_of_calls(tmp_path), "cut", end, ["commit"])
+def test_rows_equal_records_if_the_answer_to_commit_is_lost(orders, end):
+    compare_all(orders, names_of_calls(orders), "cut", end, ["commit"])
 
 
 # ---- bugs ------------------------------------------------------------------------------------------------------------
 
 
-def who_closes_leaves_no_trace(monkeypatch):
-    monkeypatch.setattr(sqlite.Database, "close_number", lambda self, waiting: self.read_row(waiting.transactional_id))
+def who_closes_leaves_no_trace(monkeypatch, kind):
+    monkeypatch.setattr(kind, "close_number", lambda self, waiting: self.read_row(waiting.transactional_id))
 
 
-def the_resolver_guesses(monkeypatch):
+def the_resolver_guesses(monkeypatch, kind):
     async def guessed(self, waiting):
         return Row(0, waiting.number, False)
 
-    monkeypatch.setattr(sqlite.Database, "close_number", guessed)
+    monkeypatch.setattr(kind, "close_number", guessed)
 
 
-def a_prepared_transaction_has_a_timeout(monkeypatch):
+def a_prepared_transaction_has_a_timeout(monkeypatch, kind):
     monkeypatch.setattr(decisions, "NEVER_MS", 1_000)
 
 
-def the_database_commits_before_prepare(monkeypatch):
+def the_database_commits_before_prepare(monkeypatch, kind):
     decide = sql_commits.DatabaseCommits._decide
 
     async def early(self, database, waiting):
@@ -177,14 +241,14 @@ def the_database_commits_before_prepare(monkeypatch):
     monkeypatch.setattr(sql_commits.DatabaseCommits, "_decide", early)
 
 
-def a_commit_without_an_answer_is_taken_for_committed(monkeypatch):
+def a_commit_without_an_answer_is_taken_for_committed(monkeypatch, kind):
     async def guessed(self, waiting):
         return Row(0, waiting.number, True)
 
-    monkeypatch.setattr(sqlite.Database, "close_number", guessed)
+    monkeypatch.setattr(kind, "close_number", guessed)
 
 
-def a_prepared_transaction_is_not_held(monkeypatch):
+def a_prepared_transaction_is_not_held(monkeypatch, kind):
     request = decisions.PrepareTxnRequest
     monkeypatch.setattr(decisions, "PrepareTxnRequest", lambda **fields: request(**{**fields, "hold": False}))
 
@@ -201,27 +265,25 @@ BUGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
-def test_each_planted_bug_makes_rows_and_records_differ_or_is_refused(tmp_path, monkeypatch, plant):
+def test_each_planted_bug_makes_rows_and_records_differ_or_is_refused(orders, monkeypatch, plant):
     how, end, only = BUGS[plant]
-    names = names_of_calls(tmp_path)
-    plant(monkeypatch)
+    names = names_of_calls(orders)
+    plant(monkeypatch, orders.kind)
     with pytest.raises((AssertionError, OutcomeDivergedError)) as found:
-        compare_all(tmp_path, names, how, end, only)
+        compare_all(orders, names, how, end, only)
     print(found.value)
 
 
 @pytest.mark.slow
-def test_a_producer_without_a_database_gets_an_error_naming_the_one_waited_for(tmp_path):
-    path = str(tmp_path / "orders.db")
-
+def test_a_producer_without_a_database_gets_an_error_naming_the_one_waited_for(orders):
     async def main(world):
         await make(world)
-        await live(world, path, Fate(9, "killed", None))  # between COMMIT and EndTxns
+        await live(world, orders, Fate(9, "killed", None))  # between COMMIT and EndTxns
         successor = await world.producer()
         with pytest.raises(KafkaError, match="waits for number 0 of database") as refused:
             await successor.transaction().__aenter__()
         assert "fencepost txn resolve" in refused.value.hint
-        async with sqlite.Database(path) as db:
+        async with orders.open() as db:
             assert [each.result for each in await dry(world, db)] == ["committed"]
             await write(successor, db, 3)
             assert await dry(world, db) == []
@@ -237,12 +299,10 @@ def test_a_producer_without_a_database_gets_an_error_naming_the_one_waited_for(t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["execute", "decide", "commit"])
-def test_rows_equal_records_if_the_writer_is_cancelled_in_a_call_to_the_database(tmp_path, name):
-    path = str(tmp_path / "orders.db")
-
+def test_rows_equal_records_if_the_writer_is_cancelled_in_a_call_to_the_database(orders, name):
     async def main(world):
         await make(world)
-        async with sqlite.Database(path) as db:
+        async with orders.open() as db:
             await db.execute("create table orders (id integer primary key)")
             inner = getattr(db, name)
 
@@ -257,20 +317,18 @@ def test_rows_equal_records_if_the_writer_is_cancelled_in_a_call_to_the_database
                 async with asyncio.timeout(0.5):
                     await write(producer, db, 1)
             await write(producer, db, 2)
-            assert await world.values() == rows_in(path) == ([b"1", b"2"] if name == "commit" else [b"2"])
+            assert await world.values() == orders.rows() == ([b"1", b"2"] if name == "commit" else [b"2"])
 
     within(main, 2, transaction_two_phase_commit_enable=True)
 
 
-def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessor(tmp_path, monkeypatch):
-    path = str(tmp_path / "orders.db")
-
+def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessor(orders, monkeypatch):
     async def main(world):
         await make(world)
-        await live(world, path, Fate(9, "killed", None))  # between COMMIT and EndTxns
+        await live(world, orders, Fate(9, "killed", None))  # between COMMIT and EndTxns
         successor = await world.producer()
         monkeypatch.setattr(decisions.Decisions, "end", refuse)
-        async with sqlite.Database(path) as db:
+        async with orders.open() as db:
             with pytest.raises(OutcomeDivergedError, match="the broker refuses to"):
                 await write(successor, db, 3)
 
@@ -281,13 +339,14 @@ def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessor(tmp_path
 
 
 def test_a_producer_with_another_database_gets_an_error_naming_the_first(tmp_path):
-    path, other = str(tmp_path / "orders.db"), str(tmp_path / "other.db")
+    orders, other = SqliteOrders(tmp_path), SqliteOrders(tmp_path)
+    other.renew("other")
 
     async def main(world):
         await make(world)
-        await live(world, path, Fate(9, "killed", None))  # between COMMIT and EndTxns
+        await live(world, orders, Fate(9, "killed", None))  # between COMMIT and EndTxns
         successor = await world.producer()
-        async with sqlite.Database(path) as db, sqlite.Database(other) as second:
+        async with orders.open() as db, other.open() as second:
             await second.execute("create table orders (id integer primary key)")
             with pytest.raises(KafkaError, match=f"waits for number 0 of database {db.database_id}"):
                 await write(successor, second, 3)

@@ -213,6 +213,33 @@ async def test_who_closes_waits_for_an_open_decision_and_names_its_session(broke
         await db.rollback()
 
 
+async def test_a_hanging_writer_whose_session_is_ended_gets_the_drivers_error(broker, db, driver_url, monkeypatch):
+    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.1)
+    prepared, go_on = asyncio.Event(), asyncio.Event()
+    commit = db.commit
+
+    async def hang():
+        prepared.set()
+        await go_on.wait()
+        await commit()
+
+    async with sql.connect(driver_url) as other, Producer(broker, transactional_id="orders-1") as producer:
+        monkeypatch.setattr(db, "commit", hang)
+        writing = asyncio.ensure_future(write(producer, db, 1))
+        await prepared.wait()
+        (found,) = await sql.resolve(broker, other)
+        assert (found.result, "holds the row" in found.reason) == ("undecided", True)
+        (found,) = await sql.resolve(broker, other, terminate=True)
+        assert (found.result, found.reason) == ("aborted", "")
+        go_on.set()
+        with pytest.raises(Exception) as refused:
+            await writing
+        assert not isinstance(refused.value, KafkaError)
+        monkeypatch.setattr(db, "commit", commit)
+        await write(producer, db, 2)
+    assert await rows_of(db) == await records_of(broker) == [2]
+
+
 @pytest.mark.parametrize("level", ["read committed", "repeatable read"])
 async def test_a_number_that_was_closed_is_never_decided(db, driver_url, level):
     generation = (await db.claim("orders-1")).generation

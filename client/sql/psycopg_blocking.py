@@ -1,0 +1,98 @@
+"""PostgreSQL by psycopg 3: its blocking connection as an Adapter. Each call is made in a thread, one at a time."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
+from typing import Any, TypeVar
+
+from psycopg import Connection, OperationalError, RawCursor, Rollback, Transaction
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from ...effects.threads.starting import call_in_thread
+
+T = TypeVar("T")
+_IN_TRANSACTION = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+
+class BlockingPsycopgAdapter:
+    """connection: a blocking one of psycopg, which any thread may use."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+        self._block: AbstractContextManager[Transaction] | None = None
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return self._connection.pgconn.transaction_status in _IN_TRANSACTION
+
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.closed
+
+    async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement; without values also several, separated by semicolons."""
+        return await _call(lambda: max(0, self._run(statement, values).rowcount))
+
+    async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows."""
+        return await _call(lambda: self._run(statement, values).fetchall())
+
+    def _run(self, statement: str, values: Sequence[Any]) -> RawCursor[tuple[Any, ...]]:
+        cursor = RawCursor(self._connection, row_factory=tuple_row)
+        is_alone = not self._connection.autocommit and not self.is_in_transaction  # psycopg would begin one
+        with self._connection.transaction() if is_alone else nullcontext():
+            return cursor.execute(statement.encode(), values or None)
+
+    async def begin(self) -> None:
+        """Begin as `with connection.transaction()` does; it refuses connection.commit() inside."""
+        self._block = self._connection.transaction()
+        await _call(self._block.__enter__)
+
+    async def commit(self) -> None:
+        """Commit what `begin` has begun."""
+        block, self._block = self._block, None
+        assert block is not None
+        await _call(partial(block.__exit__, None, None, None))
+
+    async def rollback(self) -> None:
+        """Roll back, also after a COMMIT that failed, or a transaction that the user's own statement has ended."""
+        block, self._block = self._block, None
+        if self.is_closed:
+            return
+        if block is not None:
+            await _call(partial(block.__exit__, Rollback, Rollback(), None))
+        elif self.is_in_transaction:
+            await _call(self._connection.rollback)
+        if self.is_in_transaction:  # psycopg only logs that
+            raise OperationalError("it was not rolled back")
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None, None]:
+        """Return psycopg's block."""
+        block = self._connection.transaction()
+        await _call(block.__enter__)
+        try:
+            yield
+        except BaseException as error:
+            await _call(partial(block.__exit__, type(error), error, error.__traceback__))
+            raise
+        await _call(partial(block.__exit__, None, None, None))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await _call(self._connection.close)
+
+    def drop(self) -> None:
+        """Cut the connection."""
+        self._connection.pgconn.finish()
+
+
+async def connected(url: str, timeout_s: float) -> BlockingPsycopgAdapter:
+    """Return a new connection to the database of this URL. Raises psycopg's errors."""
+    connect = partial(Connection[Any].connect, url, autocommit=True, connect_timeout=int(timeout_s))
+    return BlockingPsycopgAdapter(await _call(connect))
+
+
+async def _call(call: Callable[[], T]) -> T:
+    return await call_in_thread(call, "fencepost-psycopg")
