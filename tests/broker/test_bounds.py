@@ -35,7 +35,7 @@ def is_served(client):
 
 @pytest.mark.parametrize("name", ["max_connections", "max_connections_per_ip"])
 def test_one_connection_above_max_connections_is_refused_until_another_closes(name):
-    """So is one above max.connections.per.ip."""
+    """One connection above max.connections.per.ip is refused in the same way."""
     with begin(**{name: 5}) as broker:
         clients = [SimulatedClient(broker) for _ in range(6)]
         assert [is_served(client) for client in clients] == [True] * 5 + [False]

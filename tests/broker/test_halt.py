@@ -147,8 +147,8 @@ def test_a_failed_sync_of_a_checkpoint_halts_the_broker(number, monkeypatch):
 
 
 def test_a_sync_that_fails_with_enospc_halts_and_is_not_retried(sites):
-    """It happens with delayed allocation, quotas and network disks. The kernel marks the pages clean, so a second sync
-    would succeed without writing them.
+    """A sync fails like that with delayed allocation, quotas and network disks. The kernel marks the pages clean, so a
+    second sync would succeed without writing them.
     """
     for site, indexes in sites.items():
         broker, late = failing(indexes[-1], errno.ENOSPC)

@@ -213,7 +213,7 @@ def test_with_one_damaged_log_the_logs_of_other_partitions_are_opened(disk, befo
 
 
 def test_a_start_refused_for_journal_damage_changes_no_file_and_a_second_is_refused(disk):
-    """So putting back the undamaged file restores the whole directory."""
+    """Putting back the undamaged file therefore restores the whole directory."""
     where = [(path, content_of(disk, path).find(b"only in the journal")) for path in paths(disk, "journal")]
     ((journal, position),) = [found for found in where if found[1] >= 0]
     for damaged in (flipped(disk, journal, 8 * position), removed(disk, journal)):

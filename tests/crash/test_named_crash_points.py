@@ -78,7 +78,7 @@ def check(image: SimulatedDisk, states: list[Any]) -> None:
 
 
 def played() -> tuple[SimulatedDisk, int, list[Any]]:
-    """The disk of a life, with notes, the first operation of its steps, and what was known after so many answers."""
+    """The disk of a life, with notes, the first operation of its steps, and what was known after this many answers."""
     disk = SimulatedDisk()
     world = SimulatedBroker(SETTINGS, disk=disk)
     for topic in "tu":

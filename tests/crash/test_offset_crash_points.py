@@ -125,7 +125,7 @@ SCRIPTS = [
 
 
 def played(script: Callable[[SimulatedBroker], Steps]) -> tuple[SimulatedDisk, list[Any]]:
-    """The disk of a client's life, with notes, and what was known after so many answers."""
+    """The disk of a client's life, with notes, and what was known after this many answers."""
     disk = SimulatedDisk()
     world = SimulatedBroker(SETTINGS, disk=disk)
     for name in ("t", "u"):

@@ -181,7 +181,7 @@ SCRIPTS = [plain_acknowledgements, transactions, two_at_once, snapshots, snapsho
 
 
 def played(script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps]) -> tuple[SimulatedDisk, int, list[Any]]:
-    """The disk of a life, with notes, the first operation of its steps, and what was known after so many answers."""
+    """The disk of a life, with notes, the first operation of its steps, and what was known after this many answers."""
     disk = SimulatedDisk()
     world = SimulatedBroker(SETTINGS, disk=disk)
     world.broker.topics.create("in", 2)

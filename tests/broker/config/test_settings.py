@@ -111,7 +111,7 @@ def test_of_several_wrong_values_the_one_that_kafka_reads_first_is_reported() ->
 
 
 def test_min_compaction_lag_above_the_maximum_is_refused() -> None:
-    """So is a queued.max.request.bytes that is smaller than the largest request."""
+    """A queued.max.request.bytes that is smaller than the largest request is refused too."""
     with pytest.raises(InvalidOption, match=r"min\.compaction\.lag\.ms \(10\) > max\.compaction\.lag\.ms \(5\)"):
         TopicSettings.of({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, BrokerSettings()).check()
     with pytest.raises(InvalidOption, match=r"queued\.max\.request\.bytes must be at least"):

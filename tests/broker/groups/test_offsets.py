@@ -56,7 +56,7 @@ class Log:
         return self.append(control_marker(kind, producer_id, 0, 0, 0))
 
     def compacted(self, times: int) -> list[Batch]:
-        """What compaction leaves of all that is decided, after so many runs with the tombstones' time over."""
+        """What compaction leaves of all that is decided, after this many runs with the tombstones' time over."""
         left = list(self.batches)
         stable = self.producers.first_open_offset()
         bound = self.end if stable is None else stable

@@ -291,8 +291,8 @@ def test_the_maximum_prepared_timeout_is_configurable():
 
 
 def test_a_prepared_transaction_is_aborted_after_its_timeout_in_running_time():
-    """60 s before a restart and 40 s after it exceed 90 s. The clocks of a simulated broker that is started again begin
-    anew, so the wall clock goes back by a minute.
+    """60 s before a restart and 40 s after it exceed 90 s. A simulated broker that is started again has new clocks, so
+    the wall clock goes back by a minute.
     """
     settings = BrokerSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1000)
     with SimulatedBroker(settings) as broker:

@@ -59,7 +59,7 @@ def read(request, version):
 
 
 def spread(topics, partitions, records=None):
-    """A Produce of so many topics with so many partitions each."""
+    """A Produce of this many topics with this many partitions each."""
     parts = [Part(index=index, records=records) for index in range(partitions)]
     return ProduceRequest(
         acks=-1, timeout_ms=1, topic_data=[Topic(name=f"topic-{n}", partition_data=parts) for n in range(topics)]

@@ -67,7 +67,9 @@ def test_metadata_for_topics_lists_the_owner_and_the_waiting_broker(topics):
 
 
 def test_metadata_for_no_topics_lists_only_the_owner():
-    """Admin clients send it to learn whom to ask for all groups: nobody answers at a broker that waits."""
+    """Admin clients send this request to learn which brokers to ask for all groups. A waiting broker answers no such
+    request.
+    """
     objects = SimulatedObjects()
     with serve(objects) as owner:
         waiting(objects).tell(1, 0)

@@ -68,7 +68,7 @@ def test_a_new_owner_waits_one_lease_after_the_last_journal_round_of_a_dead_owne
 
 
 def test_a_broker_that_is_overtaken_again_waits_twice_as_long_each_time(monkeypatch):
-    """So two that need longer than a lease for a take-over do not end each other's epochs for ever."""
+    """Otherwise two brokers that need longer than a lease for a take-over would end each other's epochs for ever."""
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(1)

@@ -29,7 +29,7 @@ def changed(content: bytes, position: int, change: int, checked: bool) -> bytes:
 
 
 def saying(content: bytes, count: int) -> bytes:
-    """The batch says that it has so many records; of the two places that do, neither gives the other away."""
+    """The batch says that it has this many records; of the two places that do, neither gives the other away."""
     lying = bytearray(content)
     lying[23:27], lying[57:61] = (count - 1).to_bytes(4, "big"), count.to_bytes(4, "big")
     return changed(bytes(lying), 0, 0, True)

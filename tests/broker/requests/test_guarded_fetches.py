@@ -47,7 +47,7 @@ def test_a_fetch_session_of_another_user_is_not_found(world: Guarded) -> None:
 
 
 def test_a_fetch_session_reports_a_partition_whose_read_right_was_removed(world: Guarded) -> None:
-    """Though nothing happened to the partition, of which the client knows everything."""
+    """Nothing else has changed in the partition, so that an incremental answer would leave it out otherwise."""
     opened = ask(world, "alice", fetch("t", epoch=0))
     more = {"session_id": opened.session_id, "topics": []}
     assert ask(world, "alice", fetch(epoch=1, **more)).responses == []

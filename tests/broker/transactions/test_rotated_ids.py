@@ -41,7 +41,9 @@ def ending(world, txn, commit):
 
 
 def test_another_user_cannot_write_with_a_pending_next_producer_id():
-    """That of a prepared transaction whose producer begins anew, or whose directory was restored."""
+    """A prepared transaction has a next producer id if its producer was started again, or its directory was restored
+    from a backup.
+    """
     with SimulatedBroker(guarded(super_users="User:root")) as broker:
         world, coordinator = Guarded(broker), broker.broker.transactions
         world.have("allow User:alice WRITE TOPIC = t")

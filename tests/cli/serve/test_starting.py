@@ -28,7 +28,7 @@ def test_files_of_a_newer_version_are_reported_as_such(kind: type[Exception]) ->
     assert "newer fencepost" in str(failure)
 
 
-def test_a_bug_during_the_start_prints_its_traceback() -> None:
+def test_explain_failure_returns_none_for_a_bug_whose_traceback_is_then_printed() -> None:
     assert explain_failure(RuntimeError("what?"), SETTINGS) is None
 
 

@@ -38,7 +38,7 @@ def test_a_consumer_reads_from_the_preferred_replica(cluster):
 
 @pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER, None])
 def test_after_an_error_of_the_follower_records_are_read_from_the_leader(cluster, code):
-    """It is asked at once: the back-off is only for the broker that failed."""
+    """The leader is asked at once: the back-off is only for the broker that failed."""
     asked = followed(cluster)
     if code is None:
         asked.fail()

@@ -83,7 +83,7 @@ def test_a_batch_interrupted_at_any_point_is_processed_exactly_once(crash):
 
 @pytest.mark.requirement("S-137", "S-09")
 def test_without_offsets_in_the_transaction_some_records_are_processed_twice():
-    """It checks that the test above can fail: without the offsets, the first two records are processed twice."""
+    """This checks that the test above can fail: without the offsets, the first two records are processed twice."""
 
     async def main(world):
         assert await billed(world, "before the commit", keeps_place=False) == RECORDS[:2] + RECORDS

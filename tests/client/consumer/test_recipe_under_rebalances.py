@@ -47,7 +47,7 @@ def test_a_rebalance_at_any_moment_loses_and_repeats_no_record(strategy, what, m
 
 @pytest.mark.parametrize("strategy", ["range", NEWER])
 def test_without_a_generation_in_commits_the_test_finds_repeated_records(strategy, monkeypatch):
-    """It checks the test above: commits that are not fenced must make it fail."""
+    """This checks that the test above can fail: commits that are not fenced let records be repeated."""
     monkeypatch.setattr(GroupCommits, "metadata", lambda self: ConsumerGroupMetadata(GROUP))
     with pytest.raises(AssertionError, match="lost, or done twice"):
         runs(strategy, "the_other_takes_over", "await")

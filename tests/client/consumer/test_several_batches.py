@@ -153,7 +153,9 @@ def test_records_committed_before_an_abort_do_not_come_again(how):
 
 @pytest.mark.parametrize("then", ["it is read again", "it is tried again when the position is known"])
 def test_an_abort_returns_to_offsets_that_an_earlier_transaction_committed(then):
-    """They were sent as a dict, so the client knows them only by asking the group's coordinator."""
+    """The earlier transaction sent its offsets as a dict, so the client learns of them only from the group's
+    coordinator.
+    """
 
     async def main(world):
         await write(world, *FOUR)

@@ -374,7 +374,7 @@ CHAOS = [
 
 
 def chaos(seed, count=300):
-    """So many records while requests fail in every way; then what stands in the log."""
+    """This many records while requests fail in every way; then what stands in the log."""
 
     async def main(world):
         world.faults.seed(seed)

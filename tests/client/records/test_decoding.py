@@ -221,7 +221,7 @@ def test_bytes_after_the_last_record_raise_at_each_read():
 
 @pytest.mark.slow
 def test_decoding_unusual_records_leaves_no_traceback_in_memory():
-    """It once raised one exception object for all of them, whose traceback kept the frames of every reader."""
+    """The decoder once raised one exception object again and again, whose traceback kept the frames of every reader."""
     made = [Record(i, 7, b"k" * (1 + 90 * i), b"v" * (1 + 9000 * (i % 2)), ()) for i in range(6)]
     batch = read(memoryview(build(made)))
     records_of(batch, "t", 0)

@@ -96,7 +96,7 @@ def test_an_abort_redelivers_records_whether_their_acknowledgement_was_sent_or_n
 
 
 def pending(world: TxnWorld) -> int:
-    """So many records are acknowledged in open transactions."""
+    """This many records are acknowledged in open transactions."""
     shares = world.broker.share_partitions
     windows = [shares.window(key) for key in shares.of_group("g")]
     return sum(each.last - each.first + 1 for window in windows if window is not None for each in window.pending)
@@ -186,7 +186,7 @@ def end_lock(world: TxnWorld, consumer: Any, offset: int) -> None:
 
 
 async def soon(consumer: Any, count: int) -> list[Any]:
-    """So many records, which are there at once."""
+    """This many records, which are there at once."""
     found: list[Any] = []
     while len(found) < count:
         more = await consumer.getmany(timeout_ms=1_000)

@@ -35,7 +35,7 @@ def test_segments_expire_when_their_newest_batch_is_older_than_retention_ms() ->
 
 
 def test_segments_wholly_below_the_log_start_are_not_counted_in_retention_bytes() -> None:
-    """They wait for a checkpoint to go."""
+    """Such segments are removed by the next checkpoint."""
     states = segments(0, 0, 0, 0)
     assert start(states, 0, start=20, retention_bytes=200) is None
     assert start(states, 0, start=25, retention_bytes=200) is None

@@ -19,7 +19,7 @@ from log_driver import DIRECTORY, LogDriver, keyed
 def refuse_to_open(
     driver: LogDriver, monkeypatch: pytest.MonkeyPatch, suffix: str, error: int, times: int = 1 << 30
 ) -> list[str]:
-    """So many attempts to open files of such names fail. Returns their paths, as they come."""
+    """This many attempts to open files of such names fail. Returns their paths, as they come."""
     refused: list[str] = []
     opened = driver.disk.open
 

@@ -411,7 +411,7 @@ def test_dropped_segment_files_are_removed_after_two_checkpoints_without_them() 
 
 
 def test_the_older_of_two_checkpoints_can_be_opened_at_any_moment() -> None:
-    """Whatever was dropped or compacted between the two."""
+    """Segments are dropped and compacted between the two checkpoints."""
     driver = LogDriver(segment_bytes=150, cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0.0)
     for turn in range(12):
         for number in range(6):
@@ -449,7 +449,7 @@ def test_open_transactions_survive_a_restart() -> None:
 
 
 def test_segments_below_the_log_start_are_removed_without_new_appends() -> None:
-    """As on a full disk, where records are deleted to make room. The second snapshot is a copy."""
+    """On a full disk, records are deleted and none appended. The second producer snapshot is a copy of the first."""
     driver = LogDriver(segment_bytes=150)
     produce(driver, 12)
     driver.flush()

@@ -11,7 +11,7 @@ from owner_driver import Owning, pause
 
 
 def written(rounds: int) -> tuple[SimulatedObjects, Owning]:
-    """A store with an owner that has written so many rounds after round 0."""
+    """A store with an owner that has written this many rounds after round 0."""
     objects = SimulatedObjects()
     owner = Owning(objects.client())
     owner.create("t")

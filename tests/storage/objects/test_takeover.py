@@ -145,7 +145,9 @@ def test_a_takeover_overtaken_by_a_newer_one_raises_and_begins_no_epoch():
 
 
 def test_an_epoch_that_begins_while_a_takeover_ends_an_earlier_one_is_its_base():
-    """Its owner had created them, and the store has them only once the next owner has ended the epoch before."""
+    """The base of a takeover is the epoch whose rounds it continues. The second epoch's rounds arrive in the store
+    only when the third owner has ended the first epoch.
+    """
     objects = SimulatedObjects()
     begin(objects).send("t", b"first")
     Owning(objects.client(), node=2).send("t", b"of the second")

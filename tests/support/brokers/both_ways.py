@@ -82,7 +82,7 @@ class Script:
         self.clients[client].send_unanswered(request, version)
 
     def wait(self, seconds: float = TURN_S) -> None:
-        """Let so many seconds pass, so that everything sent takes effect; producers then continue from the broker's
+        """Let this many seconds pass, so that everything sent takes effect; producers then continue from the broker's
         state.
         """
         self.broker.wait(seconds)

@@ -102,7 +102,7 @@ class ScriptedFetches:
         self.loop.run_until_complete(run())
 
     def wait(self, seconds=0.0):
-        """Let so many seconds of virtual time pass."""
+        """Let this many seconds of virtual time pass."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
         self.loop.run_until_complete(asyncio.sleep(0))
 

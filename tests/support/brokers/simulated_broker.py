@@ -121,7 +121,7 @@ class SimulatedBroker:
         return response
 
     def wait(self, seconds: float) -> None:
-        """Let so many seconds of virtual time pass."""
+        """Let this many seconds of virtual time pass."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def stop(self) -> None:

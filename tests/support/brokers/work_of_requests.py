@@ -48,7 +48,7 @@ def static_member(number: int) -> JoinGroupRequest:
 
 
 def scram_users(count: int) -> AlterUserScramCredentialsRequest:
-    """Return a request that adds so many users."""
+    """Return a request that adds this many users."""
     made = AlterUserScramCredentialsRequest
     put = [
         made.Upsertion(name=f"u{number}", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32)

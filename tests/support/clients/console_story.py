@@ -68,7 +68,7 @@ class Story:
         self.write(holder, topic, "held")
 
     def read(self, group: str, topic: str, count: int, **more: Any) -> Consumer:
-        """Return a member of a group that has read and committed so many records."""
+        """Return a member of a group that has read and committed this many records."""
         settings = {"bootstrap.servers": self.servers, "group.id": group, "auto.offset.reset": "earliest", **more}
         consumer = Consumer(settings | {"enable.auto.commit": False})
         consumer.subscribe([topic])

@@ -192,7 +192,7 @@ RACES: dict[str, Race] = {"end": end, "offsets": offsets, "produce": produce, "i
 
 
 def run(bootstrap: str, client: str, race: Race, name: str, rounds: int, tasks: int) -> list[bytes | None]:
-    """Run so many rounds of a race, by `tasks` clients at once. Raises what one of them raised.
+    """Run this many rounds of a race, by `tasks` clients at once. Raises what one of them raised.
 
     Returns the responses to the late requests: None if the broker closed the connection instead.
     """
@@ -234,7 +234,7 @@ def complete(racer: Racer, race: Race, number: int, patience: int) -> None:
 
 
 def corruptions(bootstrap: str, client: str, race: Race, name: str, rounds: int) -> int:
-    """Return in how many of so many rounds the readers see a corruption. Each corrupt round is followed by a new
+    """Return in how many of this many rounds the readers see a corruption. Each corrupt round is followed by a new
     client.
     """
     count = 0

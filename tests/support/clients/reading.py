@@ -30,7 +30,7 @@ async def write(world: TxnWorld, *written: bytes, partition: int = 0) -> None:
 
 
 async def make(world: TxnWorld, partitions: int = 1) -> None:
-    """Create the topic with so many partitions, unless it exists."""
+    """Create the topic with this many partitions, unless it exists."""
     topic = CreateTopicsRequest.Topic(name="t", num_partitions=partitions, replication_factor=1)
     cluster = await world.world.cluster()
     response = await cluster.ask("any", CreateTopicsRequest(topics=[topic], timeout_ms=5_000))

@@ -9,7 +9,7 @@ TIMEOUT_S = 60
 
 
 def prepare(bootstrap, topic, group, orders, partitions=1):
-    """Create a topic with so many orders, and a group that begins with the first of them."""
+    """Create a topic with this many orders, and a group that begins with the first of them."""
     server = {"bootstrap.servers": bootstrap}
     admin = AdminClient(server)
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(TIMEOUT_S)

@@ -132,7 +132,7 @@ class Crew:
             self._heard.notify_all()
 
     def wait_until(self, count: int, within_s: float) -> None:
-        """Wait until so many different records were worked on."""
+        """Wait until this many different records were worked on."""
         self._wait(lambda: len(self._times) >= count, within_s)
 
     def wait_for_begin(self, within_s: float = 60) -> None:

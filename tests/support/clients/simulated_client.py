@@ -72,7 +72,7 @@ class SimulatedClient:
         return self.broker.loop.run_until_complete(self.line.frame())
 
     def quiet(self, seconds: float = 0.2) -> bool:
-        """Return whether nothing arrives for so many seconds and the connection stays open."""
+        """Return whether nothing arrives for this many seconds and the connection stays open."""
         before = len(self.line.received)
         self.broker.wait(seconds)
         return len(self.line.received) == before and not self.line.closed

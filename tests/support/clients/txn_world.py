@@ -108,7 +108,7 @@ class TxnWorld:
         coordinator.log(transactional_id, decision, given)
 
     async def only_the_broker_sees(self, seconds: int) -> None:
-        """Let so many seconds pass for the broker, but not on the clients' clock."""
+        """Let this many seconds pass for the broker, but not on the clients' clock."""
         await asyncio.sleep(seconds)
         self.clock.lag_ms += seconds * 1000
 

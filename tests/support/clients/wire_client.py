@@ -105,7 +105,7 @@ class WireClient:
         return self._exactly(length)
 
     def nothing_comes(self, within_s: float = 0.1) -> bool:
-        """Return whether the broker sends nothing for so many seconds, and keeps the connection open."""
+        """Return whether the broker sends nothing for this many seconds, and keeps the connection open."""
         before = self.socket.gettimeout()
         self.socket.settimeout(within_s)
         try:

@@ -26,7 +26,7 @@ def has_native_aio() -> bool:
 
 
 def blocks(count: int, salt: int = 0) -> bytes:
-    """Return so many different blocks; with another salt, all are different."""
+    """Return this many different blocks; with another salt, all are different."""
     return b"".join(struct.pack(">II", salt, number) * (BLOCK_BYTES // 8) for number in range(count))
 
 
@@ -57,6 +57,6 @@ def write(loop, writer, file, position, *buffers):
 
 
 def wait_for_device(writer, count):
-    """Wait until so many writes have ended on the device that the loop has not noticed yet."""
+    """Wait until this many writes have ended on the device that the loop has not noticed yet."""
     state = Path(f"/proc/self/fdinfo/{writer._event_fd}")
     wait_until(lambda: f"eventfd-count: {count:16x}\n" in state.read_text())

@@ -243,7 +243,7 @@ async def send_all(caller: Caller, burst: Sequence[Sent], note: Any, version: in
 
 
 def run_traffic(broker: SimulatedBroker, name: str, seconds: float) -> None:
-    """Run all clients for so many seconds. A broker that halts meanwhile ends it."""
+    """Run all clients for this many seconds. A broker that halts meanwhile ends it."""
     try:
         broker.loop.run_until_complete(Traffic(broker, name, seconds).run())
     except ConnectionError:

@@ -299,7 +299,7 @@ def random_run(seed: int, steps: int, **more: Any) -> World:
 
 
 def every_run(steps: int, **more: Any) -> Iterator[World]:
-    """Make all runs of so many choices."""
+    """Make all runs of this many choices."""
     path: list[int] = []
     while True:
         taken: list[tuple[int, int]] = []

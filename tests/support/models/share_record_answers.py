@@ -49,7 +49,7 @@ def _machine_of(records: Records) -> SharePartition:
 
 
 def _shown(machine: SharePartition, before: Records, gone: int = 0) -> Records:
-    """gone: so many records from the front are gone by now."""
+    """gone: this many records from the front are gone by now."""
     found = list(before)
     for number in range(len(before)):
         if number < gone:

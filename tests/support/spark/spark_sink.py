@@ -52,7 +52,7 @@ class Sink:
         return waiting & set(self.open())
 
     def wait_for_prepared(self, count):
-        """Wait until so many transactions are prepared; fails after some seconds."""
+        """Wait until this many transactions are prepared; fails after some seconds."""
         deadline = time.monotonic() + 20
         while len(self.prepared()) < count:
             assert time.monotonic() < deadline, f"never {count} prepared"

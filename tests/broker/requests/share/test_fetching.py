@@ -269,7 +269,7 @@ def test_a_share_fetch_whose_session_ends_before_it_waits_is_answered_at_once(br
 
 
 def test_a_disk_read_that_ends_after_its_connection_acquires_nothing(broker, held_read):
-    """The session goes on: another connection has opened it."""
+    """The share session does not end with this connection, because another one has opened it."""
     member, other = ShareClient(broker), ShareClient(broker)
     member.fetch(1)
     other.client.send(other.fetching(0, epoch=member.epoch, max_wait_ms=500), 2)
@@ -281,7 +281,9 @@ def test_a_disk_read_that_ends_after_its_connection_acquires_nothing(broker, hel
 
 
 def test_a_disk_read_that_is_dropped_is_not_begun_again(broker, monkeypatch):
-    """Its client has left, which the loop is not told while the connection is not read."""
+    """The executor drops the read because the client has disconnected. The loop does not know that yet, since it does
+    not read from the connection meanwhile.
+    """
     write(broker, 0, "cold")
     broker.wait(FLUSHED_S)
     make_cold(broker, broker.broker.topics.by_name["t"].partitions[0].log)

@@ -83,7 +83,7 @@ def test_init_with_an_empty_id_or_half_a_producer_identity_is_invalid(environmen
 
 
 def test_a_producer_of_an_expired_id_gets_a_new_producer_id(environment):
-    """Its producer comes back after more than transactional.id.expiration.ms, knowing its old pair."""
+    """The producer comes back after more than transactional.id.expiration.ms, with its former producer id and epoch."""
     assert pair(begin(None, environment, (PRODUCER, EPOCH))) == (NEXT_PRODUCER, 0)
 
 
