@@ -106,6 +106,7 @@ class MirrorTask:
         self._leftovers = Leftovers(self._target_admin, mirror, environment)
         self._task = machine.Task()
         self._aheads: dict[TopicPartition, Ahead] = {}
+        self._assigned: frozenset[TopicPartition] = frozenset()  # which may change within a generation (KIP-848)
         self._names: frozenset[str] = frozenset()
         self._producer: Producer | None = None
         self._membership: Membership | None = None
@@ -223,9 +224,10 @@ class MirrorTask:
         member = await self._membership.poll()
         if member is None:
             return
-        if member != self._task.member:
+        if (member, self._membership.assigned) != (self._task.member, self._assigned):
             await self._doubt()
             self._task = machine.joined(self._task, member)
+            self._assigned = self._membership.assigned
         if self._task.step is Step.ASKING:
             await self._find_positions(self._membership)
             return

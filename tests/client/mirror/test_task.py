@@ -117,6 +117,16 @@ async def test_tasks_share_the_partitions_and_may_come_and_go(sides: Sides) -> N
     assert await assert_exact(sides, "shared", "m2") == 1200 + 7 * 3
 
 
+async def test_tasks_may_be_members_by_the_newer_protocol(sides: Sides) -> None:
+    await make(sides.source, "newer", 4)
+    more = {"group.protocol": "consumer"}
+    async with sides.running(sides.task("newer", "m4", **more)), sides.running(sides.task("newer", "m4", **more)):
+        await sides.joined(2, "m4")
+        await write(sides.source, "newer", range(400), 4)
+        await sides.drained("newer", mirror="m4")
+    assert await assert_exact(sides, "newer", "m4") == 400
+
+
 async def test_partitions_and_topics_that_are_added_are_mirrored(sides: Sides) -> None:
     await make(sides.source, "grows-a", 1)
     async with sides.running(sides.task("grows-.*")):

@@ -73,8 +73,9 @@ class Sides:
         """Wait until the group has so many members, and each has partitions."""
         async with asyncio.timeout(PATIENCE_S), Admin(self.target) as admin:
             while True:
-                group = (await admin.describe_groups([group_id(mirror)]))[group_id(mirror)]
-                if len([each for each in group.members if each.assignment]) == tasks and group.state == "Stable":
+                group = (await admin.describe_groups([group_id(mirror)])).get(group_id(mirror))
+                members = [] if group is None or group.state != "Stable" else group.members
+                if len([each for each in members if each.assignment]) == tasks:
                     return
                 await asyncio.sleep(0.05)
 
