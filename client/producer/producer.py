@@ -8,15 +8,15 @@ remaining records within its timeout, and never hangs.
 import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ...effects.counts import count_text
 from ...protocol.compression import Codec
 from ..addresses import Bootstrap
 from ..arguments import check_topic_name
 from ..config_names import settings_from
-from ..errors import BufferFullError, ClosedError, IllegalStateError, UnknownTopicError
+from ..errors import ClosedError, IllegalStateError
 from ..net.cluster import Cluster
 from ..net.environment import SYSTEM, Environment
 from ..partitioner import placing_of
@@ -32,9 +32,11 @@ from .checks import Given, as_bytes, check_headers, checked_record, timestamp_er
 from .delivery import Delivery
 from .ending import ProducerParts
 from .numbering import Numbering, numbering_of
+from .refused_sends import buffer_full_error, partition_error
 from .send_permission import PlainPermission
 from .sender import Sender
 from .transaction import Transaction, run_until_committed
+from .watching import watch
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
     from ..tracing.tracing import TracerProvider, Tracing
-    from ..transactions.sql_commits import DecidingDatabase
+    from ..transactions.sql_commits import DecidingDatabase, Wait
 
 
 _CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -88,14 +90,8 @@ class Producer:
 
     def _watch(self, metrics: "ClientMetrics | None", tracing: "Tracing | TracerProvider | bool | None") -> None:
         """Connect the producer with metrics and tracing, if given. tracing: True for the default tracer."""
-        if metrics is not None:
-            now_ms = self._environment.clock.monotonic_ms
-            metrics.watch_producer(self._sender, self._accumulator, self._machine, now_ms)
-        if tracing:
-            from ..tracing.tracing import tracing_of
-
-            client_id = self.settings.client_id
-            tracing_of(tracing).watch_producer(self._accumulator, self._driver, client_id, self._cluster)
+        parts = self._sender, self._accumulator, self._driver
+        watch(metrics, tracing, parts, self._cluster, self._environment)
 
     def _set_up(self, settings: ProducerSettings, environment: Environment, cluster: Cluster | None = None) -> None:
         """Create the parts. cluster: connections that others use too, so that closing this producer keeps them open."""
@@ -365,9 +361,7 @@ class Producer:
             if partition is None and isinstance(self.settings.partitioner, str):
                 return None
         if not isinstance(partition, int) or not 0 <= partition < topic.count:
-            raise UnknownTopicError(
-                f"topic {topic.name!r} has {count_text(topic.count, 'partition')}: there is no partition {partition!r}"
-            )
+            raise partition_error(topic, partition)
         return partition
 
     async def _append_when_room(
@@ -395,11 +389,7 @@ class Producer:
                     await self._room.wait()
         except TimeoutError:
             why = self._sender.why_full()
-            size, limit = accumulator.memory_bytes - accumulator.free_bytes, accumulator.memory_bytes
-            raise BufferFullError(
-                f"buffer_memory is full: {size:,} of {limit:,} bytes are unacknowledged, "
-                f"and none was acknowledged for {self.settings.max_block_ms} ms{'' if why is None else f'; {why}'}"
-            ) from why
+            raise buffer_full_error(accumulator, self.settings.max_block_ms, why) from why
         finally:
             accumulator.waiting -= 1
 
@@ -457,14 +447,20 @@ class Producer:
         return self._driver
 
     def transaction(
-        self, batch: FromGroup | None = None, label: str | None = None, *, db: "DecidingDatabase | None" = None
+        self,
+        batch: FromGroup | None = None,
+        label: str | None = None,
+        *,
+        db: "DecidingDatabase | None" = None,
+        wait: "Wait" = "ended",
     ) -> Transaction:
         """`async with producer.transaction() as tx`: commits at the end, aborts on any exception.
 
         batch: one that a consumer yielded; its offsets are committed with the transaction. label: a name for `repr`.
-        db: of `fencepost.sql.connect`; what it does inside is committed with the records: both or neither.
+        db: of `fencepost.sql.connect`; what it does inside is committed with the records: both or neither. wait: with a
+        db, "decided": the block ends as soon as that has committed, and the broker is told meanwhile.
         """
-        return Transaction(cast(Any, self), self._transacting(), batch, label, database=db)
+        return Transaction(cast(Any, self), self._transacting(), batch, label, database=db, wait=wait)
 
     async def init_transactions(self) -> None:
         """Do nothing on the first call, since start() has fenced the id already. For code of other clients.
@@ -495,6 +491,10 @@ class Producer:
         driver = self._transacting()
         await driver.send_offsets(*offsets_of(source, metadata))
 
-    async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
-        """Run `work` in a transaction, up to `retries` times more if it must be aborted. Returns its result."""
-        return await run_until_committed(self.transaction, work, retries)
+    async def run(
+        self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3, *, db: "DecidingDatabase | None" = None
+    ) -> T:
+        """Run `work` in a transaction; up to `retries` times more after an abort or a conflict in the database."""
+        return await run_until_committed(partial(self.transaction, db=db), work, retries)
+
+    run_in_transaction = run

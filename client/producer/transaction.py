@@ -8,6 +8,7 @@ consumer's position depends on it.
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -15,7 +16,8 @@ from ..errors import AbortableTransactionError, IllegalStateError, KafkaError, P
 from ..transactions.driver import TransactionDriver
 from ..transactions.machine import Outcome
 from ..transactions.sources import FromGroup, FromShareGroup, Sources, offsets_of
-from ..transactions.sql_commits import DecidingDatabase
+from ..transactions.sql_commits import DecidingDatabase, Wait
+from ..transactions.sqlstates import may_succeed_again
 from ..transactions.table import State
 from ..values import AcknowledgeType, ConsumerGroupMetadata, HeadersLike, RecordMetadata, ShareRecord
 from .delivery import Delivery
@@ -52,7 +54,9 @@ class Sends(Protocol):
 
 
 class Transaction:
-    """One transaction. label: a name for `repr`. database: one whose transaction is this one too."""
+    """One transaction. label: a name for `repr`. database: one whose transaction is this one too. wait: until the
+    broker was told what that has decided, or only until it has.
+    """
 
     def __init__(
         self,
@@ -62,8 +66,10 @@ class Transaction:
         label: str | None = None,
         sources: Sources | None = None,
         database: DecidingDatabase | None = None,
+        wait: Wait = "ended",
     ) -> None:
         self.label = label
+        self._wait: Wait = wait
         self._database = database
         self._producer = producer
         self._driver = driver
@@ -215,7 +221,7 @@ class Transaction:
             await self._abort_for(failed)
             raise
         try:
-            decide = None if self._database is None else self._driver.databases.commit
+            decide = None if self._database is None else partial(self._driver.databases.commit, self._wait)
             await self._driver.commit(self._committing, acknowledging, decide)
         except BaseException as failed:
             await self._driver.databases.roll_back()
@@ -269,13 +275,13 @@ async def run_until_committed(
     retries: int,
 ) -> T:
     """Run `work` in a transaction and return its result after the commit. begin: creates a transaction. After an
-    AbortableTransactionError it runs again, at most `retries` times.
+    AbortableTransactionError, a serialization failure or a deadlock it runs again, at most `retries` times.
     """
     while True:
         try:
             async with begin() as transaction:
                 return await work(transaction)
-        except AbortableTransactionError:
-            if not retries:
+        except Exception as error:
+            if not retries or not (isinstance(error, AbortableTransactionError) or may_succeed_again(error)):
                 raise
             retries -= 1

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from ..errors import IllegalStateError, InvalidConfigurationError, KafkaError, OutcomeDivergedError
 from ..transactions.deciding import NONE_YET, Row, Waiting
 from ..transactions.sql_commits import Block, DatabaseAway
+from ..transactions.sqlstates import sqlstate_of
 from . import statements
 from .interfaces import Adapter, Connections, RowHeld
 
@@ -381,15 +382,6 @@ async def _holder(adapter: Adapter, transactional_id: str) -> int:
     """Return the number of the session whose open transaction has changed the row of this id; 0 if none is found."""
     found = await adapter.fetch(statements.HOLDER_POSTGRESQL, [transactional_id])
     return int(found[0][0]) if found else 0
-
-
-def sqlstate_of(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a driver's error; None without one. SQLAlchemy and Django wrap that of their driver."""
-    for each in (error, getattr(error, "orig", None), error.__cause__):
-        state = getattr(each, "sqlstate", None)
-        if isinstance(state, str):
-            return state
-    return None
 
 
 def _check_synchronous(synchronous: str) -> None:

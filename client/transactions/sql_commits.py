@@ -9,7 +9,7 @@ that.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from ...protocol.errors import ErrorCode
 from ..errors import (
@@ -33,6 +33,10 @@ from .table import Event, State
 from .tries import Tries
 
 log = logging.getLogger("fencepost.client")
+
+
+Wait = Literal["ended", "decided"]
+"""When a commit returns: when the broker was told too, or as soon as the database has committed."""
 
 
 class DatabaseAway(Exception):
@@ -116,6 +120,7 @@ class DatabaseCommits:
         self._committed = False  # what the database said about it
         self._passed: tuple[int, ...] | None = None  # what could not be ended, and must not wait still
         self._why_passed = ""
+        self._telling: asyncio.Task[None] | None = None  # the broker, behind a commit that only waits for the database
         self._refusal: KafkaError | None = None  # why the last attempt of the step failed
 
     @property
@@ -162,8 +167,9 @@ class DatabaseCommits:
         if database is not None:
             await database.rollback()
 
-    async def commit(self) -> None:
-        """Commit the transaction whose records are all acknowledged: here and in the database.
+    async def commit(self, wait: Wait = "ended") -> None:
+        """Commit the transaction whose records are all acknowledged: here and in the database. wait: "decided": the
+        broker is told behind the caller's back, and the next transaction waits for that.
 
         Raises the database's error if it was committed nowhere; AbortableTransactionError and ProducerFencedError,
         after which it has to be aborted; CommitOutcomeUnknownError.
@@ -195,7 +201,10 @@ class DatabaseCommits:
             finally:
                 if self.step is Step.CLOSE_OWN and refusal is None:  # cancelled
                     machine.outcome = "unknown"
-            await self._end_own()
+            if wait == "ended" or refusal is not None:
+                await self._end_own()
+            else:
+                self._telling = asyncio.get_running_loop().create_task(self._tell())
         if refusal is not None and machine.outcome == "aborted":
             raise refusal
 
@@ -275,6 +284,15 @@ class DatabaseCommits:
                 machine.outcome,
                 error,
             )
+
+    async def _tell(self) -> None:
+        """Tell the broker what the database has decided. An error is logged; the next transaction raises it again."""
+        async with self._turn:
+            try:
+                if self.is_unsettled:
+                    await self._end_own()
+            except KafkaError as error:
+                log.error("transaction %r: %s", self._machine.transactional_id, error)
 
     async def settle(self) -> None:
         """Try again to end the transaction whose commit had no answer. Raises like `get_ready`."""

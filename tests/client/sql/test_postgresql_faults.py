@@ -14,8 +14,8 @@ from fencepost.client.errors import (
 )
 from fencepost.client.sql import postgresql
 from fencepost.client.sql.interfaces import RowHeld
-from fencepost.client.sql.postgresql import sqlstate_of
 from fencepost.client.transactions.deciding import Row, Waiting
+from fencepost.client.transactions.sqlstates import sqlstate_of
 from fencepost.client.values import ProducerIdentity
 from orders import TABLE, records_of, rows_of, write
 from postgres_server import PostgresServer

@@ -1,0 +1,117 @@
+"""`producer.run(work, db=…)` does work again that others at the same time undid, and `wait="decided"`."""
+
+import asyncio
+
+import pytest
+from fencepost.client.errors import RetriableError
+from fencepost.client.transactions.sqlstates import sqlstate_of
+from orders import TABLE, records_of, rows_of, write
+
+from fencepost import Producer, sql
+
+
+@pytest.fixture(params=["asyncpg", "psycopg"])
+async def db(request, postgres_url):
+    async with sql.connect(postgres_url.replace("postgresql:", f"postgresql+{request.param}:"), create=True) as db:
+        await db.execute(TABLE)
+        await db.execute("insert into orders values (1, 'alice')")
+        yield db
+
+
+async def rename(db, tx):
+    """Rename order 1 by what was read of it; fails if another transaction has renamed it meanwhile."""
+    await db.execute("set transaction isolation level repeatable read")
+    ((name,),) = await db.fetch("select name from orders where id = 1")
+    await tx.send("orders", b"1")
+    return name
+
+
+async def test_run_repeats_rows_and_records_after_a_serialization_failure(broker, db, postgres_url):
+    seen = []
+    async with sql.connect(postgres_url) as other, Producer(broker, transactional_id="orders-1") as producer:
+
+        async def work(tx):
+            seen.append(await rename(db, tx))
+            if len(seen) < 3:
+                await other.execute("update orders set name = $1 where id = 1", f"other {len(seen)}")
+            await db.execute("update orders set name = 'ours' where id = 1")
+            return len(seen)
+
+        assert await producer.run(work, db=db) == 3
+    assert seen == ["alice", "other 1", "other 2"]
+    assert await db.fetch("select name from orders") == [("ours",)]
+    assert await records_of(broker) == [1]
+
+
+async def test_run_raises_the_drivers_error_after_its_last_retry_and_at_once_any_other(broker, db, postgres_url):
+    seen = []
+    async with sql.connect(postgres_url) as other, Producer(broker, transactional_id="orders-1") as producer:
+
+        async def never(tx):
+            seen.append(await rename(db, tx))
+            await other.execute("update orders set name = $1 where id = 1", f"other {len(seen)}")
+            await db.execute("update orders set name = 'ours' where id = 1")
+
+        async def wrong(tx):
+            seen.append(None)
+            await db.execute("insert into orders values (1, 'bob')")
+
+        for work, retries, state, count in ((never, 1, "40001", 2), (wrong, 3, "23505", 1)):
+            seen.clear()
+            with pytest.raises(Exception) as raised:
+                await producer.run(work, db=db, retries=retries)
+            assert (sqlstate_of(raised.value), len(seen)) == (state, count)
+    assert await records_of(broker) == []
+
+
+async def test_wait_decided_returns_before_the_broker_is_told_and_the_next_one_waits(broker, db):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        await write(producer, db, 2)
+        decisions = producer._driver.databases._decisions
+        end, tell = decisions.end, asyncio.Event()
+
+        async def slowly(*arguments):
+            await tell.wait()
+            return await end(*arguments)
+
+        decisions.end = slowly
+        async with producer.transaction(db=db, wait="decided") as tx:
+            await db.execute("insert into orders values (3, 'alice')")
+            await tx.send("orders", b"3")
+        assert (tx.outcome, await rows_of(db)) == ("committed", [1, 2, 3])
+        next_one = asyncio.ensure_future(write(producer, db, 4))
+        await asyncio.sleep(0)
+        assert not next_one.done()
+        tell.set()
+        await next_one
+    assert await records_of(broker) == [2, 3, 4]
+
+
+async def test_a_producer_that_closes_after_wait_decided_has_told_the_broker(broker, db):
+    async with (
+        Producer(broker, transactional_id="orders-1") as producer,
+        producer.transaction(db=db, wait="decided") as tx,
+    ):
+        await db.execute("insert into orders values (2, 'alice')")
+        await tx.send("orders", b"2")
+    assert await records_of(broker) == [2]
+
+
+async def test_what_the_broker_could_not_be_told_after_wait_decided_is_told_by_the_next(broker, db, caplog):
+    async with Producer(broker, transactional_id="orders-1", max_block_ms=300) as producer:
+        await write(producer, db, 2)
+        decisions = producer._driver.databases._decisions
+        end = decisions.end
+
+        async def fail(*arguments):
+            raise RetriableError("no answer")
+
+        decisions.end = fail
+        async with producer.transaction(db=db, wait="decided") as tx:
+            await db.execute("insert into orders values (3, 'alice')")
+            await tx.send("orders", b"3")
+        await producer._driver.databases._telling
+        assert "readers wait until it is told" in caplog.text
+        decisions.end = end
+        await write(producer, db, 4)
+    assert await records_of(broker) == [2, 3, 4]
