@@ -328,7 +328,7 @@ class Database:
         self._check_open()
 
         async def run(adapter: Adapter) -> list[list[tuple[Any, ...]]]:
-            return [await adapter.fetch(statement, values) for statement, values in wanted]
+            return [await _rows_of(adapter, *each) for each in wanted]
 
         return await self._alone(run)
 
@@ -368,6 +368,14 @@ class Database:
         finally:
             if adapter is not None:
                 await _end(adapter)
+
+
+async def _rows_of(adapter: Adapter, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Run a statement, and return its rows; none if it is no select, as psycopg would raise an error for these."""
+    if statement.startswith("select"):
+        return await adapter.fetch(statement, values)
+    await adapter.execute(statement, values)
+    return []
 
 
 async def _end(adapter: Adapter) -> None:

@@ -99,6 +99,28 @@ async def test_rows_and_place_are_committed_and_the_next_consumer_goes_on(broker
     assert await effects(db) == [0, 1, 2, 3]
 
 
+async def test_an_inbox_works_with_psycopg_too(broker, postgres_url):
+    async with (
+        sql.connect(postgres_url.replace("postgresql:", "postgresql+psycopg:"), create=True) as db,
+        reading(broker) as consumer,
+        Producer(broker, transactional_id="bills-1") as producer,
+    ):
+        await db.execute("create table effects (partition_number integer, value text)")
+        await send(broker, 0, 1)
+        batches = consumer.batches(1)
+        await work(db, await anext(batches))
+        async with producer.transaction(db=db) as tx, sql.inbox(db, await anext(batches)) as new:
+            await note(db, new)
+            await tx.send("bills", b"1")
+        await send(broker, 2)
+        batch = await anext(batches)
+        await db.execute("update fencepost_places set claim = claim + 1")
+        with pytest.raises(InboxFencedError):
+            await work(db, batch)
+        await drain(db, consumer, 3)
+        assert await effects(db) == [0, 1, 2]
+
+
 async def test_an_exception_in_the_block_undoes_it_and_the_batch_is_read_again(broker, db):
     await send(broker, 0, 1)
     async with reading(broker) as consumer:
