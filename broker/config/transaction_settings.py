@@ -86,7 +86,8 @@ class TransactionSettings:
     )
     transaction_prepared_alert_ms: int = option(
         3_600_000,
-        "A transaction that has waited for its decision for so long is named in the log, and counted.",
+        "A transaction that has waited for its decision for so long is named in the log, and counted. A held one is "
+        "after at most 60 s.",
         type=INT,
         at_least=1,
         dynamic=True,

@@ -316,10 +316,17 @@ FAMILIES = (
         lambda broker, seen: [((), seen.oldest_ms / 1000)],
     ),
     Exported(
+        "fencepost_oldest_held_transaction_seconds",
+        GAUGE,
+        (),
+        "How long the oldest transaction has been held until a program's database decides; 0 without one.",
+        lambda broker, seen: [((), seen.held_ms / 1000)],
+    ),
+    Exported(
         "fencepost_prepared_transactions_late",
         GAUGE,
         (),
-        "Prepared transactions that wait for longer than transaction.prepared.alert.ms.",
+        "Prepared transactions that wait for longer than transaction.prepared.alert.ms, or are held for over 60 s.",
         one(lambda broker: broker.metrics.prepared_for_long),
     ),
     Exported(
@@ -408,6 +415,8 @@ def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
         if txn is not None and name in coordinator.open:
             open_ms = seen.open_ms[txn.producer_id] = age_ms - txn.started_age_ms
             seen.oldest_ms = max(seen.oldest_ms, open_ms)
+            if txn.prepared is not None and txn.prepared.hold:
+                seen.held_ms = max(seen.held_ms, age_ms - txn.prepared.since_age_ms)
         if not count % TRANSACTIONS_PER_UNIT:
             yield 1
     for count, txn in enumerate(list(coordinator.transactions.values())):

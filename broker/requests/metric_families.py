@@ -25,6 +25,7 @@ class TopicSums:
 @dataclass(slots=True)
 class Seen:
     """What takes a walk over many things to know. oldest_ms: how long the oldest transaction is open; 0 without one.
+    held_ms: the same of those that are held until their decision, from PrepareTxn on.
 
     open_ms: how long each producer's transaction is open. Of all share partitions: in_flight, from the first record
     that is not done to the last that was delivered; pending, in transactions; pending_oldest_ms, how long the oldest
@@ -34,6 +35,7 @@ class Seen:
     topics: dict[str, TopicSums] = field(default_factory=dict[str, TopicSums])
     by_state: dict[str, int] = field(default_factory=dict[str, int])
     oldest_ms: int = 0
+    held_ms: int = 0
     open_ms: dict[int, int] = field(default_factory=dict[int, int])
     in_flight_records: int = 0
     in_flight_runs: int = 0

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ...effects.counts import count_text
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.ledger_keys import RESOLVES, database_of
 from ...protocol.records import Record
 from ..bugs import contain_bugs
 from ..shared import Shared
@@ -25,6 +26,8 @@ from .states.transaction import NEVER_MS, Decision, Prepared, Transaction
 log = logging.getLogger("fencepost.broker")
 
 LONGEST_LOOK_S = 60
+HELD_ALERT_MS = 60_000
+"""A held transaction that waits for so long is named, however long others may: what decides it is one commit away."""
 LOOKED_AT_ONCE = 1000
 
 
@@ -193,8 +196,8 @@ class Ledger:
                 self.look()
 
     def look(self) -> None:
-        """Log once each transaction that has waited for its decision for transaction.prepared.alert.ms; set the metric
-        to their number.
+        """Log once each transaction that has waited for its decision for transaction.prepared.alert.ms, a held one for
+        HELD_ALERT_MS; set the metric to their number.
         """
         alert_ms, age_ms = self._settings.now.transaction_prepared_alert_ms, self._store.age_ms()
         late = set()
@@ -202,7 +205,7 @@ class Ledger:
             txn = self.coordinator.transactions[name]
             assert txn.prepared is not None
             waited_ms = age_ms - txn.prepared.since_age_ms
-            if waited_ms >= alert_ms:
+            if waited_ms >= (min(alert_ms, HELD_ALERT_MS) if txn.prepared.hold else alert_ms):
                 late.add(name)
                 if name not in self._warned:
                     _tell(txn, txn.prepared, waited_ms)
@@ -215,12 +218,13 @@ def _tell(txn: Transaction, waits: Prepared, waited_ms: int) -> None:
     partitions = ", ".join(f"{topic}-{index}" for topic, index in list(txn.partitions)[:10])
     more = f" and {len(txn.partitions) - 10} more" if len(txn.partitions) > 10 else ""
     left_ms = waits.timeout_ms - waited_ms
+    database = database_of(waits.ledger_key) if waits.hold else None
     log.warning(
-        "transaction %r has waited for %d s for decision %d under the ledger key %r and holds readers up at %s%s; %s",
+        "transaction %r has waited for %d s for decision %d %s and holds readers up at %s%s; %s",
         txn.transactional_id,
         waited_ms // 1000,
         waits.number,
-        waits.ledger_key,
+        f"under the ledger key {waits.ledger_key!r}" if database is None else f"of database {database!r} ({RESOLVES})",
         partitions,
         more,
         "it waits without limit" if waits.timeout_ms == NEVER_MS else f"it is aborted in {max(left_ms, 0) // 1000} s",

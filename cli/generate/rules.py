@@ -40,6 +40,13 @@ ALERTS = (
         "An open transaction holds back readers of {{ $labels.topic }}-{{ $labels.partition }}.",
     ),
     Alert(
+        "FencepostTransactionIsHeld",
+        "fencepost_oldest_held_transaction_seconds > 60",
+        "0m",
+        "critical",
+        "A transaction waits for the decision of a database, and readers of its partitions wait with it.",
+    ),
+    Alert(
         "FencepostConsumerGroupLagGrows",
         "sum by (consumergroup, topic) (fencepost_consumergroup_lag_stable) > 10000"
         " and sum by (consumergroup, topic) (deriv(fencepost_consumergroup_lag_stable[10m])) > 0",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ...protocol.ledger_keys import held_text
 from ..net.topology import Node
 from ..values import TopicPartition
 
@@ -272,7 +273,7 @@ class PreparedTransaction(NamedTuple):
 def decision_text(ledger_key: str, number: int, held: bool) -> str:
     """Return a text that names the decision for which a prepared transaction waits."""
     if held:
-        return f"decision {number} under the ledger key {ledger_key}, and nothing else ends it (held)"
+        return held_text(ledger_key, number)
     return f"the decision of sink {ledger_key} about batch {number}"
 
 

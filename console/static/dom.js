@@ -71,7 +71,12 @@ export function bytes(number) {
 }
 
 /** Which decision a prepared transaction waits for. */
-export const decision = (prepared) => (prepared.held ? [`decision ${prepared.batch} under the ledger key `, prepared.sink, "; nothing else ends it"] : [`batch ${prepared.batch} of sink `, prepared.sink]);
+export function decision(prepared) {
+  if (!prepared.held) return [`batch ${prepared.batch} of sink `, prepared.sink];
+  const [kind, database, id] = prepared.sink.split(":");
+  if (kind === "sql" && database && id) return [`decision ${prepared.batch} of database `, database, "; to ask that: fencepost txn resolve --db URL"];
+  return [`decision ${prepared.batch} under the ledger key `, prepared.sink, "; nothing else ends it"];
+}
 
 export function duration(ms) {
   if (ms == null) return "–";

@@ -6,6 +6,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.ledger import DescribeLedgerRequest
+from fencepost.protocol.messages.monitoring import DescribeMetricsRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest, WriteTxnMarkersRequest
 from ledger_client import CONFLICT, decide, held, last_number, prepare, prepared, remove, topics, written
@@ -334,3 +335,22 @@ def test_describe_ledger_by_prefix_returns_matching_keys_and_the_hold_flag(broke
 
 def test_describe_ledger_with_both_keys_and_a_prefix_is_an_invalid_request(broker):
     assert broker.ask(DescribeLedgerRequest(keys=["k"], prefix="k")).error_code == ErrorCode.INVALID_REQUEST
+
+
+def held_seconds(broker):
+    families = {each.name: each for each in broker.ask(DescribeMetricsRequest()).families}
+    return families["fencepost_oldest_held_transaction_seconds"].samples[0].value
+
+
+def test_a_transaction_held_for_a_minute_is_logged_with_its_database_and_counted(broker, caplog):
+    txn = held(broker, "slow one", key="sql:db1:slow one")
+    broker.wait(30)
+    assert broker.broker.metrics.prepared_for_long == 0
+    broker.wait(100)
+    assert broker.broker.metrics.prepared_for_long == 1
+    assert held_seconds(broker) >= 130
+    (message,) = [record.getMessage() for record in caplog.records if "slow one" in record.getMessage()]
+    assert "for decision 1 of database 'db1' (fencepost txn resolve --db URL)" in message
+    decide(broker, txn, key="sql:db1:slow one")
+    broker.wait(61)
+    assert held_seconds(broker) == 0

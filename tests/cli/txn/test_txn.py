@@ -56,7 +56,7 @@ def test_a_transaction_waiting_for_a_ledger_decision_cannot_be_aborted_or_fenced
     terminal.run("topic create waits")
     terminal.open_transaction("orders-1", "waits", "a")
     item = terminal.broker.inside(lambda broker: hold(broker, "orders-1"))
-    says = "decision 7 under the ledger key sql:db:orders-1, and nothing else ends it (held)"
+    says = "decision 7 of database db, and nothing else ends it (held); to ask that: fencepost txn resolve --db URL"
     assert f"Held for 0 ms: it waits for {says}" in re.sub(
         r"for \d+ m?s", "for 0 ms", terminal.run("txn why-blocked waits")
     )

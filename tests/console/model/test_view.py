@@ -119,7 +119,7 @@ def test_a_blockers_sentence_names_its_transaction_and_the_decision_it_waits_for
     prepared = replace(found, prepared={"id0": PreparedTransaction("id0", 0, 2, "orders", 17, None)})
     assert "waits for the decision of sink orders about batch 17" in blocker_rows(prepared, 1)[0]["sentence"]
     held = replace(found, prepared={"id0": PreparedTransaction("id0", 0, 2, "sql:db:id0", 17, None, held=True)})
-    words = "decision 17 under the ledger key sql:db:id0, and nothing else ends it (held)"
+    words = "decision 17 of database db, and nothing else ends it (held); to ask that: fencepost txn resolve --db URL"
     assert words in blocker_rows(held, 1)[0]["sentence"]
     unknown = replace(found, blockers=tuple(replace(each, description=None) for each in found.blockers))
     assert "that no coordinator will end" in blocker_rows(unknown, 1)[0]["sentence"]
