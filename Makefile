@@ -14,6 +14,11 @@ TEST_WORKERS ?= 4
 # Tests start hundreds of processes. What they import is compiled once, even where the environment keeps Python from writing it.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" $(BIN)/python -m pytest
 
+SIDE_BY_SIDE := $(BIN)/python tests/support/side_by_side.py
+# Each half has one process of its own, which collects nothing of the other: on two cores that is faster than workers.
+CHECK = $(PYTEST) -q $(HALF) --durations 10 --first-case --hypothesis-profile check -m 'not slow and not long'
+HALF := $(shell test $(WORKERS) -le 2 || echo "-n $$(($(WORKERS) / 2)) --dist loadfile")
+
 .PHONY: help install java-clients go-clients go-tests demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -61,18 +66,18 @@ $(GO_TESTS): $(wildcard tests/interop/go/kfake/*) tests/interop/go/go.mod | $(ST
 
 go-tests: $(GO_TESTS) ## franz-go's own tests of share groups, if Go is here
 
-check: $(STAMP)     ## what to run before a commit, in a good minute: tidiness, protocol, storage, broker and client; the first case of each test that is not slow
-	$(PYTEST) -q -n $(WORKERS) --dist loadfile --durations 10 --first-case --hypothesis-profile check -m 'not slow and not long' \
-		tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
+check: $(STAMP)     ## what to run before a commit, in a minute: tidiness, protocol, storage, broker and client; the first case of each test that is not slow
+	@$(SIDE_BY_SIDE) $(CHECK) tests/broker ::: $(CHECK) tests/test_tidy.py tests/protocol tests/storage tests/client
 
 check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own loop, without uvloop
 	PYTHONPATH="$(CURDIR)/tests/no_uvloop" $(PYTEST) -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' \
 		tests/effects tests/broker tests/client tests/testing tests/interop
 
-test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests but the long ones
+test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests but the long ones; those with Spark's JVM, in one process, beside the others
 	@mkdir -p build && rm -f build/untested
-	UNTESTED="$(CURDIR)/build/untested" $(PYTEST) -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm'
-	UNTESTED="$(CURDIR)/build/untested" $(PYTEST) -q -rs -m 'jvm and not long' tests/spark
+	@UNTESTED="$(CURDIR)/build/untested" $(SIDE_BY_SIDE) \
+		$(PYTEST) -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm' ::: \
+		$(PYTEST) -q -rs -m 'jvm and not long' tests/spark
 	@$(BIN)/python tests/support/untested.py build/untested
 
 dist: $(STAMP)      ## sdist and wheel in dist/; the wheel is installed into an empty environment, where it runs the demo

@@ -52,7 +52,7 @@ def test_the_line_of_skipped_tests_sums_the_skips_of_two_test_runs(tmp_path, wor
 
 def test_make_test_ends_with_the_line_of_skipped_tests():
     recipe = re.search(r"^test:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
-    runs = [line for line in recipe.splitlines() if "$(PYTEST)" in line]
-    assert runs
-    assert all('UNTESTED="$(CURDIR)/build/untested"' in line for line in runs)
-    assert recipe.splitlines()[-1].endswith("tests/support/untested.py build/untested")
+    commands = recipe.replace("\\\n", "").splitlines()
+    [runs] = [command for command in commands if "$(PYTEST)" in command]
+    assert runs.lstrip("\t@").startswith('UNTESTED="$(CURDIR)/build/untested" $(SIDE_BY_SIDE)')
+    assert commands[-1].endswith("tests/support/untested.py build/untested")
