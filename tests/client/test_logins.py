@@ -126,6 +126,7 @@ async def test_a_token_that_is_not_for_this_broker_is_refused(broker: ServedBrok
             pass
 
 
+@pytest.mark.slow
 def test_the_command_line_logs_in_over_tls_and_by_certificate(broker: ServedBroker, authority: Authority) -> None:
     certificate, key = authority.of_client()
 

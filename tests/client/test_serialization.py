@@ -238,6 +238,7 @@ def test_confluents_avro_serializers_register_and_read_schemas_at_the_registry()
     within(main)
 
 
+@pytest.mark.slow
 def test_confluents_avro_serializer_can_put_the_schema_id_into_a_header():
     ada = ADA | {"name": "Ada Lovelace"}  # AvroDeserializer wants 6 bytes or more, wherever the id is
 

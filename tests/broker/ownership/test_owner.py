@@ -309,6 +309,7 @@ def test_a_refusing_store_is_logged_once_and_its_recovery_is_logged_too(caplog):
     owner.stop()
 
 
+@pytest.mark.slow
 def test_a_store_that_refuses_checkpoints_alone_is_logged_from_time_to_time(caplog):
     """Rounds are acknowledged, so nobody else would notice that a take-over has more and more of them to read."""
     objects = SimulatedObjects()

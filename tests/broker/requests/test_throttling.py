@@ -327,6 +327,7 @@ def test_request_time_over_its_quota_throttles_for_at_most_one_window(working: S
     WorkingClock.step_ns = 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quota_of", ["client-id=payments", "user=default"])
 def test_failed_logins_do_not_use_up_a_users_request_time(quota_of: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedBroker(asking()) as broker:

@@ -131,7 +131,7 @@ class RunsBesideADict(RuleBasedStateMachine):
         assert len(self.runs) == len(runs)
 
 
-TestRuns = RunsBesideADict.TestCase
+TestRuns = pytest.mark.slow(RunsBesideADict.TestCase)
 TestRuns.settings = settings(max_examples=25, stateful_step_count=30)
 
 

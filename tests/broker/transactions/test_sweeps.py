@@ -47,6 +47,7 @@ def test_kafka_13099_ids_that_expire_together_are_removed_500_at_a_time(count, m
             assert second.broker.transactions.transactions == {}
 
 
+@pytest.mark.slow
 def test_a_transactional_id_used_while_others_expire_is_not_removed():
     with SimulatedBroker(EXPIRING) as broker:
         many(broker, 1000)

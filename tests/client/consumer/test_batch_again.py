@@ -69,6 +69,7 @@ def test_run_in_transaction_commits_the_consumers_batch_once_although_it_retries
     within(main)
 
 
+@pytest.mark.slow
 def test_an_aborted_batch_can_be_committed_after_a_seek_to_its_first_offset():
     async def main(world):
         await write(world, *[b"before"] * 300, b"a", b"b", b"c")

@@ -381,4 +381,4 @@ class AgainstADict(RuleBasedStateMachine):
 
 
 AgainstADict.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-test_any_order_of_calls_does_what_a_dict_of_offsets_does = AgainstADict.TestCase
+test_any_order_of_calls_does_what_a_dict_of_offsets_does = pytest.mark.slow(AgainstADict.TestCase)

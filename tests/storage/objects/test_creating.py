@@ -44,6 +44,7 @@ def test_a_create_refused_for_a_name_nothing_has_is_tried_again_after_growing_pa
     assert pause.attempts == list(range(1, ATTEMPTS + 1))
 
 
+@pytest.mark.slow
 def test_a_long_unordered_listing_is_read_again_after_growing_pauses():
     objects, pause = SimulatedObjects(), Pauses()
     objects.list = lambda prefix, after="": [  # type: ignore[method-assign]
