@@ -86,15 +86,16 @@ def test_no_seed_shows_an_anomaly_when_fetches_send_small_parts_of_segment_files
 
 
 def test_a_seed_gives_one_history_in_every_process_and_another_seed_another():
-    here, again = (simulate(40, 2.0).history.digest() for _ in range(2))
+    """This process has run another seed before, and the other one has its own hashes of strings."""
+    other = simulate(41, 1.0).history.digest()
+    here = simulate(40, 1.0).history.digest()
     there = subprocess.run(
-        [sys.executable, str(RUN), "--seed", "40", "--seconds", "2"],
+        [sys.executable, str(RUN), "--seed", "40", "--seconds", "1"],
         env={"PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    assert here == again
     assert here in there.stdout
-    assert simulate(41, 2.0).history.digest() != here, "another seed gives another history"
+    assert other != here, "another seed gives another history"
