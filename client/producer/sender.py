@@ -390,12 +390,12 @@ class Sender:
         return self._cluster.backoff.delay_ms(attempt, self._rng.random())
 
     def _give_up(self, batch: Batch, error: KafkaError) -> None:
-        """Fail a batch; with transactions, also the later batches of its partition."""
+        """Fail a batch; with transactions or a name, also the later batches of its partition."""
         if batch.done:
             return
         self._failures.fail([batch], error)
         self.permission.failed(batch.partition.topic_partition, error)
-        if self._transactional:  # the batches after it would leave a gap in the sequences
+        if self._transactional or self.permission.producer is not None:  # those after it would leave a gap
             self._abandon(batch.partition.entry, error)
 
     def _abandon(self, entry: PartitionEntry, error: KafkaError) -> None:

@@ -148,6 +148,29 @@ def test_a_batch_above_max_message_bytes_is_split_and_keeps_its_sequences():
     within(main)
 
 
+def test_no_record_behind_one_that_is_too_large_is_written_so_it_can_be_sent_again():
+    async def main(world):
+        topic = world.broker.topics.create("t", 1)
+        world.broker.topics.alter_configs(topic, {"max.message.bytes": "300"})
+        values = [b"1", b"2" + bytes(400), b"3", b"4"]
+        async with named(world, linger_ms=100) as producer:
+            sent = [await producer.send("t", value, partition=0, sequence=n) for n, value in enumerate(values, 1)]
+            await producer.flush()
+            failed = [each.exception() for each in sent]
+            assert [error if error is None else error.code for error in failed] == [
+                None,
+                *[ErrorCode.MESSAGE_TOO_LARGE] * 3,
+            ]
+        world.broker.topics.alter_configs(topic, {"max.message.bytes": "600"})
+        async with named(world) as again:
+            assert await again.last_sequences("t") == {0: 1}
+            for n, value in enumerate(values, 1):
+                await again.send("t", value, partition=0, sequence=n)
+        assert await world.values() == values
+
+    within(main)
+
+
 def test_a_named_producers_record_needs_a_sequence_and_a_key_or_partition():
     async def main(world):
         async with named(world) as producer:
