@@ -27,6 +27,7 @@ COMMANDS = {
     "quota": "How much each client may ask for: set, list, remove.",
     "clients": "Who is connected to a fencepost broker?",
     "txn": "Transactions: what is open, whom it blocks, ending it.",
+    "outbox": "From a table of a database into topics, exactly once.",
     "sql": "The tables of databases that take part in commits.",
     "produce": "Send lines of standard input, in transactions too.",
     "consume": "Print records, and what became of each.",

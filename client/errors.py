@@ -5,7 +5,7 @@ secrets.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .values import Record, TopicPartition
@@ -33,6 +33,7 @@ __all__ = [  # noqa: RUF022 (in the order of the classes)
     "FatalError",
     "CommitOutcomeUnknownError",
     "OutcomeDivergedError",
+    "OutboxRowError",
     "RecordTooLargeError",
     "NoOffsetError",
     "OffsetOutOfRangeError",
@@ -228,6 +229,19 @@ class OutcomeDivergedError(ClientError):
 
     default_code = ErrorCode.LEDGER_CONFLICT
     default_hint = "docs/how-to/database.md says what each contradiction means; a restored backup is the usual reason"
+
+
+class OutboxRowError(ClientError):
+    """A row of an outbox cannot be sent. It and the rows behind it stay. position: of the row."""
+
+    default_code = ErrorCode.INVALID_RECORD
+    default_hint = "correct or delete the row, then start the relay again: no row was skipped"
+
+    def __init__(
+        self, detail: str = "", *, code: ErrorCode | None = None, hint: str = "", position: Any = None
+    ) -> None:
+        super().__init__(detail, code=code, hint=hint)
+        self.position = position
 
 
 class RecordTooLargeError(ClientError):

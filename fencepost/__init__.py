@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .client.errors import KafkaError as KafkaError
     from .client.errors import NoOffsetError as NoOffsetError
     from .client.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from .client.errors import OutboxRowError as OutboxRowError
     from .client.errors import OutcomeDivergedError as OutcomeDivergedError
     from .client.errors import PoolBusyError as PoolBusyError
     from .client.errors import ProducerFencedError as ProducerFencedError
@@ -105,7 +106,7 @@ _MODULES = {
         "BrokerUnreachableError BufferFullError ClosedError CommitFailedError CommitOutcomeUnknownError "
         "CorruptRecordError DeliveryTimeoutError ErrorCode FatalError FencedInstanceIdError ForkedError "
         "IllegalStateError InboxFencedError InvalidConfigurationError KafkaError NoOffsetError OffsetOutOfRangeError "
-        "OutcomeDivergedError "
+        "OutboxRowError OutcomeDivergedError "
         "PoolBusyError ProducerFencedError RebalanceInProgressError RecordDeserializationError RecordNotHeldError "
         "RecordTooLargeError RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"
     ),

@@ -4,7 +4,21 @@ from .client.sql.connecting import connect
 from .client.sql.inbox import Inbox, inbox
 from .client.sql.interfaces import Database
 from .client.sql.keeping import keep_places
+from .client.sql.outbox.relay import Outbox, outbox
+from .client.sql.outbox.statements import outbox_schema
 from .client.sql.resolving import Resolved, resolve
 from .client.sql.statements import schema
 
-__all__ = ["Database", "Inbox", "Resolved", "connect", "inbox", "keep_places", "resolve", "schema"]
+__all__ = [
+    "Database",
+    "Inbox",
+    "Outbox",
+    "Resolved",
+    "connect",
+    "inbox",
+    "keep_places",
+    "outbox",
+    "outbox_schema",
+    "resolve",
+    "schema",
+]

@@ -60,6 +60,10 @@ LINES: dict[str, list[list[str]]] = {
     "txn abort": [[WORST]],
     "txn resolve": [["--db", "sqlite:////none" + WORST]],
     "txn fence": [["fenced" + WORST]],
+    "outbox": [
+        ["--db", "sqlite:////none" + WORST, "--to", "t"],
+        ["--db", "sqlite:////tmp/none", "--to", WORST, "--columns", WORST],
+    ],
     "produce": [[WORST]],
     "consume": [
         ["t", "-e", "--isolation", "read_uncommitted", "-f", r"%k %s %h\n"],

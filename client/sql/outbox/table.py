@@ -1,0 +1,163 @@
+"""An outbox table in a database: what a relay does there. Each call is one transaction, but for `take`.
+
+The rule: seq is given under the lock of the relay's row in fencepost_relays, so it grows in the order in which rows
+appear. Which way and which name numbered the rows stands there too: another one would send them again.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from ...errors import IllegalStateError, InvalidConfigurationError
+from ..interfaces import Database
+from .relaying import Row, Way, in_order
+from .rows import Columns, quoted_table, row_of
+from .statements import EXISTING, INTRODUCE, RAISE, RENAME, lock_relay, outbox_schema, statements
+
+
+class OutboxTable:
+    """One outbox table. keep: rows that were sent are marked, and not deleted."""
+
+    def __init__(self, db: Database, name: str, columns: Columns, keep: bool) -> None:
+        self.name = name
+        self._db = db
+        self._wanted = columns
+        self._keep = keep
+        self._columns = columns
+        self._version = 0
+        self._sql = statements(db.dialect, name, columns, keep)
+
+    @property
+    def home(self) -> str:
+        """Which table of which database it is."""
+        return f"{self._db.database_id} {self.name}"
+
+    async def create(self) -> None:
+        """Make it if it is missing, and fencepost_relays. Raises the driver's error."""
+        for statement in outbox_schema(self._db.dialect, self.name):
+            await self._db.execute(statement)
+
+    async def open(self, way: Way) -> None:
+        """Look which columns it has. Raises InvalidConfigurationError if something is missing for this way."""
+        known = self._wanted
+        existing = await self._columns_of(self.name)
+        if not existing:
+            raise InvalidConfigurationError(
+                f"there is no table {self.name}",
+                hint=f"fencepost sql schema --dialect {self._db.dialect} --outbox {self.name} prints what makes it",
+            )
+        self._columns = columns = known.found_in(self.name, existing)
+        self._sql = statements(self._db.dialect, self.name, columns, self._keep)
+        if way is not Way.HOLD and not columns.seq:
+            raise InvalidConfigurationError(
+                f"table {self.name} has no column for the numbers of rows, which {way.value!r} needs",
+                hint=f"alter table {quoted_table(self.name)} add column seq bigint",
+            )
+        if self._keep and not columns.sent_at:
+            raise InvalidConfigurationError(
+                f"table {self.name} has no column that says when a row was sent, which keeping rows needs",
+                hint=f"alter table {quoted_table(self.name)} add column sent_at timestamp",
+            )
+
+    async def _columns_of(self, table: str) -> list[str]:
+        name = quoted_table(table) if self._db.dialect == "postgresql" else table.strip('"')
+        return [found[0] for found in await self._db.fetch(EXISTING[self._db.dialect], name)]
+
+    async def check_unnumbered(self) -> None:
+        """Raise IllegalStateError if another way has numbered rows of the table, which may be sent already."""
+        if not self._columns.seq:
+            return
+        count = (await self._db.fetch(self._sql.any_numbered))[0][0]
+        if count:
+            raise _begun(self.name, count, await self._who())
+
+    async def _who(self) -> str:
+        if not await self._columns_of("fencepost_relays"):
+            return "another relay"
+        found = await self._db.fetch(lock_relay("sqlite"), self.name)
+        return f"relay {found[0][1]!r} by {found[0][0]!r}" if found else "another relay"
+
+    async def introduce(self, way: Way, relay: str) -> int:
+        """Take the table's row in fencepost_relays, and return the highest seq that was given.
+
+        relay: the name of the relay. Raises IllegalStateError if another relay, or another way, has numbered rows that
+        are still there; InvalidConfigurationError without the table of relays.
+        """
+        if not await self._columns_of("fencepost_relays"):
+            raise InvalidConfigurationError(
+                "there is no table fencepost_relays, in which numbers of rows are given",
+                hint=f"fencepost sql schema --dialect {self._db.dialect} --outbox {self.name} prints what makes it",
+            )
+        async with self._transaction():
+            await self._db.execute(INTRODUCE, self.name, way.value, relay)
+            [(had_way, had_name, last)] = await self._db.fetch(lock_relay(self._db.dialect), self.name)
+            if (had_way, had_name) != (way.value, relay):
+                count = (await self._db.fetch(self._sql.any_numbered))[0][0]
+                if count:
+                    raise _begun(self.name, count, f"relay {had_name!r} by {had_way!r}")
+                await self._db.execute(RENAME, self.name, way.value, relay)
+        return int(last)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncGenerator[None, None]:
+        """A transaction of the database alone."""
+        try:
+            await self._db.begin()
+            yield
+            await self._db.commit()
+        except BaseException:
+            await self._db.rollback()
+            raise
+
+    # ---- rows ------------------------------------------------------------------------------------------------
+
+    async def has_rows(self, way: Way) -> bool:
+        """Return whether there is something to send."""
+        await self.has_changed()
+        peek = self._sql.peek_unnumbered if way is Way.HOLD else self._sql.peek
+        return bool(await self._db.fetch(peek))
+
+    async def has_changed(self) -> bool:
+        """Return whether somebody has committed since the last call or `has_rows`, over another connection. False where
+        the database cannot say it.
+        """
+        if self._db.dialect != "sqlite":
+            return False
+        before, [(self._version,)] = self._version, await self._db.fetch("pragma data_version")
+        return before != self._version
+
+    async def take(self, count: int) -> list[Row]:
+        """Delete or mark the first rows in the open transaction, and return them in the order in which they are sent.
+
+        Waits for another relay that does so now. Raises OutboxRowError.
+        """
+        found = await self._db.fetch(self._sql.take, count)
+        return in_order(Way.HOLD, map(row_of, found))
+
+    async def number(self, count: int) -> int:
+        """Give seq to the next rows that have none. Returns to how many. Waits for another relay that does so now."""
+        async with self._transaction():
+            [(_, _, last)] = await self._db.fetch(lock_relay(self._db.dialect), self.name)
+            given = await self._db.fetch(self._sql.number, last, count)
+            if given:
+                await self._db.execute(RAISE, self.name, max(seq for (seq,) in given))
+        return len(given)
+
+    async def read(self, above: int, count: int) -> list[Row]:
+        """Return the next numbered rows. Raises OutboxRowError for the first of them that cannot be a record."""
+        found = await self._db.fetch(self._sql.read, above, count)
+        return in_order(Way.OFFSETS, map(row_of, found))
+
+    async def forget(self, up_to: int) -> None:
+        """Delete or mark the rows that were sent. up_to: the highest seq of them."""
+        await self._db.execute(self._sql.forget, up_to)
+
+    async def prune(self, older_s: float) -> int:
+        """Delete rows that were sent this long ago. Returns how many."""
+        return await self._db.execute(self._sql.prune, older_s)
+
+
+def _begun(table: str, count: int, who: str) -> IllegalStateError:
+    return IllegalStateError(
+        f"{count} rows of {table} were numbered by {who}, and some of them may have been sent",
+        hint="let that one end first, with the same --name and --by, until the table is empty",
+    )

@@ -1,0 +1,147 @@
+"""Outbox relays in a world of virtual time, each of which may be killed at any of its calls to database and broker."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from fencepost.client.admin.admin import Admin
+from fencepost.client.errors import KafkaError
+from fencepost.client.producer.producer import Producer
+from fencepost.client.sql import sqlite
+from fencepost.client.sql.outbox.relay import Outbox, outbox_of
+from fencepost.client.sql.outbox.statements import outbox_schema
+from txn_world import BOOTSTRAP, TxnWorld
+
+OF_DATABASE = ["claim", "begin", "fetch", "execute", "decide", "commit", "close_number"]
+OF_PRODUCER = {
+    "decisions": ["look", "prepare", "end"],
+    "requests": ["init", "add_offsets", "commit_offsets", "end"],
+    "sender": ["flush"],
+    "numbering": ["_ask"],
+}
+
+
+class Killed(BaseException):
+    """The relay's process is gone."""
+
+
+class Fate:
+    """What happens to a relay at one of its calls, the first being 0. how: it is killed before it, stopped before it
+    while `meanwhile` happens, or gets an error instead of the answer.
+    """
+
+    def __init__(self, at: int = -1, how: str = "", meanwhile: Callable[[], Awaitable[Any]] | None = None) -> None:
+        self.at, self.how, self.meanwhile = at, how, meanwhile
+        self.names: list[str] = []
+        self.dead = False
+
+    def watch(self, part: Any, names: list[str]) -> None:
+        """Let each of these methods of the part count as a call."""
+        for name in names:
+            setattr(part, name, partial(self.call, name, getattr(part, name)))
+
+    async def call(self, name: str, inner: Callable[..., Awaitable[Any]], *arguments: Any, **keywords: Any) -> Any:
+        """Make the call, if the relay is alive."""
+        if self.dead:
+            raise Killed
+        self.names.append(name)
+        is_it = len(self.names) == self.at + 1
+        if is_it and self.how == "killed":
+            self.dead = True
+            raise Killed
+        if is_it and self.how == "stopped" and self.meanwhile is not None:
+            await self.meanwhile()
+        found = await inner(*arguments, **keywords)
+        if is_it and self.how == "unanswered":
+            raise sqlite3.OperationalError("the connection is gone")
+        return found
+
+
+class Clients:
+    """The clients of one relay."""
+
+    def __init__(self, world: TxnWorld, fate: Fate) -> None:
+        self._world, self._fate = world, fate
+        self.made: list[Producer] = []
+
+    def producer(self, **more: Any) -> Producer:
+        """Return a producer whose calls are watched."""
+        settings = {"request_timeout_ms": 1_000, "max_block_ms": 5_000, "delivery_timeout_ms": 5_000, **more}
+        producer = Producer(BOOTSTRAP, environment=self._world.world.environment, **settings)
+        parts: dict[str, Any] = {"sender": producer._sender}
+        if producer._driver is not None:
+            parts |= {"decisions": producer._driver.databases._decisions, "requests": producer._driver._requests}
+        elif producer._numbering is not None:
+            parts["numbering"] = producer._numbering
+        for name, part in parts.items():
+            self._fate.watch(part, OF_PRODUCER[name])
+        self.made.append(producer)
+        return producer
+
+    def admin(self) -> Admin:
+        return Admin(BOOTSTRAP, environment=self._world.world.environment)
+
+    async def die(self) -> None:
+        """Let the producers end as those of a killed process do: what is open stays open."""
+        for producer in self.made:
+            if producer._started and not producer._closed:
+                producer._closed = True
+                await producer._parts.release()
+
+
+def outbox_at(path: str, *statements: str) -> None:
+    """Make a database with an outbox, and run these statements."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(";".join(outbox_schema("sqlite", "outbox")))
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def insert(path: str, *values: bytes) -> None:
+    """Insert these rows in one transaction; the first letter is the key."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executemany(
+            "insert into outbox (key, value) values (?, ?)", [(value[:1], value) for value in values]
+        )
+        connection.commit()
+
+
+def rows_left(path: str) -> int:
+    """Return how many rows there are."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        count: int = connection.execute("select count(*) from outbox").fetchone()[0]
+        return count
+
+
+def relay_of(world: TxnWorld, db: Any, by: str, clients: Clients | None = None, **more: Any) -> Outbox:
+    """Return a relay from the table outbox into the topic t, two rows at once."""
+    given = {"to": "t", "table": "outbox", "by": by, "name": None, "columns": None, "keep_ms": None, "resume_at": None}
+    environment = world.world.environment
+    given |= {"at_once": 2, "environment": environment, **more}
+    return outbox_of(clients or Clients(world, Fate()), db, **given)
+
+
+async def relay_all(world: TxnWorld, path: str, by: str, **more: Any) -> int:
+    """Send all rows that there are, and return how many."""
+    async with sqlite.Database(path) as db, relay_of(world, db, by, **more) as relay:
+        await relay.run(until_empty=True)
+        return relay.sent
+
+
+async def live(world: TxnWorld, path: str, by: str, fate: Fate) -> None:
+    """Run a relay until the table is empty, until it is killed, or until it is told that another one goes on."""
+    db = sqlite.Database(path)
+    await db.open()
+    connection = db._connection
+    fate.watch(db, OF_DATABASE)
+    clients = Clients(world, fate)
+    with contextlib.suppress(Killed, KafkaError):
+        await asyncio.wait_for(relay_of(world, db, by, clients).run(until_empty=True), 600)
+    fate.dead = True
+    assert connection is not None
+    connection.close()  # as the system does, and SQLite rolls back
+    await clients.die()
