@@ -74,6 +74,7 @@ class Ahead:
         return self._bytes < (AHEAD_BYTES if self._closed() > self.position.offset else MOST_BYTES)
 
     def _closed(self) -> int:
+        """Return the highest closed cut in what was read."""
         return self._spans.closed(self.read_to)
 
     def feed(self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]], now_ms: int) -> None:

@@ -23,7 +23,7 @@ _NOT_SAID = (UnsupportedVersionError, AuthorizationError)
 
 
 async def look(source: Admin, target: Admin, names: Iterable[str], mirror: str) -> list[Finding]:
-    """Return what stands against a mirror of these topics, and what is to be said. Raises UnknownTopicError."""
+    """Return the problems of a mirror of these topics, and remarks. Raises UnknownTopicError."""
     return find_problems(await Describing(source, target, mirror).describe(list(names)))
 
 
@@ -52,6 +52,9 @@ class Describing:
         )
 
     async def _positions(self) -> set[TopicPartition]:
+        """Return the partitions in which the mirror has a position. If this login may not ask, that is noted in
+        `refused`.
+        """
         try:
             return set(await self._target.list_group_offsets(group_id(self._mirror)))
         except AuthorizationError:
@@ -59,7 +62,9 @@ class Describing:
             return set()
 
     async def _ask_for_transactions(self) -> None:
-        """See whether this login may use the mirror's transactional ids: who may write as one may describe it."""
+        """Note in `refused` if this login may not use the mirror's transactional ids: the right to write includes that
+        to describe.
+        """
         try:
             await self._target.describe_transactions(transactional_id(self._mirror, "preflight"))
         except AuthorizationError:
@@ -98,6 +103,7 @@ class Describing:
         )
 
     async def _configs(self, admin: Admin, side: str, topic: str) -> dict[str, str]:
+        """Return the topic's settings by name. If this login may not ask, that is noted in `refused`."""
         try:
             entries: list[ConfigEntry] = (await admin.describe_configs(topics=topic))[topic]
         except AuthorizationError:

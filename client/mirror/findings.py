@@ -12,5 +12,5 @@ class Finding(NamedTuple):
 
 
 def fatal(text: str, hint: str) -> Finding:
-    """Return what nothing may begin with."""
+    """Return a finding that prevents the start."""
     return Finding(True, text, hint)

@@ -89,6 +89,7 @@ class Leftovers:
             self._read_to = page.next_offset
 
     def _note(self, key: bytes, value: bytes | None) -> None:
+        """Note the end of an entry, or that a tombstone has removed it. Those of other mirrors are ignored."""
         try:
             found = decode_key(key)
         except IllegalStateError:
@@ -101,7 +102,9 @@ class Leftovers:
             self._ends[found] = decode_entry(found.first, value).end
 
     def gone(self, starts: Mapping[TopicPartition, int]) -> list[EntryKey]:
-        """Return entries of this task's partitions that end at or below the source's first offset. starts: these."""
+        """Return entries of this task's partitions that end at or below the source's first offset. starts: the first
+        offsets.
+        """
         found = list[EntryKey]()
         for key, end in self._ends.items():
             tp = TopicPartition(key.topic, key.partition)
@@ -114,6 +117,6 @@ class Leftovers:
         return found
 
     def removed(self, keys: Iterable[EntryKey]) -> None:
-        """These have tombstones now."""
+        """Forget these entries, which have tombstones now."""
         for key in keys:
             self._ends.pop(key, None)

@@ -47,40 +47,44 @@ class Task:
 
 
 def joined(task: Task, member: ConsumerGroupMetadata) -> Task:
-    """The task is a member of a new generation."""
+    """Return the task as a member of a new generation, which has to ask for its positions."""
     return Task(Step.ASKING, member)
 
 
 def left(task: Task) -> Task:
-    """The task is no member any more."""
+    """Return the task out of the group."""
     return Task()
 
 
 def doubted(task: Task) -> Task:
-    """Something went wrong, or may have: forget all but the membership."""
+    """Return the task after an error or an unknown outcome: all is forgotten but the membership."""
     return left(task) if task.member is None else Task(Step.ASKING, task.member)
 
 
 def found(task: Task, positions: Positions, *, pending: bool) -> Task:
-    """The target has answered where the partitions stand. pending: an open transaction may still move one of them."""
+    """Return the task with the positions that the target has answered. pending: an open transaction may still move one
+    of them, so the task asks again.
+    """
     _check(task, Step.ASKING)
     return task if pending else replace(task, step=Step.READY, positions=positions)
 
 
 def began(task: Task) -> Task:
-    """A transaction is open, whose records are those from the positions on."""
+    """Return the task with an open transaction, whose records are those from the positions on."""
     _check(task, Step.READY)
     return replace(task, step=Step.WRITING)
 
 
 def added(task: Task, following: Positions) -> Task:
-    """The positions after the records are in the transaction, by the member that `fence_of` returned."""
+    """Return the task after `following` was added to the transaction as its new positions, by the member of
+    `fence_of`.
+    """
     _check(task, Step.WRITING)
     return replace(task, step=Step.ADDED, following=following)
 
 
 def fence_of(task: Task) -> ConsumerGroupMetadata:
-    """Return the member that positions are added by: that of the time when the first ones were read."""
+    """Return the member whose generation fences the transaction: the one with which the positions were read."""
     _check(task, Step.WRITING)
     assert task.member is not None
     return task.member
@@ -92,11 +96,12 @@ def may_commit(task: Task) -> bool:
 
 
 def committed(task: Task) -> Task:
-    """The target has answered that the transaction is committed."""
+    """Return the task after its transaction was committed: the following positions are the present ones."""
     _check(task, Step.ADDED)
     return replace(task, step=Step.READY, positions=task.following, following=())
 
 
 def _check(task: Task, expected: Step) -> None:
+    """Raise IllegalStateError if the task is not at this step."""
     if task.step is not expected:
         raise IllegalStateError(f"a mirror's task is {task.step.value}, not {expected.value}")

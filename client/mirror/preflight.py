@@ -77,7 +77,7 @@ class Described:
 
 
 def find_problems(seen: Described) -> list[Finding]:
-    """Return all that stands against the mirror, and all that is to be said, in the order of the description."""
+    """Return all problems of the mirror, and remarks, in the order of the description."""
     found = [*_of_clusters(seen)]
     for topic in seen.topics:
         found += _of_rights(topic)
@@ -87,6 +87,7 @@ def find_problems(seen: Described) -> list[Finding]:
 
 
 def _of_clusters(seen: Described) -> Iterator[Finding]:
+    """Yield findings about the clusters as a whole."""
     if seen.same_cluster:
         yield fatal("source and target are the same cluster", "--from and --to name different ones")
     for side, what in seen.refused:
@@ -109,6 +110,7 @@ def _of_clusters(seen: Described) -> Iterator[Finding]:
 
 
 def _of_rights(topic: TopicSeen) -> Iterator[Finding]:
+    """Yield a finding for each side at which this login lacks rights to the topic."""
     sides = [("source", topic.allowed, NEEDED_HERE)]
     if topic.there is not None:
         sides.append(("target", topic.there.allowed, NEEDED_THERE))
@@ -122,6 +124,7 @@ def _of_rights(topic: TopicSeen) -> Iterator[Finding]:
 
 
 def _of_target(topic: TopicSeen) -> Iterator[Finding]:
+    """Yield findings about a topic that exists on the target."""
     there = topic.there
     if there is None:
         return
@@ -141,6 +144,7 @@ def _of_target(topic: TopicSeen) -> Iterator[Finding]:
 
 
 def _of_records(topic: TopicSeen) -> Iterator[Finding]:
+    """Yield remarks about records that the target may refuse or delete early."""
     if topic.largest_there_bytes is not None and topic.largest_there_bytes < topic.largest_bytes:
         yield Finding(
             False,
@@ -164,5 +168,6 @@ def _of_records(topic: TopicSeen) -> Iterator[Finding]:
 
 
 def _named(names: tuple[str, ...]) -> str:
+    """Return the first names in order, and how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(sorted(names)[:NAMED]) + more

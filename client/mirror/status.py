@@ -46,12 +46,13 @@ class TopicStatus:
 
 
 def topics_of(before: Look, after: Look, seconds: float) -> list[TopicStatus]:
-    """Return the status of each topic, from two looks that are so many seconds apart."""
+    """Return the status of each topic, from two looks. seconds: the time between them."""
     names = sorted({partition.topic for partition in {*after.ends, *after.positions}})
     return [_topic(name, before, after, seconds) for name in names]
 
 
 def _topic(name: str, before: Look, after: Look, seconds: float) -> TopicStatus:
+    """Return the status of one topic."""
     partitions = sorted(each for each in {*after.ends, *after.positions} if each.topic == name)
     lag = sum(_lag(after, each) for each in partitions)
     moved = sum(_position(after, each) - _position(before, each) for each in partitions if each in before.positions)
@@ -62,6 +63,7 @@ def _topic(name: str, before: Look, after: Look, seconds: float) -> TopicStatus:
 
 
 def _position(look: Look, partition: TopicPartition) -> int:
+    """Return the mirror's position in the partition; without one, the first offset of the source."""
     return look.positions.get(partition, look.starts.get(partition, 0))
 
 

@@ -170,7 +170,7 @@ class MirrorTask:
         await self._target_admin.close()
 
     async def _after(self, error: KafkaError) -> None:
-        """After an error that may pass: forget everything, and pause."""
+        """Handle an error that may pass: forget everything, and pause."""
         if error.code is _OTHER_SOURCE:
             self._wait_for("another mirror of this name, from another source, to leave the group")
         else:
@@ -200,6 +200,7 @@ class MirrorTask:
             await producer.close(timeout_ms=CLOSING_MS)
 
     def _drop_aheads(self) -> None:
+        """Stop reading, and forget what was read ahead."""
         self._source.read({})
         self._aheads = {}
 
@@ -325,7 +326,9 @@ class MirrorTask:
         return found
 
     async def _check_ids(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Raise StoppedError if a topic is not the one that its position is of; else all that was read is of that."""
+        """Raise StoppedError if a topic was recreated since its position was committed. If not, all that was read
+        belongs to it.
+        """
         ids = await self._topic_ids({tp.topic for tp in positions})
         for tp, position in positions.items():
             if ids[tp.topic] != position.topic_id:
@@ -378,6 +381,7 @@ class MirrorTask:
         self._count(chunks)
 
     def _count(self, chunks: list[Chunk]) -> None:
+        """Add a committed cycle to the counts."""
         counts = self.counts
         counts.cycles += 1
         counts.divided += sum(chunk.divides for chunk in chunks)

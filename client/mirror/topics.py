@@ -65,6 +65,7 @@ def configs_to_settle(source: Iterable[ConfigEntry], known: Collection[str]) -> 
 
 
 def _is_larger(entry: ConfigEntry) -> bool:
+    """Return whether this is the limit of the size of batches, above its default."""
     return entry.name == LARGEST and entry.value is not None and int(entry.value) > DEFAULT_LARGEST
 
 
@@ -135,6 +136,7 @@ async def known_configs(target: Admin) -> frozenset[str]:
 
 
 async def _make(target: Admin, topics: list[NewTopic]) -> None:
+    """Create these topics, each by a request of its own."""
     for each in topics:  # one by one: what another task has made must not hide why the next cannot be
         await _unless_raced(target.create_topics(each))
 

@@ -107,12 +107,15 @@ class Writer:
             self._next[chunk.tp] = Open(first, list(entry.runs))
 
     def committed(self) -> None:
-        """The last cycle is committed: its entries are written again with the next one, unless they are full."""
+        """Note that the last cycle is committed: its entries are written again with the next one, unless they are
+        full.
+        """
         self._open |= self._next
         self._open = {tp: open_ for tp, open_ in self._open.items() if len(open_.runs) < FULL}
         self._next = {}
 
 
 def _refused(chunk: Chunk, offset: int, error: KafkaError) -> StoppedError:
+    """Return the error for a record that the target does not take. offset: on the source."""
     hint = _OF_THE_RECORD.get(error.code, "")
     return StoppedError(chunk.tp.topic, f"the target does not take a record at offset {offset}: {error}", hint=hint)

@@ -19,10 +19,10 @@ class OneConnection:
         return self._kept
 
     async def give_back(self, adapter: Adapter) -> None:
-        """Keep it."""
+        """Keep the connection open for later use."""
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the kept connection."""
         kept, self._kept = self._kept, None
         if kept is not None:
             await kept.close()
@@ -35,7 +35,7 @@ class FromPool:
         self.take = self.another = acquired
 
     async def give_back(self, adapter: Adapter) -> None:
-        """Give it back to the pool."""
+        """Give the connection back to the pool."""
         await adapter.close()
 
     async def close(self) -> None:
@@ -54,12 +54,12 @@ class OfUser:
         return self._adapter
 
     async def give_back(self, adapter: Adapter) -> None:
-        """Do nothing: it is the user's."""
+        """Do nothing: the connection is the user's."""
 
     async def another(self) -> Adapter:
-        """Return a connection of those for asking."""
+        """Return a connection from `ask`."""
         return await self._ask.another()
 
     async def close(self) -> None:
-        """Close those for asking."""
+        """Close the connections of `ask`."""
         await self._ask.close()

@@ -91,13 +91,16 @@ class Inbox:
         await self._commit()
 
     async def _roll_back(self) -> None:
+        """Roll back the database's transaction, and read the batch again."""
         try:
             await self._db.rollback()
         finally:
             self.aborted()
 
     async def _end_inside(self, block: Block, error: BaseException | None) -> None:
-        """End the block within a producer's transaction. If it fails, so does that one: half of its work is done."""
+        """End the block within a producer's transaction. If it fails, that transaction fails too, because half of its
+        work is done.
+        """
         try:
             if error is None:
                 await self._move_all()
@@ -124,7 +127,7 @@ class Inbox:
         return places
 
     def _look(self, places: Places) -> Sequence[Record]:
-        """Return what is new of the batch, and note how it moves the places."""
+        """Return the batch's records that are new to the database, and note how the places move."""
         is_whole = True
         for state, jumps, first, end in self._batch.spans():
             claim = places.claims.get(state)
@@ -209,6 +212,7 @@ class Inbox:
         return "committed" if is_there and self._moves else "aborted"
 
     async def _resolve(self) -> Outcome:
+        """Ask again what became of the commit; "unknown" if the database is away."""
         try:
             return await self._ask()
         except DatabaseAway:

@@ -275,11 +275,13 @@ class Places:
             self._showing = asyncio.get_running_loop().create_task(self._show_later())
 
     async def _show_later(self) -> None:
+        """Commit the noted offsets to the group again and again, with a pause, until there are none."""
         while self._to_show:
             await self._show_now(self._parts.settings.request_timeout_ms)
             await asyncio.sleep(SHOWN_EVERY_S)
 
     async def _show_now(self, timeout_ms: float) -> None:
+        """Commit the noted offsets of assigned partitions to the group. An error is only logged."""
         assigned = self._parts.subscription.assigned
         offsets = {tp: after for tp, after in self._to_show.items() if tp in assigned}
         self._to_show = {}

@@ -36,6 +36,7 @@ class PsycopgAdapter:
         return await (await self._run(statement, values)).fetchall()
 
     async def _run(self, statement: str, values: Sequence[Any]) -> AsyncRawCursor[tuple[Any, ...]]:
+        """Run a statement and return its cursor. Outside of a transaction it is committed at once."""
         cursor = AsyncRawCursor(self._connection, row_factory=tuple_row)
         is_alone = not self._connection.autocommit and not self.is_in_transaction  # psycopg would begin one
         async with self._connection.transaction() if is_alone else nullcontext():

@@ -39,6 +39,7 @@ class BlockingPsycopgAdapter:
         return await _call(lambda: self._run(statement, values).fetchall())
 
     def _run(self, statement: str, values: Sequence[Any]) -> RawCursor[tuple[Any, ...]]:
+        """Run a statement and return its cursor. Outside of a transaction it is committed at once."""
         cursor = RawCursor(self._connection, row_factory=tuple_row)
         is_alone = not self._connection.autocommit and not self.is_in_transaction  # psycopg would begin one
         with self._connection.transaction() if is_alone else nullcontext():
@@ -95,4 +96,5 @@ async def connected(url: str, timeout_s: float) -> BlockingPsycopgAdapter:
 
 
 async def _call(call: Callable[[], T]) -> T:
+    """Make the call in a thread, and return its result."""
     return await call_in_thread(call, "fencepost-psycopg")

@@ -82,8 +82,8 @@ async def resolve_by(
 async def _end(
     decisions: Decisions, db: Database, waiting: Waiting, standing: Standing | None, dry_run: bool, terminate: bool
 ) -> Resolved:
-    """Close the number in the database, and tell the broker what that says. standing: what the row must not be older
-    than; None: it may.
+    """Close the number in the database, and tell the broker the decision. standing: what the broker knows, which the
+    row must not be older than; None: it may be older.
     """
     about = waiting.transactional_id, waiting.number, waiting.waits_for_ms
     try:

@@ -132,6 +132,7 @@ class Looking:
 
 
 def _members(group: GroupDescription | None) -> tuple[str, ...]:
+    """Return the group's members as client@host."""
     if group is None:
         return ()
     return tuple(f"{each.client_id or each.member_id}@{each.client_host.lstrip('/')}" for each in group.members)
@@ -143,7 +144,7 @@ def find_stopped(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, str]:
-    """Return the partitions whose source is not the one that was copied, and why."""
+    """Return the reason for each partition whose source log is not any more the one that was copied."""
     found: dict[TopicPartition, str] = {}
     for partition, position in positions.items():
         if is_own(partition.topic):

@@ -75,6 +75,7 @@ def find_refusals(found: Found) -> list[Finding]:
 
 
 def _of_topics(found: Found) -> Iterator[Finding]:
+    """Yield problems with the mirrored topics."""
     if not found.groups:
         yield fatal(
             "no consumer group of the source has the name and offsets in mirrored topics",
@@ -91,6 +92,7 @@ def _of_topics(found: Found) -> Iterator[Finding]:
 
 
 def _of_group(name: str, group: GroupFound, ends: Mapping[TopicPartition, int]) -> Iterator[Finding]:
+    """Yield problems with one group. ends: of the source's partitions."""
     if group.kind == "share":
         yield fatal(
             f"{name} is a share group, and what it has acknowledged cannot be moved",

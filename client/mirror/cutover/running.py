@@ -193,6 +193,7 @@ async def _prepare(
 
 
 def _carried(group: GroupFound, planned: Offsets) -> dict[TopicPartition, Carried]:
+    """Return what the record keeps of a group, by partition. planned: the offsets on the target."""
     return {
         partition: Carried(group.offsets[partition].offset, target, group.there.get(partition))
         for partition, target in planned.items()
@@ -200,7 +201,7 @@ def _carried(group: GroupFound, planned: Offsets) -> dict[TopicPartition, Carrie
 
 
 async def _commit(sides: Sides, record: CutoverRecord) -> None:
-    """Commit the offsets and the record. After an error the target says what has become of it."""
+    """Commit the offsets and the record. If the outcome is unknown, the target is asked."""
     offsets = {name: {at: each.target for at, each in carried.items()} for name, carried in record.groups.items()}
     try:
         await sides.write(record, offsets)
@@ -213,9 +214,8 @@ async def _commit(sides: Sides, record: CutoverRecord) -> None:
 
 
 async def _look_again(sides: Sides, record: CutoverRecord, *, is_resumed: bool) -> None:
-    """See that all is as it was before the offsets were committed. Raises CutoverFailed.
-
-    is_resumed: members at the target may have come since, which were given the committed offsets.
+    """Check that all is as it was before the offsets were committed. Raises CutoverFailed. is_resumed: an earlier run
+    committed, so that new members at the target may have the committed offsets already.
     """
     now = await sides.look()
     before = {
@@ -233,7 +233,9 @@ async def _look_again(sides: Sides, record: CutoverRecord, *, is_resumed: bool) 
 
 
 async def _finish(sides: Sides, record: CutoverRecord, tell: Tell) -> CutoverRecord:
-    """Do what remains after the groups have moved. Returns the last record. Raises CutoverFailed: moved."""
+    """Do what remains after the groups have moved. Returns the last record. Raises CutoverFailed, which says that the
+    groups have moved.
+    """
     done = replace(record, state="done")
     try:
         await sides.settle_configs()
@@ -289,5 +291,6 @@ async def _undo(sides: Sides, record: CutoverRecord, tell: Tell) -> None:
 
 
 def _check(problems: Sequence[Finding]) -> None:
+    """Raise CutoverFailed if there are problems."""
     if problems:
         raise CutoverFailed(problems)

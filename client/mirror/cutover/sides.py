@@ -130,7 +130,7 @@ class AdminSides:
         return sorted(ended)
 
     async def _wait_until_quiet(self) -> None:
-        """Wait until no end moves any more, for a while at most: what is written later is found."""
+        """Wait until no end moves any more, for a while at most: written_since() finds records that are written later."""
         before = await self._source.ends(self._partitions, LATEST)
         for _ in range(MOST_QUIET_ROUNDS):
             await asyncio.sleep(QUIET_S)
@@ -160,6 +160,9 @@ class AdminSides:
         return [*(f"a transaction in {each}" for each in blocked), *(f"offsets of {each.group_id}" for each in held)]
 
     async def _abort_hanging(self, found: OpenTransaction) -> None:
+        """Abort a transaction that no coordinator knows, by a marker. An error is ignored if the transaction has
+        ended.
+        """
         try:
             await self._source.abort_transaction(found.topic_partition, found.start_offset)
         except KafkaError:
