@@ -130,7 +130,7 @@ class AdminSides:
         return sorted(ended)
 
     async def _wait_until_quiet(self) -> None:
-        """Wait until no end moves any more, for a while at most: written_since() finds records that are written later."""
+        """Wait until no end moves any more, for a while at most: written_since() finds later records."""
         before = await self._source.ends(self._partitions, LATEST)
         for _ in range(MOST_QUIET_ROUNDS):
             await asyncio.sleep(QUIET_S)
