@@ -32,7 +32,7 @@ def runs_of(first: int, steps: list[tuple[int, int, int]]) -> tuple[Run, ...]:
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 9)))
 
 
-def test_a_key_in_bytes_is_the_same_key_again() -> None:
+def test_an_encoded_map_key_decodes_to_an_equal_key() -> None:
     assert decode_key(encode_key(KEY)) == KEY
     assert encode_key(KEY) == (
         b'{"mirror":"default","topic":"orders","topic_id":"00000000000000000000000000000007","partition":3,"offset":41}'
@@ -40,20 +40,20 @@ def test_a_key_in_bytes_is_the_same_key_again() -> None:
 
 
 @given(st.integers(0, 1 << 40), STEPS)
-def test_an_entry_in_bytes_is_the_same_entry_again(first: int, steps: list[tuple[int, int, int]]) -> None:
+def test_an_encoded_map_entry_decodes_to_an_equal_entry(first: int, steps: list[tuple[int, int, int]]) -> None:
     entry = Entry(first + 1000, runs_of(first, steps))
     assert decode_entry(first, encode_entry(first, entry)) == entry
 
 
 @pytest.mark.parametrize("value", [b"", b"null", b"{}", b'{"version":2,"end":1,"runs":[]}', b"\xff"])
-def test_what_is_no_entry_is_refused(value: bytes) -> None:
+def test_decoding_bytes_that_are_no_map_key_or_entry_raises_illegal_state(value: bytes) -> None:
     with pytest.raises(IllegalStateError):
         decode_entry(0, value)
     with pytest.raises(IllegalStateError):
         decode_key(value)
 
 
-def test_records_that_follow_each_other_on_both_sides_are_one_run() -> None:
+def test_records_with_consecutive_offsets_on_both_sides_are_one_run() -> None:
     runs: list[Run] = []
     for source, target in [(4, 0), (5, 1), (7, 2), (8, 4), (9, 5)]:
         add_run(runs, source, target)
@@ -61,7 +61,7 @@ def test_records_that_follow_each_other_on_both_sides_are_one_run() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, FULL, FULL + 1, 3 * FULL])
-def test_many_runs_become_several_entries_that_follow_each_other(count: int) -> None:
+def test_entries_of_divides_many_runs_into_adjacent_entries(count: int) -> None:
     runs = runs_of(10, [(1, 0, 2)] * count)
     found = entries_of(10, 10_000, runs)
     assert [run for _, entry in found for run in entry.runs] == list(runs)

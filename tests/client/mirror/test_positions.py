@@ -6,7 +6,7 @@ from fencepost.client.mirror.positions import BatchMark, Position, decode_positi
 from fencepost.client.values import OffsetAndMetadata
 
 
-def test_a_position_as_a_committed_offset_is_the_same_position_again() -> None:
+def test_an_encoded_position_decodes_to_an_equal_position() -> None:
     position = Position(12, bytes(15) + b"\x09", BatchMark(8, 11, 77, 3, 5, 0, 8))
     committed = encode_position(position)
     assert committed.offset == 12
@@ -15,6 +15,6 @@ def test_a_position_as_a_committed_offset_is_the_same_position_again() -> None:
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", "null", '{"version":2}', '{"version":1,"topic_id":"x","mark":null}'])
-def test_an_offset_that_no_mirror_committed_is_refused(metadata: str) -> None:
+def test_decoding_an_offset_that_no_mirror_committed_raises_illegal_state(metadata: str) -> None:
     with pytest.raises(IllegalStateError):
         decode_position(OffsetAndMetadata(3, metadata))

@@ -51,7 +51,7 @@ def there(**more):
         (topic(share_groups=("s",)), False, "share groups read topic t, and are not moved: s"),
     ],
 )
-def test_each_problem_is_named_with_what_to_do(seen, fatal, text):
+def test_each_problem_of_a_mirror_has_a_text_and_a_hint_of_one_line(seen, fatal, text):
     (found,) = find_problems(seen)
     assert found.text.startswith(text)
     assert found.is_fatal is fatal
@@ -72,12 +72,12 @@ def test_each_problem_is_named_with_what_to_do(seen, fatal, text):
         topic(largest_there_bytes=1001),
     ],
 )
-def test_nothing_is_said_where_nothing_stands_against_it(seen):
+def test_find_problems_returns_none_for_clusters_that_can_be_mirrored(seen):
     assert find_problems(seen) == []
 
 
 @pytest.mark.slow
-async def test_both_clusters_are_described_as_they_are():
+async def test_look_finds_the_problems_of_two_real_clusters():
     async with two_clusters(target={"message_max_bytes": 1000}) as to:
         await to.source.create_topics([NewTopic("a", 2), NewTopic("b", 1), NewTopic("c", 1)])
         assert await look(to.source, to.target, ["a"], "m") == []
@@ -115,7 +115,7 @@ async def test_both_clusters_are_described_as_they_are():
 
 
 @pytest.mark.slow
-async def test_missing_rights_are_found_before_the_start():
+async def test_look_finds_the_rights_that_the_login_lacks():
     everybody = {
         "authorizer_class_name": STANDARD_AUTHORIZER,
         "super_users": "User:admin",

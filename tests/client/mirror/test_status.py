@@ -21,12 +21,12 @@ def look(positions, ends, stopped=None):
         ({}, {A0: 10}, {A0: 20}, "waiting", 10, 0.0, None),  # nobody knows since when
     ],
 )
-def test_lag_and_rate_tell_what_a_mirror_does(before, after, ends, state, lag, rate, left):
+def test_a_topics_state_follows_from_its_lag_and_rate(before, after, ends, state, lag, rate, left):
     (found,) = topics_of(look(before, ends), look(after, ends), 2)
     assert (found.state, found.lag, found.rate, found.left_s) == (state, lag, rate, left)
 
 
-def test_a_stopped_partition_is_named_with_its_reason_also_without_its_topic():
+def test_a_stopped_partition_has_its_reason_even_if_its_topic_is_gone():
     (a, b) = topics_of(look({A0: 1, B0: 1}, {A0: 1}), look({A0: 1, B0: 1}, {A0: 1}, {B0: "it is gone"}), 1)
     assert (a.state, b.state) == ("copied", "stopped")
     assert b.stopped == {0: "it is gone"}

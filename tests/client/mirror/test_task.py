@@ -54,7 +54,7 @@ async def write_transactions(bootstrap: str, name: str, count: int) -> None:
             await (producer.abort_transaction() if each % 3 == 2 else producer.commit_transaction())
 
 
-async def test_a_mirror_copies_everything_once_and_says_where_it_went(sides: Sides) -> None:
+async def test_a_mirror_copies_each_record_once_and_maps_its_offset(sides: Sides) -> None:
     await make(sides.source, "all")
     await write(sides.source, "all", range(500))
     await write_transactions(sides.source, "all", 20)
@@ -68,7 +68,7 @@ async def test_a_mirror_copies_everything_once_and_says_where_it_went(sides: Sid
     assert not sides.told
 
 
-async def test_a_mirror_begins_where_the_source_begins(sides: Sides) -> None:
+async def test_a_mirror_begins_at_the_first_offsets_of_the_source(sides: Sides) -> None:
     await make(sides.source, "trimmed")
     await write(sides.source, "trimmed", range(100))
     async with Admin(sides.source) as admin:
@@ -80,7 +80,7 @@ async def test_a_mirror_begins_where_the_source_begins(sides: Sides) -> None:
     assert await assert_exact(sides, "trimmed") == 73
 
 
-async def test_what_lies_below_the_sources_start_leaves_the_map(sides: Sides) -> None:
+async def test_map_entries_below_the_sources_first_offset_are_removed(sides: Sides) -> None:
     await make(sides.source, "moved", 1)
     for first in (0, 30, 60):
         await write(sides.source, "moved", range(first, first + 30), 1)
@@ -96,7 +96,7 @@ async def test_what_lies_below_the_sources_start_leaves_the_map(sides: Sides) ->
     assert sorted(key.first for key in await map_entries(sides) if key.topic == "moved") == [60, 90]
 
 
-async def test_tasks_share_the_partitions_and_may_come_and_go(sides: Sides) -> None:
+async def test_tasks_of_a_mirror_share_the_partitions_while_tasks_join_and_leave(sides: Sides) -> None:
     await make(sides.source, "shared", 6)
     async with sides.running(sides.task("shared", "m2")):
         await write(sides.source, "shared", range(300), 6)
@@ -117,7 +117,7 @@ async def test_tasks_share_the_partitions_and_may_come_and_go(sides: Sides) -> N
     assert await assert_exact(sides, "shared", "m2") == 1200 + 7 * 3
 
 
-async def test_tasks_may_be_members_by_the_newer_protocol(sides: Sides) -> None:
+async def test_tasks_can_use_the_consumer_group_protocol(sides: Sides) -> None:
     await make(sides.source, "newer", 4)
     more = {"group.protocol": "consumer"}
     async with sides.running(sides.task("newer", "m4", **more)), sides.running(sides.task("newer", "m4", **more)):
@@ -127,7 +127,7 @@ async def test_tasks_may_be_members_by_the_newer_protocol(sides: Sides) -> None:
     assert await assert_exact(sides, "newer", "m4") == 400
 
 
-async def test_partitions_and_topics_that_are_added_are_mirrored(sides: Sides) -> None:
+async def test_added_partitions_and_topics_are_mirrored(sides: Sides) -> None:
     await make(sides.source, "grows-a", 1)
     async with sides.running(sides.task("grows-.*")):
         await write(sides.source, "grows-a", range(20), 1)
@@ -151,7 +151,7 @@ async def stopped(sides: Sides, name: str, mirror: str = "default") -> str:
     return sides.told[-1]
 
 
-async def test_a_topic_that_was_made_again_is_stopped(sides: Sides) -> None:
+async def test_the_mirror_of_a_recreated_topic_stops(sides: Sides) -> None:
     await make(sides.source, "again")
     await write(sides.source, "again", range(20))
     async with sides.running(sides.task("again")):
@@ -165,7 +165,7 @@ async def test_a_topic_that_was_made_again_is_stopped(sides: Sides) -> None:
     assert await records_of(sides.target, "again") == before
 
 
-async def test_a_topic_that_retention_has_overtaken_is_stopped(sides: Sides) -> None:
+async def test_the_mirror_of_a_topic_stops_if_retention_deleted_unmirrored_records(sides: Sides) -> None:
     await make(sides.source, "overtaken", 1)
     await write(sides.source, "overtaken", range(20), 1)
     async with sides.running(sides.task("overtaken")):
@@ -177,7 +177,7 @@ async def test_a_topic_that_retention_has_overtaken_is_stopped(sides: Sides) -> 
     assert "partition 0 of the source begins at offset 25, behind the mirror's position 20" in line
 
 
-async def test_a_topic_whose_records_were_replaced_is_stopped(sides: Sides) -> None:
+async def test_the_mirror_of_a_topic_stops_if_its_records_were_replaced(sides: Sides) -> None:
     await make(sides.source, "forked", 1)
     await write(sides.source, "forked", range(20), 1)
     async with sides.running(sides.task("forked")):
@@ -195,7 +195,7 @@ async def test_a_topic_whose_records_were_replaced_is_stopped(sides: Sides) -> N
     assert len((await records_of(sides.target, "forked"))[0]) == 20
 
 
-async def test_a_topic_that_was_cut_is_stopped(sides: Sides) -> None:
+async def test_the_mirror_of_a_topic_stops_if_its_log_was_truncated(sides: Sides) -> None:
     await make(sides.source, "cut", 1)
     await write(sides.source, "cut", range(20), 1)
     async with sides.running(sides.task("cut")):
@@ -207,7 +207,7 @@ async def test_a_topic_that_was_cut_is_stopped(sides: Sides) -> None:
     assert "ends at offset 20, before the mirror's position 33" in await stopped(sides, "cut")
 
 
-async def test_a_topic_that_others_have_written_to_is_stopped(sides: Sides) -> None:
+async def test_the_mirror_of_a_topic_stops_if_others_wrote_to_its_target(sides: Sides) -> None:
     await make(sides.source, "foreign")
     await make(sides.target, "foreign")
     await write(sides.source, "foreign", range(20))
@@ -216,13 +216,13 @@ async def test_a_topic_that_others_have_written_to_is_stopped(sides: Sides) -> N
     assert sum(map(len, (await records_of(sides.target, "foreign")).values())) == 4
 
 
-async def test_a_topic_with_more_partitions_on_the_target_is_stopped(sides: Sides) -> None:
+async def test_the_mirror_of_a_topic_with_more_partitions_on_the_target_stops(sides: Sides) -> None:
     await make(sides.source, "fewer", 2)
     await make(sides.target, "fewer", 3)
     assert "has 3 partitions on the target" in await stopped(sides, "fewer")
 
 
-async def test_a_record_that_the_target_does_not_take_stops_its_topic(sides: Sides) -> None:
+async def test_a_record_that_the_target_refuses_stops_the_mirror_of_its_topic(sides: Sides) -> None:
     await make(sides.source, "large", 1)
     await make(sides.target, "large", 1, max_message_bytes="2000")
     await write(sides.source, "large", range(10), 1)
@@ -235,7 +235,7 @@ async def test_a_record_that_the_target_does_not_take_stops_its_topic(sides: Sid
     assert not (await records_of(sides.target, "large"))[0]
 
 
-async def test_a_transaction_is_whole_on_the_target_within_a_partition(sides: Sides) -> None:
+async def test_records_of_a_transaction_in_one_partition_are_mirrored_together(sides: Sides) -> None:
     await make(sides.source, "whole", 1)
     async with (
         Producer(sides.source, transactional_id="w1") as one,
@@ -256,7 +256,7 @@ async def test_a_transaction_is_whole_on_the_target_within_a_partition(sides: Si
     assert await assert_exact(sides, "whole") == 4
 
 
-async def test_a_second_mirror_of_one_name_from_another_source_waits(sides: Sides) -> None:
+async def test_a_mirror_of_another_source_waits_while_one_of_the_same_name_runs(sides: Sides) -> None:
     await make(sides.source, "named")
     await write(sides.source, "named", range(20))
     with Broker() as other:

@@ -41,14 +41,14 @@ async def test_a_row_and_a_record_are_committed_together(broker, db):
 # ---- connecting ------------------------------------------------------------------------------------------------------
 
 
-def test_no_driver_is_imported_before_a_database_of_it_is_used():
+def test_importing_fencepost_sql_imports_no_driver():
     program = (
         "import sys; from fencepost import sql; assert not {'asyncpg', 'psycopg', 'sqlalchemy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_driver_that_is_not_installed_is_named_with_what_installs_it(monkeypatch):
+def test_a_missing_driver_raises_an_error_that_names_the_extra_to_install(monkeypatch):
     monkeypatch.setattr(connecting.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidConfigurationError, match="not installed") as refused:
         sql.connect("postgresql://h/x")
@@ -59,7 +59,7 @@ def test_errors_name_the_database_without_its_password():
     assert sql.connect("postgresql://alice:secret@h:1/x?ssl=require").name == "postgresql://h:1/x"
 
 
-async def test_without_create_missing_tables_are_an_error_and_none_are_made(postgres_url):
+async def test_without_create_missing_tables_raise_an_error_and_are_not_made(postgres_url):
     with pytest.raises(InvalidConfigurationError, match="has no table fencepost_database") as refused:
         await sql.connect(postgres_url).open()
     assert "fencepost sql schema --dialect postgresql" in refused.value.hint
@@ -67,7 +67,7 @@ async def test_without_create_missing_tables_are_an_error_and_none_are_made(post
         assert first.database_id == second.database_id
 
 
-async def test_a_role_that_may_only_read_and_write_the_tables_is_enough(broker, db, driver_url):
+async def test_a_role_needs_only_the_rights_to_read_and_write_the_tables(broker, db, driver_url):
     await db.execute("drop role if exists writer; create role writer login")
     await db.execute(
         "grant select on fencepost_database to writer;"
@@ -81,7 +81,7 @@ async def test_a_role_that_may_only_read_and_write_the_tables_is_enough(broker, 
     assert await rows_of(db) == await records_of(broker) == [1]
 
 
-async def test_tables_made_by_two_programs_at_once_have_one_identity(postgres_url):
+async def test_two_programs_that_make_the_tables_at_once_find_the_same_database_id(postgres_url):
     several = [sql.connect(postgres_url, create=True) for _ in range(4)]
     await asyncio.gather(*(each.open() for each in several))
     assert len({each.database_id for each in several}) == 1
@@ -89,7 +89,7 @@ async def test_tables_made_by_two_programs_at_once_have_one_identity(postgres_ur
         await each.close()
 
 
-async def test_the_tables_are_the_schema_that_is_printed(postgres_url):
+async def test_the_postgresql_schema_can_be_executed_twice_and_its_tables_used(postgres_url):
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(sql.schema("postgresql"))
     await connection.execute(sql.schema("postgresql"))
@@ -110,7 +110,7 @@ async def test_statements_outside_a_block_are_committed_at_once_and_counted(db, 
         assert await rows_of(other) == [1, 2, 3]
 
 
-async def test_a_savepoint_is_undone_alone(broker, db):
+async def test_rolling_back_a_savepoint_of_postgresql_keeps_the_rest(broker, db):
     async with Producer(broker, transactional_id="orders-1") as producer, producer.transaction(db=db) as tx:
         await db.execute("insert into orders values (1, 'alice')")
         with pytest.raises(Exception, match="duplicate key"):

@@ -45,7 +45,7 @@ async def connection_of(driver, url):
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-async def test_a_pool_gives_a_connection_to_each_block_and_gets_it_back(broker, db, postgres_url, driver):
+async def test_each_block_takes_a_connection_of_the_users_pool_and_returns_it(broker, db, postgres_url, driver):
     async with (
         pool_of(driver, postgres_url) as (pool, idle),
         sql.connect(pool) as own,
@@ -62,7 +62,7 @@ async def test_a_pool_gives_a_connection_to_each_block_and_gets_it_back(broker, 
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-async def test_a_connection_of_the_user_takes_part_and_its_own_blocks_are_savepoints(broker, db, postgres_url, driver):
+async def test_a_users_connection_can_be_used_and_its_own_blocks_are_savepoints(broker, db, postgres_url, driver):
     async with (
         connection_of(driver, postgres_url) as connection,
         sql.connect(connection, ask=postgres_url) as own,
@@ -82,7 +82,7 @@ async def test_a_connection_of_the_user_takes_part_and_its_own_blocks_are_savepo
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-async def test_a_connection_of_the_user_in_a_transaction_is_refused(broker, db, postgres_url, driver):
+async def test_a_users_connection_that_is_in_a_transaction_is_refused(broker, db, postgres_url, driver):
     async with (
         connection_of(driver, postgres_url) as connection,
         sql.connect(connection, ask=postgres_url) as own,
@@ -99,7 +99,7 @@ async def test_a_connection_of_the_user_in_a_transaction_is_refused(broker, db, 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("statement", ["commit", "rollback"])
-async def test_a_transaction_that_the_user_ends_inside_is_an_error_that_says_so(
+async def test_a_user_who_ends_the_transaction_inside_its_block_gets_an_error(
     broker, db, postgres_url, driver, statement
 ):
     async with (
@@ -116,7 +116,7 @@ async def test_a_transaction_that_the_user_ends_inside_is_an_error_that_says_so(
     assert await records_of(broker) == [2]
 
 
-async def test_psycopgs_own_commit_inside_is_refused_by_psycopg_and_undoes_all(broker, db, postgres_url):
+async def test_psycopg_refuses_its_own_commit_inside_a_block_which_is_rolled_back(broker, db, postgres_url):
     async with (
         connection_of("psycopg", postgres_url) as connection,
         sql.connect(connection, ask=postgres_url) as own,
@@ -130,7 +130,7 @@ async def test_psycopgs_own_commit_inside_is_refused_by_psycopg_and_undoes_all(b
     assert await rows_of(db) == await records_of(broker) == []
 
 
-async def test_a_connection_without_another_way_to_ask_is_refused(postgres_url):
+async def test_a_users_connection_without_the_argument_ask_is_refused(postgres_url):
     async with connection_of("asyncpg", postgres_url) as connection:
         with pytest.raises(InvalidConfigurationError, match="cannot be asked") as refused:
             sql.connect(connection)
@@ -138,6 +138,6 @@ async def test_a_connection_without_another_way_to_ask_is_refused(postgres_url):
 
 
 @pytest.mark.parametrize("given", [7, object()])
-def test_what_is_no_database_is_refused_by_its_type(given):
+def test_connect_refuses_an_object_that_is_no_database_naming_its_type(given):
     with pytest.raises(InvalidConfigurationError, match=f"builtins.{type(given).__name__} is not a database"):
         sql.connect(given)

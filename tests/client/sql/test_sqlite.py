@@ -79,7 +79,7 @@ async def test_transactions_with_and_without_a_database_may_take_turns(broker, d
     assert await records_of(broker) == [1, 2, 3, 4]
 
 
-async def test_a_savepoint_is_undone_alone(broker, db):
+async def test_rolling_back_a_savepoint_of_sqlite_keeps_the_rest_of_the_transaction(broker, db):
     async with Producer(broker, transactional_id="orders-1") as producer, producer.transaction(db=db) as tx:
         await db.execute("insert into orders values (1, 'alice')")
         with pytest.raises(ValueError, match="undone"):  # noqa: PT012
@@ -109,7 +109,7 @@ async def insert_in_savepoint(db):
     [lambda db: db.execute("insert into orders values (2, 'bob')"), insert_in_savepoint],
     ids=["in_a_statement", "in_a_savepoint"],
 )
-async def test_a_block_that_goes_on_after_sqlite_rolled_it_back_leaves_no_row(broker, db, go_on):
+async def test_a_block_that_continues_after_sqlite_rolled_back_leaves_no_row(broker, db, go_on):
     await db.execute("insert into orders values (1, 'alice')")
     async with Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(IllegalStateError, match="rolled the transaction back"):  # noqa: PT012
@@ -135,7 +135,7 @@ async def test_a_decision_is_not_looked_up_in_another_database_under_the_same_pa
         assert await other.fetch("select * from fencepost_writers") == []
 
 
-async def test_without_create_a_missing_file_or_table_is_an_error_and_nothing_is_made(tmp_path):
+async def test_without_create_a_missing_sqlite_file_or_table_raises_and_is_not_made(tmp_path):
     path = tmp_path / "other.db"
     with pytest.raises(sqlite3.OperationalError, match="unable to open"):
         await sql.connect(f"sqlite:///{path}", create=False).open()
@@ -146,7 +146,7 @@ async def test_without_create_a_missing_file_or_table_is_an_error_and_nothing_is
     assert path.read_bytes() == b""
 
 
-async def test_a_rollback_that_is_cancelled_while_it_waits_is_still_done(db):
+async def test_a_rollback_of_sqlite_is_completed_although_its_awaiter_is_cancelled(db):
     await db.begin()
     slow = asyncio.ensure_future(db._call(lambda: time.sleep(0.1)))
     await asyncio.sleep(0)
@@ -168,7 +168,7 @@ async def test_a_rollback_that_is_cancelled_while_it_waits_is_still_done(db):
         (["journal_mode = off"], "journal_mode=OFF"),
     ],
 )
-async def test_settings_that_lose_committed_rows_are_refused_by_name(broker, db, pragmas, name):
+async def test_sqlite_settings_that_can_lose_committed_rows_are_refused_and_named(broker, db, pragmas, name):
     async with Producer(broker, transactional_id="orders-1") as producer:
         for pragma in pragmas:
             await db.execute(f"pragma {pragma}")
@@ -182,7 +182,7 @@ async def test_settings_that_lose_committed_rows_are_refused_by_name(broker, db,
 @pytest.mark.parametrize(
     "url", ["sqlite://", "sqlite:///:memory:", "sqlite:///x?mode=ro", "mysql://x/y", "sqlite://h/x"]
 )
-def test_urls_that_name_no_durable_database_are_refused(url):
+def test_urls_that_are_not_of_a_durable_sqlite_file_are_refused(url):
     with pytest.raises(InvalidConfigurationError):
         sql.connect(url)
 
@@ -198,7 +198,7 @@ async def test_two_blocks_on_one_database_object_at_once_are_refused(broker, db)
         await write(second, db, 1)
 
 
-async def test_a_block_that_is_refused_leaves_the_block_of_another_producer_open(broker, db):
+async def test_refusing_a_second_block_of_a_database_leaves_the_first_one_open(broker, db):
     async with (
         Producer(broker, transactional_id="orders-1") as first,
         Producer(broker, transactional_id="orders-2") as second,

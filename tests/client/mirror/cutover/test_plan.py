@@ -58,12 +58,12 @@ def group(offset=3, **more):
         ),
     ],
 )
-def test_all_that_stands_against_a_cutover_is_named_at_once(seen, refusals):
+def test_find_refusals_returns_all_problems_of_a_cutover_at_once(seen, refusals):
     assert [each.text for each in find_refusals(seen)] == refusals
     assert all(each.is_fatal and each.hint for each in find_refusals(seen))
 
 
-def test_the_steps_say_what_takes_them_back():
+def test_each_step_of_a_cutover_names_what_undoes_it():
     texts = [step.text for step in steps(found(refusing=frozenset({"b"})))]
     assert texts[0] == "b refuses writes already: leave it so"
     assert texts[1].startswith("refuse writes to a at the source, by its setting")
@@ -73,13 +73,13 @@ def test_the_steps_say_what_takes_them_back():
     assert steps(found(barrier="none"))[0].undo is None
 
 
-def test_groups_keep_their_texts_and_lose_the_sources_leader_epoch():
+def test_moved_offsets_keep_their_metadata_and_lose_the_sources_leader_epoch():
     groups = {"g": {A: OffsetAndMetadata(3, "text", 7), B: OffsetAndMetadata(0)}}
     maps = {A: PartitionMap([Run(0, 0, 2), Run(5, 3, 1)]), B: PartitionMap([])}
     assert move_groups(groups, maps, {A: 5, B: 0}) == {"g": {A: OffsetAndMetadata(3, "text"), B: OffsetAndMetadata(0)}}
 
 
-def test_a_group_that_has_read_on_at_the_target_is_named():
+def test_find_overtaken_names_groups_with_a_higher_offset_on_the_target():
     there = {A: OffsetAndMetadata(8)}
     problems = find_overtaken({"g": group(there=there), "h": group()}, {"g": {A: OffsetAndMetadata(7)}, "h": {}})
     assert [each.text.partition(",")[0] for each in problems] == ["group g stands at offset 8 of a-0 at the target"]
@@ -97,11 +97,11 @@ def test_a_group_that_has_read_on_at_the_target_is_named():
         ({"g": group(members_there=("x@h",))}, ["group g has got members at the target meanwhile: x@h"]),
     ],
 )
-def test_a_group_that_does_not_stand_still_is_named(after, problems):
+def test_find_moved_names_groups_whose_offsets_or_members_have_changed(after, problems):
     assert [each.text for each in find_moved({"g": group()}, after)] == problems
 
 
-def test_whoever_writes_during_the_cutover_is_named():
+def test_refuse_written_names_the_producers_of_records_written_meanwhile():
     written = [Written(A, 9, 0, 7, "copier"), Written(A, 9, 0, 7), Written(B, 0, 0, -1)]
     assert [each.text for each in refuse_written(written, "source")] == [
         "the transactional producer copier has written to a-0 at the source, at offset 9",
@@ -110,5 +110,5 @@ def test_whoever_writes_during_the_cutover_is_named():
     ]
 
 
-def test_of_many_names_a_few_are_shown():
+def test_named_returns_the_first_five_names_and_counts_the_others():
     assert named(f"n{each}" for each in range(7)) == "n0, n1, n2, n3, n4 and 2 more"

@@ -33,17 +33,17 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 3)
         ),
     ],
 )
-def test_a_record_reads_as_it_was_written(record):
+def test_an_encoded_cutover_record_decodes_to_an_equal_record(record):
     assert decode_record(encode_record(record)) == record
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"version":2}', b'{"version":1,"state":"new"}', b"\xff"])
-def test_a_record_of_another_version_is_refused(value):
+def test_decoding_a_cutover_record_of_another_version_raises(value):
     with pytest.raises(IllegalStateError):
         decode_record(value)
 
 
-def test_keys_of_cutovers_and_of_the_map_are_told_apart():
+def test_is_cutover_key_is_true_for_cutovers_and_false_for_map_entries():
     assert is_cutover_key(encode_key("m"))
     assert not is_cutover_key(encode_entry_key(EntryKey("cutover", "cutover", bytes(16), 0, 0)))
     assert not is_cutover_key(b"\xff")

@@ -248,7 +248,7 @@ def test_a_cutover_moves_groups_to_exactly_the_next_record():
 
 
 @pytest.mark.parametrize("what", DISTURBANCES)
-def test_whatever_happens_at_any_step_all_groups_move_or_none(what):
+def test_a_disturbance_at_any_step_of_a_cutover_moves_all_groups_or_none(what):
     outcomes = set()
     for step in range(STEPS):
         made = world()
@@ -259,7 +259,7 @@ def test_whatever_happens_at_any_step_all_groups_move_or_none(what):
 
 
 @pytest.mark.parametrize("what", DISTURBANCES)
-def test_a_cutover_that_was_killed_anywhere_is_finished_or_taken_back_by_the_next(what):
+def test_a_cutover_killed_at_any_step_is_finished_or_undone_by_the_next(what):
     for step in range(STEPS):
         made = world()
 
@@ -275,7 +275,7 @@ def test_a_cutover_that_was_killed_anywhere_is_finished_or_taken_back_by_the_nex
         check(made, outcome, before)
 
 
-def test_of_two_cutovers_of_a_mirror_the_first_stops_and_takes_nothing_back():
+def test_a_cutover_stops_without_undoing_anything_if_a_second_one_begins():
     for step in range(STEPS):
         made, second = world(), []
 
@@ -298,7 +298,7 @@ def run_beside(made):
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_the_answer_to_the_commit_may_be_lost(is_done):
+def test_after_a_lost_answer_to_its_commit_a_cutover_is_done_or_undone(is_done):
     class LosingSides(FakeSides):
         async def write(self, record, groups):
             if not groups or is_done:
@@ -317,7 +317,7 @@ def test_the_answer_to_the_commit_may_be_lost(is_done):
         assert is_done
 
 
-def test_a_cutover_that_is_interrupted_takes_back_what_it_did():
+def test_a_cutover_cancelled_at_any_step_is_undone_or_finished_by_the_next():
     for step in range(STEPS):
         made = world()
 
@@ -334,7 +334,7 @@ def test_a_cutover_that_is_interrupted_takes_back_what_it_did():
         check(made, outcome, world())
 
 
-def test_where_taking_back_fails_the_cutover_says_that_writes_are_still_refused():
+def test_a_cutover_that_cannot_be_undone_reports_that_writes_are_still_refused():
     class DeadSides(FakeSides):
         async def drain(self, ends, tell):
             raise ClientError("the target does not answer")

@@ -71,7 +71,7 @@ async def refuses(to, topic):
     return next(each.value for each in found if each.name == SETTING) == "true"
 
 
-async def test_every_offset_of_a_group_goes_on_at_the_same_records(to):
+async def test_a_group_at_any_offset_reads_the_same_records_after_its_cutover(to):
     await fill(to)
     ends = await to.source.ends([A0, A1, B0], -1)
     for offset in range(ends[A0] + 1):
@@ -104,7 +104,7 @@ async def test_consumers_of_a_moved_group_read_exactly_the_next_record(to, proto
     assert sorted(each.value for each in [*seen, *rest]) == [b"one", b"other", b"three", b"two"]
 
 
-async def test_a_transaction_that_is_open_is_aborted_and_its_producer_refused(to):
+async def test_a_cutover_aborts_open_transactions_and_their_producers_are_refused(to):
     await fill(to)
     await to.source.alter_group_offsets("g", {A0: 1})
     await mirror_all(to, "a", "b")
@@ -127,7 +127,7 @@ async def test_a_transaction_that_is_open_is_aborted_and_its_producer_refused(to
     assert await values_from(to.target, A0, 0) == [b"one", b"two", b"three"]
 
 
-async def test_offsets_that_a_transaction_holds_are_freed_by_its_abort(to):
+async def test_a_cutover_aborts_a_transaction_with_pending_offsets_of_a_group(to):
     await fill(to)
     await to.source.alter_group_offsets("g", {A0: 1})
     await mirror_all(to, "a", "b")
@@ -141,7 +141,7 @@ async def test_offsets_that_a_transaction_holds_are_freed_by_its_abort(to):
     assert await values_from(to.target, A0, moved) == [b"two", b"three"]
 
 
-async def test_a_cutover_with_members_names_them_and_does_nothing(to):
+async def test_a_cutover_of_a_group_with_members_names_them_and_changes_nothing(to):
     await fill(to)
     await mirror_all(to, "a", "b")
     await to.source.alter_group_offsets("other", {A0: 1})
@@ -155,7 +155,7 @@ async def test_a_cutover_with_members_names_them_and_does_nothing(to):
     assert await to.target.list_group_offsets("other") == {}
 
 
-async def test_a_mirror_that_does_not_run_fails_the_cutover_which_takes_all_back(to):
+async def test_a_cutover_is_undone_if_its_mirror_does_not_run(to):
     await fill(to)
     await mirror_all(to, "a", "b")
     await to.source.alter_group_offsets("g", {A0: 1})
@@ -169,7 +169,7 @@ async def test_a_mirror_that_does_not_run_fails_the_cutover_which_takes_all_back
     assert await values_from(to.target, A0, 0) == [b"one", b"two", b"three", b"four"]
 
 
-async def test_a_record_that_somebody_wrote_to_the_target_fails_the_cutover(to):
+async def test_a_cutover_fails_if_others_wrote_a_record_to_the_target(to):
     await fill(to)
     await mirror_all(to, "a", "b")
     await to.source.alter_group_offsets("g", {A0: 1})
@@ -180,7 +180,7 @@ async def test_a_record_that_somebody_wrote_to_the_target_fails_the_cutover(to):
     assert not await refuses(to, "a")
 
 
-async def test_a_topic_that_was_made_again_is_not_cut_over(to):
+async def test_a_cutover_fails_if_a_topic_was_recreated(to):
     await fill(to)
     await mirror_all(to, "a", "b")
     await to.source.alter_group_offsets("g", {A0: 1})
@@ -190,7 +190,7 @@ async def test_a_topic_that_was_made_again_is_not_cut_over(to):
         await cut(to, mirror=False)
 
 
-async def test_a_group_that_went_on_at_the_target_is_not_set_back(to):
+async def test_a_cutover_fails_if_a_group_has_a_higher_offset_on_the_target(to):
     await fill(to)
     await to.source.alter_group_offsets("g", {A0: 1})
     await mirror_all(to, "a", "b")
@@ -200,7 +200,7 @@ async def test_a_group_that_went_on_at_the_target_is_not_set_back(to):
     assert not await refuses(to, "a")
 
 
-async def test_a_rule_of_access_refuses_writes_and_a_super_user_who_writes_is_found(to, monkeypatch):
+async def test_with_acls_a_cutover_refuses_writes_and_finds_those_of_super_users(to, monkeypatch):
     async def barrier(self, topics):
         return "rule"
 
