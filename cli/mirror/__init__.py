@@ -29,15 +29,16 @@ def mirror() -> None:
 @click.option(
     "--every", "every_ms", type=DURATION, default="5s", show_default=True, help="How often to print the progress."
 )
+@click.option("--metrics", metavar="HOST:PORT", default=None, help="Serve metrics for Prometheus there.")
 @both_sides
-def run(to: Both, topics: str, every_ms: int) -> None:
+def run(to: Both, topics: str, every_ms: int, metrics: str | None) -> None:
     """Copy topics exactly once until Ctrl-C; run it several times, also on other machines, to be faster.
 
     -X from.NAME=VALUE and to.NAME=VALUE set properties of the clients of one side.
     """
     from .running import run_mirror
 
-    run_mirror(to, topics, every_ms)
+    run_mirror(to, topics, every_ms, metrics)
 
 
 @mirror.command()

@@ -8,6 +8,7 @@ import re
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from ..output.extras import require
 from ..output.failures import CONFLICT, WRONG_USAGE, Failure
 from ..output.tables import duration
 from ..output.writing import show
@@ -17,14 +18,19 @@ if TYPE_CHECKING:
     from ...client.mirror.task import MirrorTask
 
 
-def run_mirror(to: Both, topics: str, every_ms: int) -> None:
-    """Mirror the topics whose whole names match. Raises Failure once none of them can go on."""
+def run_mirror(to: Both, topics: str, every_ms: int, metrics: str | None) -> None:
+    """Mirror the topics whose whole names match. Raises Failure once none of them can go on.
+
+    metrics: HOST:PORT of a page with the task's metrics; None for no page.
+    """
     try:
         re.compile(topics)
     except re.error as error:
         raise Failure(
             f"--topics {topics} is not a regular expression: {error}", "for example 'orders.*'", WRONG_USAGE
         ) from None
+    if metrics is not None:
+        require("--metrics", "prometheus_client")
 
     async def work() -> "MirrorTask":
         """Run one task and show its progress until it ends."""
@@ -38,6 +44,10 @@ def run_mirror(to: Both, topics: str, every_ms: int) -> None:
             task=uuid.uuid4().hex[:12],
             tell=lambda line: _tell(to, line),
         )
+        if metrics is not None:
+            from .exporting import export
+
+            export(task, metrics)
         showing = asyncio.ensure_future(_show(to, task, every_ms))
         try:
             await task.run()

@@ -17,14 +17,11 @@ from ..values import Record, TopicPartition
 from .cut import MOST_BYTES, MOST_MS, Spans
 from .positions import BatchMark, Position, mark_of
 
-AHEAD_BYTES = 8 << 20
-"""So much is read ahead of a partition that has a closed cut."""
-
 
 class Chunk(NamedTuple):
     """The records of a partition for one cycle, in order. first: the position before them, following: the one after.
 
-    divides: the cut is not closed.
+    divides: the cut is not closed. size: of the batches, in bytes.
     """
 
     tp: TopicPartition
@@ -32,6 +29,7 @@ class Chunk(NamedTuple):
     records: Sequence[Record]
     following: Position
     divides: bool
+    size: int = 0
 
 
 class _Read(NamedTuple):
@@ -68,10 +66,9 @@ class Ahead:
         """The offset of the next fetch: of the last batch that was read, to see that it is still there."""
         return self.read_to if self._last is None else self._last.last
 
-    @property
-    def has_room(self) -> bool:
-        """Return whether more may be read: a little ahead, or as much as it takes to find a closed cut."""
-        return self._bytes < (AHEAD_BYTES if self._closed() > self.position.offset else MOST_BYTES)
+    def has_room(self, ahead_bytes: int) -> bool:
+        """Return whether more may be read: up to ahead_bytes, or as much as it takes to find a closed cut."""
+        return self._bytes < ahead_bytes or (self._bytes < MOST_BYTES and self._closed() <= self.position.offset)
 
     def _closed(self) -> int:
         """Return the highest closed cut in what was read."""
@@ -126,7 +123,7 @@ class Ahead:
                 return None
             cut, divides = self.read_to, True
         records: list[Record] = []
-        first, mark = self.position.offset, self.position.mark
+        first, mark, before = self.position.offset, self.position.mark, self._bytes
         while self._batches and self._batches[0].mark.last < cut:
             batch = self._batches.popleft()
             records += batch.records
@@ -135,7 +132,7 @@ class Ahead:
         self._spans.cut(cut)
         self.position = self.position._replace(offset=cut, mark=mark)
         self._waits_since_ms = now_ms if self._batches else None
-        return Chunk(self.tp, first, records, self.position, divides)
+        return Chunk(self.tp, first, records, self.position, divides, before - self._bytes)
 
     def _closed_cut_of(self, most_bytes: int) -> int:
         """Return the closed cut below about most_bytes; a higher one if that is not above the position."""

@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
     source: int
     target: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides the method of tuples
 
 
 class EntryKey(NamedTuple):

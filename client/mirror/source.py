@@ -20,6 +20,8 @@ log = logging.getLogger("fencepost.client")
 IDLE_MS = 100
 """How often the ends are looked up while there is nothing to read."""
 RETRY_MS = 1_000
+AHEAD_BYTES, ALL_AHEAD_BYTES, LEAST_AHEAD_BYTES = 8 << 20, 128 << 20, 1 << 20
+"""So much is read ahead of a partition that has a closed cut, of all of them together, and of one of very many."""
 AT_ONCE = 8
 """So many partitions are read at the same time."""
 
@@ -95,7 +97,8 @@ class Source:
                     f" {aheads[tp].position.offset}: it was restored, or cut",
                     hint="mirror it to an empty topic again, under another mirror's name",
                 )
-        due = [aheads[tp] for tp, end in ends.items() if end > aheads[tp].read_to and aheads[tp].has_room]
+        share = max(LEAST_AHEAD_BYTES, min(AHEAD_BYTES, ALL_AHEAD_BYTES // max(1, len(aheads))))
+        due = [aheads[tp] for tp, end in ends.items() if end > aheads[tp].read_to and aheads[tp].has_room(share)]
         for error in await asyncio.gather(*(self._fill(each) for each in due), return_exceptions=True):
             if error is not None:
                 raise error

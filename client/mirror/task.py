@@ -42,15 +42,23 @@ from .writing import Writer
 
 log = logging.getLogger("fencepost.client")
 
-CYCLE_BYTES = 16 << 20
-"""So much of a partition goes into one transaction, where it has closed cuts."""
+CYCLE_BYTES = 32 << 20
+"""So much goes into one transaction, where the partitions have closed cuts; less after transactions that failed."""
+LEAST_CYCLE_BYTES = 64 << 10
 WAIT_MS = 200
 """How long a task waits for records before it looks at its group again."""
+JOINING_MS = 50
 RETRY_MS = 1_000
 FOLLOW_MS = 30_000
 """How often the source is asked for new topics and partitions."""
 CLOSING_MS = 5_000
-_USUAL = {"max.request.size": 100 << 20, "transaction.timeout.ms": 60_000, "linger.ms": 5, "buffer.memory": 128 << 20}
+_USUAL = {
+    "max.request.size": 100 << 20,  # the target decides
+    "buffer.memory": 128 << 20,
+    "linger.ms": 5,
+    "delivery.timeout.ms": 300_000,
+    "transaction.timeout.ms": 300_000,  # for a slow target; those of dead tasks are ended sooner (Leftovers)
+}
 _OTHER_SOURCE = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 _HOPELESS = (AuthenticationError, AuthorizationError, InvalidConfigurationError)
 
@@ -111,6 +119,7 @@ class MirrorTask:
         self._producer: Producer | None = None
         self._membership: Membership | None = None
         self._followed_ms = -1
+        self._cycle_bytes = CYCLE_BYTES
 
     @property
     def lags(self) -> dict[TopicPartition, int]:
@@ -187,7 +196,9 @@ class MirrorTask:
 
     async def _doubt(self) -> None:
         """Forget all but the membership. Ends the open transaction, whatever became of it."""
-        self.counts.doubts += self._task.step in (Step.WRITING, Step.ADDED)
+        if self._task.step in (Step.WRITING, Step.ADDED):
+            self.counts.doubts += 1
+            self._cycle_bytes = max(LEAST_CYCLE_BYTES, self._cycle_bytes // 4)
         self._task = machine.doubted(self._task)
         self._drop_aheads()
         self._writer.forget()
@@ -224,6 +235,7 @@ class MirrorTask:
             return
         member = await self._membership.poll()
         if member is None:
+            await asyncio.sleep(JOINING_MS / 1000)  # a poll that has nothing to do does not wait
             return
         if (member, self._membership.assigned) != (self._task.member, self._assigned):
             await self._doubt()
@@ -339,10 +351,18 @@ class MirrorTask:
                 )
 
     def _take(self) -> list[Chunk]:
-        """Take a chunk of each partition that has one."""
-        now_ms = self._environment.clock.monotonic_ms()
-        taken = (ahead.take(now_ms, CYCLE_BYTES) for ahead in self._aheads.values())
-        return [chunk for chunk in taken if chunk is not None]
+        """Take chunks of partitions in turn, until there are enough for one transaction."""
+        now_ms, left = self._environment.clock.monotonic_ms(), self._cycle_bytes
+        taken = list[Chunk]()
+        for tp, ahead in list(self._aheads.items()):
+            chunk = ahead.take(now_ms, left)
+            if chunk is not None:
+                taken.append(chunk)
+                left -= chunk.size
+                self._aheads[tp] = self._aheads.pop(tp)  # the last one next time
+                if left <= 0:
+                    break
+        return taken
 
     async def _wait_for_records(self) -> None:
         """Wait until something was read, or for a moment."""
@@ -384,6 +404,7 @@ class MirrorTask:
         """Add a committed cycle to the counts."""
         counts = self.counts
         counts.cycles += 1
+        self._cycle_bytes = min(CYCLE_BYTES, 2 * self._cycle_bytes)
         counts.divided += sum(chunk.divides for chunk in chunks)
         counts.records += sum(len(chunk.records) for chunk in chunks)
         counts.bytes += sum(

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 
 import pytest
+from broker_process import free_port
 from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
@@ -76,6 +78,11 @@ async def write(bootstrap: str, topic: str, count: int, transactional_id: str | 
         await producer.flush()
 
 
+def read_page(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
+        return response.read().decode()
+
+
 async def make(bootstrap: str, topic: str) -> None:
     async with Admin(bootstrap) as admin:
         await admin.create_topics(NewTopic(topic, 4))
@@ -105,6 +112,21 @@ async def test_a_mirror_whose_topics_have_all_stopped_ends_and_says_why(sides: S
     assert code == 5
     assert "stopped: stops: partition 0 of the target has records" in err
     assert "error: no topic can go on: stops" in err
+
+
+async def test_its_metrics_have_a_page(sides: Sides) -> None:
+    await make(sides.source, "paged")
+    await write(sides.source, "paged", 100)
+    address = f"127.0.0.1:{free_port()}"
+    with mirroring(sides, "paged", "--metrics", address):
+        await sides.drained("paged")
+        async with asyncio.timeout(60):
+            page = ""
+            while "fencepost_mirror_records_total 100.0" not in page:
+                await asyncio.sleep(0.1)
+                page = await asyncio.to_thread(read_page, address)
+    assert 'fencepost_mirror_lag{topic="paged"} 0.0' in page
+    assert "fencepost_mirror_doubts_total 0.0" in page
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped beyond its session"])
