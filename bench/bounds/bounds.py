@@ -15,6 +15,7 @@ from .consoles import consoles
 from .following import following
 from .groups import groups
 from .idle import idle
+from .inboxes import inboxes
 from .recovery import full_journal
 from .share import transactions, workers
 from .sizes import Say, Size, by_figure
@@ -69,6 +70,7 @@ BOUNDS: dict[str, Bound] = {
     "bound groups": Bound(OS, groups),
     "bound share workers": Bound(OS, workers),
     "bound share transactions": Bound(OS, transactions),
+    "bound inbox": Bound(OS, inboxes),
     "bound full journal": Bound(OS, full_journal),
     "bound steps of upkeep": Bound(FSYNC, steps),
     "bound stalls": Bound(FSYNC, loop_stalls),

@@ -12,6 +12,7 @@ STORED = "fencepost in a store, 30 ms a PUT"
 STORED_IDLE, STORED_FEW, STORED_MANY = f"{STORED}, idle", f"{STORED}, 10 partitions", f"{STORED}, 1,000 partitions"
 KILLED, HANDED_OVER = f"{STORED}, killed", f"{STORED}, handed over"
 SDK, AIOKAFKA, CONFLUENT = "fencepost SDK", "aiokafka", "confluent-kafka"
+INBOX, INSERTS = "inserts in an inbox", "the same inserts without"
 SPARK, SPARK_JAR = "fencepost in Spark", "Kafka's jar in Spark"
 EXACTLY_ONCE, AT_LEAST_ONCE = f"{SPARK}, exactly once", f"{SPARK}, at least once"
 
