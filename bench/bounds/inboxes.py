@@ -18,7 +18,7 @@ from .sizes import Say, Size, in_turns
 TOPIC = "bench-inbox"
 TRANSACTIONS, RECORD_BYTES = 1_000, 100
 FEWEST = 50  # transactions of a quick run
-DATABASE = "FENCEPOST_BENCH_DATABASE"
+DATABASE = "BENCH_DATABASE"
 """The environment variable with the URL of a database; without it, a file of SQLite."""
 
 
