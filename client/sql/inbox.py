@@ -66,13 +66,20 @@ class Inbox:
             self._places = await self._claim_all()
             new = self._look(self._places)
             if self._block is None:
-                await self._db.begin()
+                await self._begin()
         except BaseException:
             self.aborted()
             raise
         if self._block is not None:
             self._sources.add(self)
         return new
+
+    async def _begin(self) -> None:
+        try:
+            await self._db.begin()
+        except asyncio.CancelledError:  # it may have begun
+            await self._db.rollback()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None

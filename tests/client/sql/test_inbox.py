@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import itertools
 
 import pytest
+from cancelled_everywhere import at_every_turn
 from fencepost.client.errors import (
     CommitOutcomeUnknownError,
     IllegalStateError,
@@ -12,6 +14,7 @@ from fencepost.client.errors import (
     NoOffsetError,
 )
 from fencepost.client.transactions.sql_commits import DatabaseAway
+from reading import make, member, write
 
 from fencepost import Admin, Broker, Consumer, NewTopic, Producer, TopicPartition, sql
 
@@ -381,6 +384,25 @@ async def test_a_block_that_is_cancelled_in_its_commit_is_committed_and_says_so(
         db.commit = commit
         await work(db, await anext(batches))
     assert await effects(db) == [0, 1]
+
+
+@pytest.mark.slow
+def test_wherever_a_block_is_cancelled_each_effect_is_there_once(tmp_path):
+    """The caller reads on, with the same consumer and the same database."""
+    files = itertools.count()
+
+    async def main(world, cancelling):
+        await make(world)
+        await write(world, b"0", b"1")
+        async with sql.connect(f"sqlite:///{tmp_path}/{next(files)}.db") as db, member(world) as consumer:
+            await db.execute("create table effects (partition_number integer, value text)")
+            batch = await anext(consumer.batches(1))
+            with contextlib.suppress(asyncio.CancelledError):
+                await cancelling(work(db, batch))
+            await drain(db, consumer, 2)
+            assert await effects(db) == [0, 1]
+
+    assert at_every_turn(main) > 10
 
 
 async def test_a_database_that_is_away_stops_reading_and_then_it_goes_on(broker, db, caplog):
