@@ -143,13 +143,16 @@ def stalls(facts: Facts) -> Iterator[Anomaly]:
     """A last stable offset below the high watermark moves on in time, and in the end there is nothing between them."""
     restarts = [op.invoked for op, _ in facts.history.of(Restart)]
     for place, reads in facts.reads.items():
-        stands: tuple[int, int, int] | None = None
+        stands: tuple[int, int] | None = None
         began: Op | None = None
         for op, _ in sorted(reads, key=lambda one: one[0].done):
             seen = op.result
             if not seen.tells_ends:
                 continue
-            here = (seen.last_stable, bisect_left(restarts, op.invoked), 0)
+            here = (
+                seen.last_stable,
+                bisect_left(restarts, op.done),
+            )  # a read may begin before a broker that answers it
             if seen.last_stable >= seen.high_watermark:
                 stands = None
             elif stands != here or began is None:
@@ -196,7 +199,7 @@ def late_commits(facts: Facts) -> Iterator[Anomaly]:
         needs[place].sort(key=itemgetter(0, 1))
         offsets = [need[0] for need in needs[place]]
         for op, read in reads:
-            if not read.committed or not op.result.tells_ends:
+            if not read.committed or not op.result.tells_ends or facts.may_be_of_before(op):
                 continue
             for offset, since, txn, given in needs[place][bisect_left(offsets, op.result.last_stable) :]:
                 if since < op.invoked and not excuses.hold(op, txn, offset):

@@ -19,6 +19,7 @@ from simulation import (
 from simulation.checker import check
 from simulation.golden import GOLDEN
 from simulation.good_histories import good_history
+from simulation.history import Outlived
 from simulation.story import Story
 
 SEEDS = 1000
@@ -133,6 +134,26 @@ def test_the_checker_accepts_a_copier_that_skips_an_aborted_transactions_input()
     story = Story()
     story.send("x", at=1), story.begin("t"), story.poll((1, "x"), txn="t"), story.abort("t")
     story.poll((1, "x"), start=1), story.final((1, "x"))
+    assert story.anomalies == set()
+
+
+def test_the_checker_accepts_a_stale_read_of_a_broker_whose_successor_serves():
+    story = Story()
+    story.begin("t"), story.send("x", txn="t")
+    before = story.history.invoke("broker", Outlived())
+    story.commit("t"), story.read(lso=0, hw=1)
+    before.ok()
+    assert story.anomalies == set()
+    story.read(lso=0, hw=1)
+    assert story.anomalies == {"late commit"}
+
+
+def test_the_checker_accepts_a_last_stable_offset_that_stands_while_no_broker_serves():
+    story = Story()
+    story.begin("t"), story.send("x", txn="t"), story.read(lso=0, hw=1), story.passes(2000)
+    read = story.read(lso=0, hw=1)
+    story.restart(), story.beside(read)
+    story.commit("t"), story.read((0, "x"), upto=2)
     assert story.anomalies == set()
 
 
