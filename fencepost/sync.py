@@ -10,6 +10,7 @@ from .client.sync import (
     ProducerPool,
     ShareConsumer,
     Transaction,
+    sql,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "ProducerPool",
     "ShareConsumer",
     "Transaction",
+    "sql",
 ]

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import sqlite3
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -21,11 +22,13 @@ def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Datab
     """Return a database that can take part in transactions: `async with sql.connect("sqlite:///orders.db") as db`.
 
     given: sqlite:///RELATIVE/PATH or sqlite:////ABSOLUTE/PATH; postgresql://…, as its driver reads it, or
-    postgresql+psycopg://…, which chooses one; or a pool or a connection of asyncpg or psycopg. create: whether to make
-    the tables of `sql.schema` if they are missing; None: yes for SQLite. ask: for a connection, the URL or pool by
-    which the database is asked if COMMIT has no answer.
+    postgresql+psycopg://…, which chooses one; a pool or a connection of asyncpg or psycopg; or a connection of sqlite3.
+    create: whether to make the tables of `sql.schema` if they are missing; None: yes for SQLite. ask: for a connection
+    to PostgreSQL, the URL or pool by which the database is asked if COMMIT has no answer.
     Raises InvalidConfigurationError.
     """
+    if isinstance(given, sqlite3.Connection):
+        return _sqlite_of_user(given, create is not False)
     if not isinstance(given, str):
         connections = _given(given, ask)
         return postgresql.Database(connections, "the PostgreSQL database", create=bool(create))
@@ -49,6 +52,17 @@ def _sqlite(url: str, create: bool) -> sqlite.Database:
             hint="sqlite:///RELATIVE/PATH or sqlite:////ABSOLUTE/PATH",
         )
     return sqlite.Database(name, create=create)
+
+
+def _sqlite_of_user(connection: sqlite3.Connection, create: bool) -> sqlite.Database:
+    """Return the database of the file that this connection has open."""
+    try:
+        path = connection.execute("pragma database_list").fetchone()[2]
+    except sqlite3.ProgrammingError as error:
+        raise InvalidConfigurationError(str(error), hint="sqlite3.connect(…, check_same_thread=False)") from None
+    if not path:
+        raise InvalidConfigurationError("a database in memory does not outlive this process", hint=_KNOWN)
+    return sqlite.Database(path, create=create, given=connection)
 
 
 def _by_url(url: str) -> OneConnection:

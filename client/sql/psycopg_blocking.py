@@ -16,10 +16,13 @@ _IN_TRANSACTION = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, Transact
 
 
 class BlockingPsycopgAdapter:
-    """connection: a blocking one of psycopg, which any thread may use."""
+    """connection: a blocking one of psycopg, which any thread may use. close: gives it back to its pool; None: it is
+    closed.
+    """
 
-    def __init__(self, connection: Connection[Any]) -> None:
+    def __init__(self, connection: Connection[Any], close: Callable[[], object] | None = None) -> None:
         self._connection = connection
+        self._close = close or connection.close
         self._block: AbstractContextManager[Transaction] | None = None
 
     @property
@@ -81,8 +84,8 @@ class BlockingPsycopgAdapter:
         await _call(partial(block.__exit__, None, None, None))
 
     async def close(self) -> None:
-        """Close the connection."""
-        await _call(self._connection.close)
+        """Close the connection, or give it back."""
+        await _call(self._close)
 
     def drop(self) -> None:
         """Cut the connection."""
@@ -93,6 +96,12 @@ async def connected(url: str, timeout_s: float) -> BlockingPsycopgAdapter:
     """Return a new connection to the database of this URL. Raises psycopg's errors."""
     connect = partial(Connection[Any].connect, url, autocommit=True, connect_timeout=int(timeout_s))
     return BlockingPsycopgAdapter(await _call(connect))
+
+
+async def acquired(pool: Any, timeout_s: float) -> BlockingPsycopgAdapter:
+    """Return a connection of a ConnectionPool. Raises its errors."""
+    connection = await _call(partial(pool.getconn, timeout_s))
+    return BlockingPsycopgAdapter(connection, partial(pool.putconn, connection))
 
 
 async def _call(call: Callable[[], T]) -> T:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ...effects.threads.starting import call_in_thread
-from ..errors import IllegalStateError, InvalidConfigurationError
+from ..errors import IllegalStateError, InvalidConfigurationError, OutcomeDivergedError
 from ..transactions.deciding import NONE_YET, Row, Waiting
 from ..transactions.sql_commits import Block, DatabaseAway
 from . import statements
@@ -36,14 +36,16 @@ _ROLLED_BACK = "SQLite has rolled the transaction back: an error inside the bloc
 class Database:
     """`async with sql.connect("sqlite:///orders.db") as db: await db.execute("insert into orders values (?)", 42)`.
 
-    path: of the file. create: whether the tables of ours are made if they are missing.
+    path: of the file. create: whether the tables of ours are made if they are missing. given: a connection of the
+    user's to that file, which any thread may use; None: one of its own.
     """
 
     dialect = "sqlite"
 
-    def __init__(self, path: str, *, create: bool = True) -> None:
+    def __init__(self, path: str, *, create: bool = True, given: sqlite3.Connection | None = None) -> None:
         self.path = os.path.abspath(path)
         self._create = create
+        self._given = given
         self._connection: sqlite3.Connection | None = None
         self._running: asyncio.Future[Any] | None = None
         self._is_owned = False  # by the block of a producer's transaction, or of an inbox
@@ -73,7 +75,7 @@ class Database:
         """Close the connection; an open transaction is rolled back."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            await self._call(connection.close)
+            await self._call(connection.rollback if connection is self._given else connection.close)
 
     # ---- for the user ----------------------------------------------------------------------------------------
 
@@ -101,8 +103,22 @@ class Database:
         statements.check_allowed(statement)
         connection = self._opened_connection()
         if self._is_owned and not connection.in_transaction:
-            raise IllegalStateError(_ROLLED_BACK)
-        return take(connection.execute(statement, _bound(statement, values)))
+            raise self._ended_error()
+        was_alone = not connection.in_transaction
+        found = take(connection.execute(statement, _bound(statement, values)))
+        if was_alone and connection.in_transaction:  # begun by a connection of the user's
+            connection.commit()
+        return found
+
+    def _ended_error(self) -> IllegalStateError | OutcomeDivergedError:
+        """Return the error for a transaction of a block that has ended inside it."""
+        if self._given is None:
+            return IllegalStateError(_ROLLED_BACK)
+        return OutcomeDivergedError(
+            f"{self.path}: the transaction was committed or rolled back inside producer.transaction(db=…), which "
+            "ends it by itself: its rows may be there, and its records are aborted",
+            hint="leave out the commit; async with db.transaction() is a savepoint",
+        )
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[None, None]:
@@ -168,7 +184,7 @@ class Database:
 
         def decide() -> bool:
             if not connection.in_transaction:
-                raise IllegalStateError(_ROLLED_BACK)
+                raise self._ended_error()
             return connection.execute(statements.DECIDE, values).rowcount == 1
 
         return await self._call(decide)
@@ -179,7 +195,7 @@ class Database:
 
         def commit() -> None:
             if not connection.in_transaction:
-                raise IllegalStateError(_ROLLED_BACK)
+                raise self._ended_error()
             connection.execute("commit")
 
         await self._call(commit)
@@ -273,13 +289,16 @@ class Database:
         return await asyncio.shield(made)
 
     def _opened(self) -> sqlite3.Connection:
-        """Return a new connection, after the tables were made and the identity was read."""
-        connection = _connected(self.path, "rwc" if self._create else "rw")
+        """Return a new connection or the user's, after the tables were made and the identity was read."""
+        connection = self._given or _connected(self.path, "rwc" if self._create else "rw")
         try:
+            if connection.in_transaction:
+                raise IllegalStateError("the connection is in a transaction already: a block begins its own")
             _check_durable(connection)
             if self._create:
                 connection.executescript(f"begin immediate; {statements.schema('sqlite')} commit;")
                 connection.execute(statements.NAME, (os.urandom(8).hex(),))
+                connection.commit()
             has_table = connection.execute(
                 "select count(*) from sqlite_master where name = 'fencepost_database'"
             ).fetchone() != (0,)
@@ -289,8 +308,13 @@ class Database:
                     f"{self.path} has {'nothing in the' if has_table else 'no'} table fencepost_database",
                     hint="is it the database of the producers? sql.connect(…, create=True) makes the tables",
                 )
-        except BaseException:
-            connection.close()
+        except BaseException as error:
+            if connection is not self._given:
+                connection.close()
+            elif isinstance(error, sqlite3.ProgrammingError):  # of another thread
+                raise InvalidConfigurationError(
+                    f"{self.path}: {error}", hint="sqlite3.connect(…, check_same_thread=False)"
+                ) from None
             raise
         self._id = found[0]
         return connection

@@ -4,6 +4,7 @@ The rule: they forward to the asyncio clients, which run in one thread of the pr
 was created before a fork raises ForkedError in the child. Ctrl-C aborts an open transaction.
 """
 
+from . import sql
 from .admin import Admin
 from .consumer import Batches, Consumer
 from .errors import CommitOutcomeUnknownError
@@ -21,4 +22,5 @@ __all__ = [
     "ProducerPool",
     "ShareConsumer",
     "Transaction",
+    "sql",
 ]

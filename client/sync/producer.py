@@ -15,6 +15,7 @@ from ..producer.delivery import Delivery as AsyncDelivery
 from ..producer.producer import Producer as AsyncProducer
 from ..producer.transaction import Transaction as AsyncTransaction
 from ..transactions.machine import Outcome
+from ..transactions.sqlstates import may_succeed_again
 from ..values import AcknowledgeType, ConsumerGroupMetadata, HeadersLike, RecordMetadata, ShareRecord
 from .blocking import Blocking, forward, inner_of
 from .loop_thread import LoopThread
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
     from ..tracing.tracing import TracerProvider, Tracing
+    from ..transactions.sql_commits import Wait
+    from .sql import Database
 
 T = TypeVar("T")
 
@@ -128,15 +131,25 @@ class Producer(Blocking[AsyncProducer]):
         """Add offsets: of a blocking consumer (its last batch), of a batch, or a mapping with its metadata."""
         self._wait(lambda: self._inner.send_offsets_to_transaction(inner_of(source), metadata))
 
-    def transaction(self, batch: Any = None, label: str | None = None) -> "Transaction":
-        """`with producer.transaction() as tx`: commits at the end, aborts on any exception."""
-        return Transaction(self._thread.call(lambda: self._inner.transaction(batch, label)), self._thread)
+    def transaction(
+        self, batch: Any = None, label: str | None = None, *, db: "Database | None" = None, wait: "Wait" = "ended"
+    ) -> "Transaction":
+        """`with producer.transaction() as tx`: commits at the end, aborts on any exception.
 
-    def run_in_transaction(self, work: "Callable[[Transaction], T]", retries: int = 3) -> T:
-        """Run `work` in a transaction and return its result; if it must be aborted, run it again, at most `retries`
-        times.
+        db: of `fencepost.sync.sql.connect`; what it does inside is committed with the records. wait: like
+        fencepost.Producer.transaction.
         """
-        return run_until_committed(self.transaction, work, retries)
+        database = inner_of(db)
+        inner = self._thread.call(lambda: self._inner.transaction(batch, label, db=database, wait=wait))
+        return Transaction(inner, self._thread)
+
+    def run(self, work: "Callable[[Transaction], T]", retries: int = 3, *, db: "Database | None" = None) -> T:
+        """Run `work` in a transaction and return its result; after an abort or a conflict in the database run it again,
+        at most `retries` times.
+        """
+        return run_until_committed(lambda: self.transaction(db=db), work, retries)
+
+    run_in_transaction = run
 
     @property
     def transactional_id(self) -> str | None:
@@ -236,7 +249,7 @@ def run_until_committed(
             with begin() as transaction:
                 done = work(transaction)
             return done  # noqa: RET504 (only after the commit)
-        except AbortableTransactionError:
-            if not retries:
+        except Exception as error:
+            if not retries or not (isinstance(error, AbortableTransactionError) or may_succeed_again(error)):
                 raise
             retries -= 1

@@ -1,0 +1,134 @@
+"""The blocking producer commits over the broker and a database: its own connection, or one of a blocking driver."""
+
+import asyncio
+import sqlite3
+
+import psycopg
+import psycopg_pool
+import pytest
+from fencepost.client.errors import InvalidConfigurationError, OutcomeDivergedError
+from orders import TABLE, records_of
+
+from fencepost import Broker, sync
+from fencepost.sync import sql
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with Broker(data_dir=tmp_path / "broker", transaction_two_phase_commit_enable=True) as broker:
+        yield broker.bootstrap_servers
+
+
+def write(producer, db, number):
+    with producer.transaction(db=db) as tx:
+        db.execute("insert into orders values ($1, 'alice')", number)
+        tx.send("orders", b"%d" % number)
+
+
+def rows_of(db):
+    return [row[0] for row in db.fetch("select id from orders order by id")]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "asyncpg", "psycopg"])
+def test_a_blocking_database_by_url_commits_rows_with_records(broker, tmp_path, request, kind):
+    if kind == "sqlite":
+        url = f"sqlite:///{tmp_path}/orders.db"
+    else:
+        url = request.getfixturevalue("postgres_url").replace("postgresql:", f"postgresql+{kind}:")
+    with (
+        sql.connect(url, create=True) as db,
+        sync.Producer(broker, transactional_id=kind) as producer,
+    ):
+        db.execute(TABLE)
+        write(producer, db, 1)
+        with pytest.raises(ValueError, match="no"), producer.transaction(db=db) as tx:  # noqa: PT012
+            db.execute("insert into orders values (2, 'bob')")
+            tx.send("orders", b"2")
+            raise ValueError("no")
+        with producer.transaction(db=db, wait="decided") as tx:
+            with pytest.raises(ValueError, match="undone"), db.transaction():  # noqa: PT012
+                db.execute("insert into orders values (3, 'bob')")
+                raise ValueError("undone")
+            with db.transaction():
+                db.execute("insert into orders values (4, 'bob')")
+            tx.send("orders", b"4")
+        assert producer.run(lambda tx: db.execute("insert into orders values (5, 'eve')"), db=db) == 1
+        assert rows_of(db) == [1, 4, 5]
+        assert sql.resolve(broker, db, dry_run=True) == []
+    assert asyncio.run(records_of(broker)) == [1, 4]
+
+
+def test_a_blocking_connection_of_psycopg_takes_part_and_its_blocks_are_savepoints(broker, postgres_url):
+    with (
+        psycopg.connect(postgres_url) as connection,
+        sql.connect(connection, ask=postgres_url, create=True) as db,
+        sync.Producer(broker, transactional_id="own-psycopg") as producer,
+    ):
+        db.execute(TABLE)
+        with producer.transaction(db=db) as tx:
+            connection.execute("insert into orders values (%s, 'alice')", [1])
+            with pytest.raises(ValueError, match="undone"), connection.transaction():  # noqa: PT012
+                connection.execute("insert into orders values (2, 'bob')")
+                raise ValueError("undone")
+            tx.send("orders", b"1")
+        with pytest.raises(psycopg.ProgrammingError, match="forbidden"), producer.transaction(db=db) as tx:  # noqa: PT012
+            connection.execute("insert into orders values (3, 'alice')")
+            tx.send("orders", b"3")
+            connection.commit()
+        assert rows_of(db) == [1]
+    assert asyncio.run(records_of(broker)) == [1]
+
+
+def test_a_blocking_pool_of_psycopg_gives_a_connection_to_each_block(broker, postgres_url):
+    with (
+        psycopg_pool.ConnectionPool(postgres_url, min_size=1, max_size=1, open=True) as pool,
+        sql.connect(pool, create=True) as db,
+        sync.Producer(broker, transactional_id="pool-psycopg") as producer,
+    ):
+        db.execute(TABLE)
+        write(producer, db, 1)
+        with pool.connection() as connection:
+            assert connection.execute("select id from orders").fetchall() == [(1,)]
+    assert asyncio.run(records_of(broker)) == [1]
+
+
+def durable(path, **options):
+    connection = sqlite3.connect(path, **options)
+    connection.execute("pragma synchronous = extra")
+    return connection
+
+
+def test_a_connection_of_sqlite3_takes_part_and_stays_open(broker, tmp_path):
+    connection = durable(tmp_path / "orders.db", check_same_thread=False)
+    with (
+        sql.connect(connection) as db,
+        sync.Producer(broker, transactional_id="own-sqlite") as producer,
+    ):
+        db.execute(TABLE)
+        with producer.transaction(db=db) as tx:
+            connection.execute("insert into orders values (?, 'alice')", [1])
+            tx.send("orders", b"1")
+        with (  # noqa: PT012
+            pytest.raises(OutcomeDivergedError, match="committed or rolled back inside"),
+            producer.transaction(db=db) as tx,
+        ):
+            connection.execute("insert into orders values (2, 'alice')")
+            tx.send("orders", b"2")
+            connection.commit()
+        db.execute("insert into orders values (3, 'alice')")
+        assert not connection.in_transaction
+        write(producer, db, 4)
+    assert connection.execute("select id from orders").fetchall() == [(1,), (2,), (3,), (4,)]
+    connection.close()
+    assert asyncio.run(records_of(broker)) == [1, 4]
+
+
+def test_connections_of_sqlite3_that_cannot_take_part_are_refused_by_name(tmp_path):
+    for connection, cause in (
+        (durable(":memory:", check_same_thread=False), "in memory"),
+        (durable(tmp_path / "orders.db"), "thread"),
+        (sqlite3.connect(tmp_path / "orders.db", check_same_thread=False), "synchronous=FULL"),
+    ):
+        with pytest.raises(InvalidConfigurationError, match=cause), sql.connect(connection):
+            pass
+        connection.close()
