@@ -100,7 +100,7 @@ def _sides(to: Both, source: "Admin", target: "Admin", groups: str, *, producers
     from ...client.mirror.cutover.sides import AdminSides
 
     looking = Looking(source, target, to.name, groups, producers_stopped)
-    return AdminSides(looking, lambda name: to.target.producer(transactional_id=name))
+    return AdminSides(looking, to.producer)
 
 
 def _check_expression(groups: str) -> None:

@@ -36,6 +36,7 @@ def run_mirror(to: Both, topics: str, every_ms: int, metrics: str | None) -> Non
         """Run one task and show its progress until it ends."""
         from ...client.mirror.task import MirrorTask
 
+        await _look_first(to, topics)
         task = MirrorTask(
             to.source.config(),
             to.target.config(),
@@ -62,6 +63,22 @@ def run_mirror(to: Both, topics: str, every_ms: int, metrics: str | None) -> Non
         "each has a line above that says why; nothing was skipped",
         CONFLICT,
     )
+
+
+async def _look_first(to: Both, topics: str) -> None:
+    """Say what stands against the mirror. Raises Failure, with a line for each, if it must not begin."""
+    from ...client.mirror.describing import look
+    from ...client.mirror.names import is_own
+
+    async with to.admins() as (source, target):
+        names = [each for each in await source.list_topics() if re.fullmatch(topics, each) and not is_own(each)]
+        found = await look(source, target, names, to.name)
+    fatal = [each for each in found if each.is_fatal]
+    for each in [each for each in found if not each.is_fatal] + fatal[:-1]:
+        _tell(to, f"{'error' if each.is_fatal else 'note'}: {each.text}")
+        _tell(to, f"hint: {each.hint}")
+    if fatal:
+        raise Failure(fatal[-1].text, fatal[-1].hint, CONFLICT)
 
 
 def facts_of(task: "MirrorTask") -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ..output.tables import Output
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
+    from ...client.producer.producer import Producer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,8 +38,22 @@ class Both:
     @asynccontextmanager
     async def admins(self) -> "AsyncIterator[tuple[Admin, Admin]]":
         """Open an Admin of the source and one of the target."""
-        async with self.source.admin() as source, self.target.admin() as target:
+        from ...client.admin.admin import Admin
+        from ...client.config_names import part_for
+        from ...client.settings import AdminSettings
+
+        configs = [part_for(AdminSettings, each.config()) for each in (self.source, self.target)]
+        async with Admin.from_config(configs[0]) as source, Admin.from_config(configs[1]) as target:
             yield source, target
+
+    def producer(self, transactional_id: str) -> "Producer":
+        """Return a transactional producer of the target."""
+        from ...client.config_names import part_for
+        from ...client.producer.producer import Producer
+        from ...client.settings import ProducerSettings
+
+        config = self.target.config(max_block_ms=self.target.timeout_ms)
+        return Producer.from_config({**part_for(ProducerSettings, config), "transactional.id": transactional_id})
 
 
 _OPTIONS = (

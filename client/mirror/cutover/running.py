@@ -16,6 +16,7 @@ from ...values import OffsetAndMetadata, TopicPartition
 from ..findings import Finding
 from ..group_offsets import MapDamaged, PartitionMap
 from .plan import (
+    Barrier,
     Found,
     GroupFound,
     Offsets,
@@ -69,11 +70,11 @@ class Sides(Protocol):
         """Return topics, groups with their stable offsets, and the ends of the source."""
         ...
 
-    async def refuse_writes(self, topic: str) -> None:
+    async def refuse_writes(self, topic: str, barrier: Barrier) -> None:
         """Have the source refuse every batch for the topic."""
         ...
 
-    async def allow_writes(self, topic: str) -> None:
+    async def allow_writes(self, topic: str, barrier: Barrier) -> None:
         """Take refuse_writes() back."""
         ...
 
@@ -149,7 +150,7 @@ async def _begin(sides: Sides, left: CutoverRecord | None, tell: Tell) -> Cutove
             raise CutoverFailed(refusals)
         await sides.write(record, {})
         for topic in record.refused:
-            await sides.refuse_writes(topic)
+            await sides.refuse_writes(topic, record.barrier)
             tell(f"{topic}: the source refuses writes")
         before, ends = await _stop(sides, found, tell)
         committed = await _prepare(sides, record, before, ends, tell)
@@ -285,7 +286,7 @@ async def _undo(sides: Sides, record: CutoverRecord, tell: Tell) -> None:
         ours = {at: each for at, each in carried.items() if group is None or group.there.get(at) == each.target}
         await sides.put_back(name, {at: each.before for at, each in ours.items()})
     for topic in record.refused:
-        await sides.allow_writes(topic)
+        await sides.allow_writes(topic, record.barrier)
         tell(f"{topic}: writes are allowed again at the source")
     await sides.write(None, {})
 

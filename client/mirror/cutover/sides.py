@@ -7,7 +7,7 @@ from ...admin.admin import Admin
 from ...admin.offsets import EARLIEST, LATEST
 from ...admin.security_values import AclFilter
 from ...admin.values import OpenTransaction, TransactionDescription
-from ...errors import KafkaError, UnsupportedVersionError
+from ...errors import AuthorizationError, KafkaError, UnsupportedVersionError
 from ...producer.producer import Producer
 from ...values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from ..committed import committed_batches
@@ -77,28 +77,22 @@ class AdminSides:
         self._partitions = sorted(found.ends)
         return found
 
-    async def refuse_writes(self, topic: str) -> None:
+    async def refuse_writes(self, topic: str, barrier: Barrier) -> None:
         """Have the source refuse every batch for the topic."""
-        if self._barrier == "setting":
+        if barrier == "setting":
             await self._source.alter_configs(topic=topic, set={SETTING: "true"})
-        else:
+        elif barrier == "rule":
             await self._source.create_acls(denial_of(topic))
 
-    async def allow_writes(self, topic: str) -> None:
-        """Take refuse_writes() back."""
-        if topic not in await self._source.describe_topics():
-            return
-        if self._barrier == "none":
-            self._barrier = await self._looking.barrier([topic])
-        if self._barrier == "setting":
+    async def allow_writes(self, topic: str, barrier: Barrier) -> None:
+        """Take refuse_writes() back. A rule is removed also where this login may not see the topic any more."""
+        rule = denial_of(topic)
+        if barrier == "rule":
+            kind, name, host, permission = rule.resource_type, rule.resource_name, rule.host, rule.permission
+            wanted = AclFilter(rule.principal, rule.operation, kind, name, "literal", host, permission)
+            await self._source.delete_acls(wanted)
+        elif barrier == "setting" and topic in await self._source.describe_topics():
             await self._source.alter_configs(topic=topic, delete=[SETTING])
-        else:
-            rule = denial_of(topic)
-            await self._source.delete_acls(
-                AclFilter(
-                    rule.principal, rule.operation, rule.resource_type, topic, "literal", rule.host, rule.permission
-                )
-            )
 
     async def settle_configs(self) -> None:
         """Give the topics on the target the settings that would have changed records while they were copied."""
@@ -117,7 +111,12 @@ class AdminSides:
 
     async def end_transactions(self, groups: Sequence[str]) -> list[str]:
         """Wait until refusals hold everywhere, abort what is open, and wait until it has ended. Returns the ids."""
-        await self._wait_until_quiet()
+        try:
+            await self._wait_until_quiet()
+        except AuthorizationError:
+            await self._check_still_readable()
+            raise
+        await self._check_still_readable()
         ended: set[str] = set()
         clock = asyncio.get_running_loop()
         until = clock.time() + self._wait_s
@@ -138,6 +137,24 @@ class AdminSides:
             if now == before:
                 return
             before = now
+
+    async def _check_still_readable(self) -> None:
+        """Raise CutoverFailed if the rules that refuse writes have taken the right to read.
+
+        With allow.everyone.if.no.acl.found a topic that gets its first rule is open to nobody any more.
+        """
+        if self._barrier != "rule":
+            return
+        names = sorted({each.topic for each in self._partitions})
+        try:
+            allowed = await self._source.allowed_operations(names)
+            lost = [name for name, operations in allowed.items() if "read" not in operations]
+        except AuthorizationError:
+            lost = names
+        if lost:
+            text = f"nobody may read {named(lost)} at the source any more: it had no rule but the denial of writes"
+            hint = "allow.everyone.if.no.acl.found is set: give readers, the mirror too, rules of their own"
+            raise CutoverFailed([fatal(text, hint)])
 
     async def _abort_open(self, groups: Sequence[str], ended: set[str]) -> list[str]:
         """Abort what is open now. Returns what is still open, as people read it. ended: gets the transactional ids."""

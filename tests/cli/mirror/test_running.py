@@ -104,13 +104,15 @@ async def test_a_signal_ends_it_in_order_and_programs_are_told_what_was_done(sid
 
 async def test_a_mirror_whose_topics_have_all_stopped_ends_and_says_why(sides: Sides) -> None:
     await make(sides.source, "stops")
-    await make(sides.target, "stops")
     await write(sides.source, "stops", 50)
-    await write(sides.target, "stops", 50)
     with mirroring(sides, "stops", "--name", "m2") as process:
+        await sides.drained("stops", mirror="m2")
+        async with Admin(sides.source) as admin:
+            await admin.delete_topics("stops")
+        await make(sides.source, "stops")
         code, _, err = await asyncio.to_thread(process.end)
     assert code == 5
-    assert "stopped: stops: partition 0 of the target has records" in err
+    assert "stopped: stops: " in err
     assert "error: no topic can go on: stops" in err
 
 
@@ -127,6 +129,17 @@ async def test_its_metrics_have_a_page(sides: Sides) -> None:
                 page = await asyncio.to_thread(read_page, address)
     assert 'fencepost_mirror_lag{topic="paged"} 0.0' in page
     assert "fencepost_mirror_doubts_total 0.0" in page
+
+
+async def test_a_mirror_does_not_begin_where_it_would_write_between_other_records(sides: Sides) -> None:
+    for at in (sides.source, sides.target):
+        await make(at, "others")
+        await write(at, "others", 50)
+    with mirroring(sides, "others", "--name", "m3") as process:
+        code, _, err = await asyncio.to_thread(process.end)
+    assert code == 5
+    assert "error: topic others has records at the target that this mirror did not write" in err
+    assert "hint: delete the topic at the target" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped beyond its session"])

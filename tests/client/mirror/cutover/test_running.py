@@ -115,10 +115,10 @@ class FakeSides:
 
         return await self._do(look)
 
-    async def refuse_writes(self, topic):
+    async def refuse_writes(self, topic, barrier):
         await self._do(lambda: self.world.refusing.add(topic))
 
-    async def allow_writes(self, topic):
+    async def allow_writes(self, topic, barrier):
         await self._do(lambda: self.world.refusing.discard(topic))
 
     async def end_transactions(self, groups):
@@ -339,7 +339,7 @@ def test_a_cutover_that_cannot_be_undone_reports_that_writes_are_still_refused()
         async def drain(self, ends, tell):
             raise ClientError("the target does not answer")
 
-        async def allow_writes(self, topic):
+        async def allow_writes(self, topic, barrier):
             raise ClientError("the source does not answer either")
 
     made = world()

@@ -201,9 +201,6 @@ async def test_a_cutover_fails_if_a_group_has_a_higher_offset_on_the_target(to):
 
 
 async def test_with_acls_a_cutover_refuses_writes_and_finds_those_of_super_users(to, monkeypatch):
-    async def barrier(self, topics):
-        return "rule"
-
     read_maps = AdminSides.read_maps
 
     async def write_first(self):
@@ -215,7 +212,7 @@ async def test_with_acls_a_cutover_refuses_writes_and_finds_those_of_super_users
             await transaction.send_and_wait("a", b"by a super user", partition=1)
         return found
 
-    monkeypatch.setattr(Looking, "barrier", barrier)
+    monkeypatch.setattr(Looking, "barrier", by_rule)
     settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"}
     async with two_clusters(settings) as guarded:
         await guarded.source.create_topics([NewTopic("a", 2), NewTopic("b", 1)])
@@ -234,3 +231,22 @@ async def test_with_acls_a_cutover_refuses_writes_and_finds_those_of_super_users
         assert await guarded.source.describe_acls() == [denial_of("a"), denial_of("b")]
         moved = (await guarded.target.list_group_offsets("g"))[A0].offset
         assert await values_from(guarded.target, A0, moved) == [b"two", b"three"]
+
+
+async def by_rule(self, topics):
+    """Refuse writes as on a Kafka that is not fencepost."""
+    return "rule"
+
+
+async def test_where_the_first_rule_of_a_topic_closes_it_to_readers_it_is_taken_back(to, monkeypatch):
+    monkeypatch.setattr(Looking, "barrier", by_rule)
+    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "allow_everyone_if_no_acl_found": True}
+    async with two_clusters({**settings, "super_users": "User:admin"}) as open_:
+        await open_.source.create_topics([NewTopic("a", 2), NewTopic("b", 1)])
+        await fill(open_)
+        await mirror_all(open_, "a", "b")
+        await open_.source.alter_group_offsets("g", {A0: 1})
+        with pytest.raises(CutoverFailed, match="nobody may read a, b at the source any more"):
+            await cut(open_, mirror=False)
+        assert await open_.source.describe_acls() == []
+        assert len(await values_from(open_.source, A0, 0)) == 3
