@@ -20,6 +20,8 @@ log = logging.getLogger("fencepost.client")
 IDLE_MS = 100
 """How often the ends are looked up while there is nothing to read."""
 RETRY_MS = 1_000
+SETTLING_MS = 3_000
+"""So long a source may say that a topic is away, or ends earlier: one that has just started may not know all yet."""
 AHEAD_BYTES, ALL_AHEAD_BYTES, LEAST_AHEAD_BYTES = 8 << 20, 128 << 20, 1 << 20
 """So much is read ahead of a partition that has a closed cut, of all of them together, and of one of very many."""
 AT_ONCE = 8
@@ -41,6 +43,7 @@ class Source:
         self._task: asyncio.Task[None] | None = None
         self.ends: dict[TopicPartition, int] = {}
         self.starts: dict[TopicPartition, int] = {}
+        self._short_since: dict[TopicPartition, int] = {}  # when a partition was first seen to end before its position
         self.failed: StoppedError | None = None
         self.trouble: KafkaError | None = None
         self.arrived = asyncio.Event()
@@ -89,20 +92,27 @@ class Source:
         # a topic that is not there any more is stopped by the task, which compares the topics' ids
         ends = await self._admin.ends(aheads, LATEST, "read_committed", skip_missing=True)
         self.ends |= {tp: end for tp, end in ends.items() if tp in self._aheads}
-        for tp, end in ends.items():
-            if end < aheads[tp].position.offset:
-                raise StoppedError(
-                    tp.topic,
-                    f"partition {tp.partition} of the source ends at offset {end}, before the mirror's position"
-                    f" {aheads[tp].position.offset}: it was restored, or cut",
-                    hint="mirror it to an empty topic again, under another mirror's name",
-                )
+        self._check_ends(ends)
         share = max(LEAST_AHEAD_BYTES, min(AHEAD_BYTES, ALL_AHEAD_BYTES // max(1, len(aheads))))
         due = [aheads[tp] for tp, end in ends.items() if end > aheads[tp].read_to and aheads[tp].has_room(share)]
         for error in await asyncio.gather(*(self._fill(each) for each in due), return_exceptions=True):
             if error is not None:
                 raise error
         return bool(due)
+
+    def _check_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Raise StoppedError for a partition that has ended before its position for a while."""
+        now_ms = self._clock.monotonic_ms()
+        short = {tp: end for tp, end in ends.items() if tp in self._aheads and end < self._aheads[tp].position.offset}
+        self._short_since = {tp: self._short_since.get(tp, now_ms) for tp in short}
+        for tp, since_ms in self._short_since.items():
+            if now_ms - since_ms >= SETTLING_MS:
+                raise StoppedError(
+                    tp.topic,
+                    f"partition {tp.partition} of the source ends at offset {short[tp]}, before the mirror's position"
+                    f" {self._aheads[tp].position.offset}: it was restored, or cut",
+                    hint="mirror it to an empty topic again, under another mirror's name",
+                )
 
     async def _fill(self, ahead: Ahead) -> None:
         """Read a page of one partition."""

@@ -25,6 +25,7 @@ from ..errors import (
     is_retriable,
 )
 from ..net.environment import SYSTEM, Environment
+from ..net.retry import Deadline
 from ..producer.producer import Producer
 from ..settings import AdminSettings, ConsumerSettings, ProducerSettings
 from ..values import TopicPartition
@@ -36,7 +37,7 @@ from .membership import Membership
 from .names import group_id, is_own, transactional_id
 from .positions import Position, decode_position, encode_position
 from .progress import Progress
-from .source import Source
+from .source import SETTLING_MS, Source
 from .topics import follow_topics
 from .writing import Writer
 
@@ -328,13 +329,19 @@ class MirrorTask:
         await membership.commit({tp: encode_position(Position(starts[tp], ids[tp.topic])) for tp in fresh})
 
     async def _topic_ids(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the ids of these topics on the source. Raises StoppedError for one that is gone."""
+        """Return the ids of these topics on the source. Raises StoppedError for one that stays away: a broker that has
+        just started may not know its topics yet.
+        """
         found = dict[str, bytes]()
         for name in names:
-            try:
-                found[name] = (await self._source_admin.describe_topics([name]))[name].topic_id
-            except UnknownTopicError:
-                raise StoppedError(name, "it was deleted on the source") from None
+            deadline = Deadline(self._environment.clock, SETTLING_MS)
+            while name not in found:
+                try:
+                    found[name] = (await self._source_admin.describe_topics([name]))[name].topic_id
+                except UnknownTopicError:
+                    if deadline.left_ms() <= 0:
+                        raise StoppedError(name, "it was deleted on the source") from None
+                    await asyncio.sleep(WAIT_MS / 1000)
         return found
 
     async def _check_ids(self, positions: Mapping[TopicPartition, Position]) -> None:

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def clusters():
     """Two brokers."""
-    with Broker() as source, Broker() as target:
+    quick = {"group_consumer_min_heartbeat_interval_ms": 100, "group_consumer_heartbeat_interval_ms": 100}
+    with Broker() as source, Broker(**quick) as target:
         yield source.bootstrap_servers, target.bootstrap_servers
 
 
@@ -271,3 +272,18 @@ async def test_a_mirror_of_another_source_waits_while_one_of_the_same_name_runs(
                 assert not task.counts.records
         assert "deleted on the source and made again" in await stopped(wrong, "named", "m3")
     assert await assert_exact(sides, "named", "m3") == 20
+
+
+async def test_a_mirror_goes_on_after_either_broker_was_away() -> None:
+    with Broker() as source, Broker() as target:
+        sides = Sides(source.bootstrap_servers, target.bootstrap_servers)
+        await make(sides.source, "away")
+        async with sides.running(sides.task("away")):
+            for number, broker in enumerate((target, source, target)):
+                await write(sides.source, "away", range(100 * number, 100 * number + 50))
+                await asyncio.to_thread(broker.kill)
+                await asyncio.sleep(1)
+                await asyncio.to_thread(broker.restart)
+                await write(sides.source, "away", range(100 * number + 50, 100 * number + 100))
+                await sides.drained("away")
+        assert await assert_exact(sides, "away") == 300
