@@ -25,7 +25,7 @@ class BatchMark(NamedTuple):
     first: int
     last: int
     crc: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides the method of tuples
     producer_id: int
     producer_epoch: int
     sequence: int
