@@ -73,10 +73,11 @@ check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own 
 	PYTHONPATH="$(CURDIR)/tests/no_uvloop" $(PYTEST) -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' \
 		tests/effects tests/broker tests/client tests/testing tests/interop
 
+# Spark gives each of its Python workers ten seconds to start, whatever runs beside it.
 test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests but the long ones; those with Spark's JVM, in one process, beside the others
 	@mkdir -p build && rm -f build/untested
 	@UNTESTED="$(CURDIR)/build/untested" $(SIDE_BY_SIDE) \
-		$(PYTEST) -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm' ::: \
+		nice -n 5 $(PYTEST) -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm' ::: \
 		$(PYTEST) -q -rs -m 'jvm and not long' tests/spark
 	@$(BIN)/python tests/support/untested.py build/untested
 

@@ -55,7 +55,7 @@ def encoded(message: Any, version: int) -> bytes:
 
 
 @pytest.mark.slow
-@of_every_message()
+@of_every_message(others_are_long=True)
 def test_a_message_truncated_at_any_byte_raises_malformed_frame(cls: type, version: int) -> None:
     decode = decoder(cls, version)
     for message in samples(cls, version):
@@ -66,7 +66,7 @@ def test_a_message_truncated_at_any_byte_raises_malformed_frame(cls: type, versi
 
 
 @pytest.mark.slow
-@of_every_message()
+@of_every_message(others_are_long=True)
 def test_modified_and_random_bytes_raise_only_malformed_frame(cls: type, version: int) -> None:
     decode = decoder(cls, version)
     rng = random.Random(version)
@@ -92,7 +92,7 @@ def refused(decode: Any, data: Any) -> bool:
 
 
 @pytest.mark.slow
-@of_every_message()
+@of_every_message(others_are_long=True)
 def test_decoding_false_lengths_and_counts_takes_less_than_150_kb_of_memory(cls: type, version: int) -> None:
     decode = decoder(cls, version)
     frames = []
@@ -132,7 +132,7 @@ def smallest_value(kind: Any, version: int) -> Any:
 
 
 @pytest.mark.slow
-@of_every_message()
+@of_every_message(others_are_long=True)
 def test_a_decoded_message_takes_at_most_a_small_multiple_of_its_bytes(cls: type, version: int) -> None:
     """Each item of an array is a Python object; its memory is bounded per byte of the message."""
     decode = decoder(cls, version)
@@ -169,7 +169,7 @@ class ChattyWriter(encoding._EncoderSource):
 
 
 @pytest.mark.slow
-@of_every_message()
+@of_every_message(others_are_long=True)
 def test_unknown_tagged_fields_are_skipped_in_every_message(cls: type, version: int) -> None:
     if version not in schema_of(cls).flexible:
         return

@@ -13,7 +13,7 @@ from fencepost.protocol.messages.ledger import (
     RemoveLedgerEntriesRequest,
     RemoveLedgerEntriesResponse,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_values import messages
 
@@ -122,6 +122,7 @@ def test_ledger_messages_have_the_documented_bytes(message, written):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", range(20_000, 20_007))
+@settings(max_examples=25)
 @given(data=st.data())
 def test_ledger_messages_read_back_as_they_were_written(key, data):
     api = APIS[key]

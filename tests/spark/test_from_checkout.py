@@ -18,7 +18,7 @@ from fencepost.spark.sessions import environment
 
 TIMEOUT_S = 600  # a guard against a hang; a loaded machine takes minutes to start Spark
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.long]  # it builds a wheel, and starts a second JVM
 
 READ = """
 import json, sys

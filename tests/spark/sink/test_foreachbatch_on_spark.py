@@ -7,13 +7,14 @@ Spark has changed.
 import threading
 
 import pytest
+from long_runs import first_only
 
 from fencepost import sync
 
 pytestmark = pytest.mark.jvm
 
 
-@pytest.mark.parametrize("where", ["with a job group of its own", "in a thread"])
+@pytest.mark.parametrize("where", first_only(["with a job group of its own", "in a thread"]))
 def test_a_second_foreachbatch_write_with_one_sink_id_stops_the_query(spark, spark_broker, tmp_path, where):
     """A repetition of the same write by a later run of the batch does not stop it."""
     servers, source, target = spark_broker.bootstrap, f"in-{len(where)}", f"out-{len(where)}"

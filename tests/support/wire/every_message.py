@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from fencepost.protocol.apis import APIS, Api
+from fencepost.protocol.schema import schema_of
 from hypothesis import settings
 
 Check = Callable[[type, int], None]
@@ -19,14 +20,34 @@ def is_looked_at(api: Api, version: int) -> bool:
     return settings.default is not settings.get_profile("check") or version in (min(api.declared), max(api.declared))
 
 
-def of_every_message(apis: Iterable[Api] = tuple(APIS.values())) -> Callable[[Check], Callable[..., None]]:
-    """Decorates a check of (class, version). A version that fails does not keep the others from being looked at."""
+def turning_points(api: Api) -> set[int]:
+    """Return the oldest and the newest version, and the first with the flexible encoding."""
+    return {
+        min(api.declared),
+        max(api.declared),
+        *[v for v in api.declared if v in schema_of(api.request).flexible][:1],
+    }
+
+
+def of_every_message(
+    apis: Iterable[Api] = tuple(APIS.values()), others_are_long: bool = False
+) -> Callable[[Check], Callable[..., None]]:
+    """Decorates a check of (class, version). A version that fails does not keep the others from being looked at.
+
+    others_are_long: whether versions that are no turning points are for long runs.
+    """
+    cases = []
+    for api in apis:
+        first = turning_points(api) if others_are_long else set(api.declared)
+        cases.append(pytest.param(api, first, id=api.name))
+        if others := set(api.declared) - first:
+            cases.append(pytest.param(api, others, id=f"{api.name}-other versions", marks=pytest.mark.long))
 
     def as_test(check: Check) -> Callable[..., None]:
-        @pytest.mark.parametrize("api", apis, ids=lambda api: api.name)
-        def test(api: Api, subtests: pytest.Subtests) -> None:
+        @pytest.mark.parametrize(("api", "versions"), cases)
+        def test(api: Api, versions: set[int], subtests: pytest.Subtests) -> None:
             for cls, version in messages_of(api):
-                if is_looked_at(api, version):
+                if version in versions and is_looked_at(api, version):
                     with subtests.test(f"{cls.__name__} v{version}"):
                         check(cls, version)
 
