@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = map(str, (ROOT / "tests" / "support").glob("**/"))  # names of modules are unique among them all
 
 # No test ends by the clock: a busy machine is slow, not wrong.
-settings.register_profile("fencepost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fencepost", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("check", settings.get_profile("fencepost"), max_examples=10)  # for `make check`
 settings.load_profile("fencepost")
 

@@ -9,20 +9,36 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from fencepost.cli import main
 
 
 class Shell:
-    """Commands as processes, with names that no other run uses."""
+    """Commands, with names that no other run uses.
+
+    `produce` and `consume` are processes, as they use their standard files by their numbers. The others run here.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         self.environment = {**os.environ, "FENCEPOST_BOOTSTRAP": bootstrap}
         self.topic = f"cli-{uuid.uuid4().hex[:8]}"
 
     def __call__(self, line: str, given: str = "", code: int = 0) -> str:
-        words = [sys.executable, "-m", "fencepost", *line.split()]
-        done = subprocess.run(words, input=given, env=self.environment, capture_output=True, text=True, timeout=60)
-        assert done.returncode == code, (line, done.stdout, done.stderr)
-        return done.stdout
+        run = self._run_as_process if line.startswith(("consume ", "produce ")) else self._run_here
+        ended, out, err = run(line.split(), given)
+        assert ended == code, (line, out, err)
+        return out
+
+    def _run_as_process(self, words: list[str], given: str) -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "fencepost", *words]
+        done = subprocess.run(command, input=given, env=self.environment, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    def _run_here(self, words: list[str], given: str) -> tuple[int, str, str]:
+        done = CliRunner(env=self.environment).invoke(main, words, input=given)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.exit_code, done.stdout, done.stderr
 
     def objects(self, line: str) -> list[dict[str, Any]]:
         return [json.loads(each) for each in self(f"{line} -o json").splitlines()]

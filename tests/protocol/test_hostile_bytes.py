@@ -40,7 +40,7 @@ def samples(cls: type, version: int) -> list[Any]:
         found.append(message)
 
     collect = settings(
-        max_examples=max(2, settings.default.max_examples // 40),
+        max_examples=max(2, settings.default.max_examples // 20),
         database=None,
         derandomize=True,
         phases=[Phase.generate],
