@@ -16,6 +16,7 @@ from .following import following
 from .groups import groups
 from .idle import idle
 from .inboxes import inboxes
+from .outbox import rows
 from .recovery import full_journal
 from .share import transactions, workers
 from .sizes import Say, Size, by_figure
@@ -71,6 +72,7 @@ BOUNDS: dict[str, Bound] = {
     "bound share workers": Bound(OS, workers),
     "bound share transactions": Bound(OS, transactions),
     "bound inbox": Bound(OS, inboxes),
+    "bound outbox": Bound(FSYNC, rows),
     "bound full journal": Bound(OS, full_journal),
     "bound steps of upkeep": Bound(FSYNC, steps),
     "bound stalls": Bound(FSYNC, loop_stalls),

@@ -140,6 +140,7 @@ AIMS: tuple[Aim, ...] = (
         1.5,
     ),
     _bound("inbox ÷ the same inserts without: transactions/s", "bound inbox", "rate", INBOX, INSERTS, 0.8),
+    _bound("outbox of PostgreSQL, 500 rows a commit, fsync: rows/s", "bound outbox", "rate", FSYNC, None, 20_000),
     _bound("start with a full journal after kill -9, s", "bound full journal", "ready_s", OS, None, 10),
     _bound("longest step of upkeep over 2,000 logs, CPU ms", "bound steps of upkeep", "took_ms", FSYNC, None, 50),
     _bound("longest stall under load, 2,000 partitions, ms", "bound stalls", "stall_ms", FSYNC, None, 50),

@@ -1,0 +1,48 @@
+"""Moves the rows of an outbox in PostgreSQL into a topic, 500 in a commit, and prints how many a second as JSON.
+
+Run as `python -m fencepost.bench.bounds.outbox_load URL BOOTSTRAP ROWS`.
+"""
+
+import asyncio
+import json
+import sys
+import time
+
+from ...client.sql.connecting import connect
+from ...client.sql.outbox.relay import outbox
+from ...client.sql.outbox.statements import outbox_schema
+
+WARM_ROWS = 1_000
+INSERT = (
+    "insert into outbox (key, value) "
+    "select decode(lpad((n % 100)::text, 4, '0'), 'escape'), decode(repeat('x', 100), 'escape') "
+    "from generate_series(1, cast($1 as bigint)) n"
+)
+
+
+async def move(url: str, bootstrap: str, rows: int) -> dict[str, float]:
+    """Insert these rows and move them. Returns rows a second."""
+    async with connect(url, create=True) as db:
+        for statement in outbox_schema("postgresql", "outbox"):
+            await db.execute(statement)
+        async with outbox(bootstrap, db, to="outbox", by="hold") as relay:
+            await db.execute(INSERT, WARM_ROWS)
+            await relay.run(until_empty=True)
+            await db.execute(INSERT, rows)
+            began = time.perf_counter()
+            while await relay.move():
+                pass
+            return {"rate": rows / (time.perf_counter() - began)}
+
+
+def main() -> None:
+    """Run the load that the arguments name, and print its figures."""
+    url, bootstrap, rows = sys.argv[1:]
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(json.dumps(runner.run(move(url, bootstrap, int(rows)))))
+
+
+if __name__ == "__main__":
+    main()
