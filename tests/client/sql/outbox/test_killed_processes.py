@@ -11,7 +11,7 @@ from fencepost.client.sql.outbox.statements import outbox_schema
 
 from fencepost import Broker, Consumer, TopicPartition, sql
 
-KILLS = 8
+KILLS = 6
 
 
 async def write(url, key, done):
@@ -24,7 +24,7 @@ async def write(url, key, done):
         await connection.executemany(
             "insert into outbox (key, value) values ($1, $2)", [(row[:1], row) for row in rows]
         )
-        await asyncio.sleep(random_number.random() * 0.02)
+        await asyncio.sleep(random_number.random() * 0.2)
         if random_number.random() < 0.2:
             await block.rollback()
         else:
@@ -62,7 +62,7 @@ async def test_killed_relays_of_postgresql_send_each_row_once_and_in_order(tmp_p
     ):
         for statement in outbox_schema("postgresql", "outbox"):
             await db.execute(statement)
-        where = ["-b", broker.bootstrap_servers, "--db", postgres_url, "--to", "orders", "--by", by, "--at-once", "5"]
+        where = ["-b", broker.bootstrap_servers, "--db", postgres_url, "--to", "orders", "--by", by, "--at-once", "20"]
         words = [sys.executable, "-m", "fencepost", "outbox", *where]
         done = asyncio.Event()
         writers = [asyncio.ensure_future(write(postgres_url, key, done)) for key in b"abcd"]
