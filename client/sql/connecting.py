@@ -5,7 +5,7 @@ import importlib.util
 import sqlite3
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from ..errors import InvalidConfigurationError
@@ -13,7 +13,7 @@ from . import postgresql, sqlite
 from .connections import FromPool, OfUser, OneConnection
 from .interfaces import Connections, Database
 
-DRIVERS = {"asyncpg": "asyncpg_adapter", "psycopg": "psycopg_adapter"}
+DRIVERS = {"asyncpg": "asyncpg_adapter", "psycopg": "psycopg_opening"}
 """The drivers of PostgreSQL and the modules here that use them, the preferred one first."""
 _KNOWN = "sqlite:///PATH, postgresql://USER@HOST/DATABASE"
 
@@ -22,9 +22,10 @@ def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Datab
     """Return a database that can take part in transactions: `async with sql.connect("sqlite:///orders.db") as db`.
 
     given: sqlite:///RELATIVE/PATH or sqlite:////ABSOLUTE/PATH; postgresql://…, as its driver reads it, or
-    postgresql+psycopg://…, which chooses one; a pool or a connection of asyncpg or psycopg; or a connection of sqlite3.
-    create: whether to make the tables of `sql.schema` if they are missing; None: yes for SQLite. ask: for a connection
-    to PostgreSQL, the URL or pool by which the database is asked if COMMIT has no answer.
+    postgresql+psycopg://…, which chooses one; a pool or a connection of asyncpg or psycopg; an AsyncSession of
+    SQLAlchemy; or a connection of sqlite3. create: whether to make the tables of `sql.schema` if they are missing;
+    None: yes for SQLite. ask: for a connection to PostgreSQL, the URL or pool by which the database is asked if COMMIT
+    has no answer.
     Raises InvalidConfigurationError.
     """
     if isinstance(given, sqlite3.Connection):
@@ -89,6 +90,9 @@ def _adapter_of(driver: str) -> ModuleType:
 def _given(given: Any, ask: Any) -> Connections:
     """Return where connections come from: a pool, or a connection and what to ask by."""
     driver = type(given).__module__.partition(".")[0].removesuffix("_pool")
+    if driver == "sqlalchemy":
+        adapter = importlib.import_module(".sqlalchemy_adapter", __package__)
+        return cast(Connections, adapter.connections_of(given, None if ask is None else _asked(ask)))
     if driver not in DRIVERS:
         kind: type[object] = given.__class__
         raise InvalidConfigurationError(
@@ -103,7 +107,12 @@ def _given(given: Any, ask: Any) -> Connections:
             "a connection alone cannot be asked what its COMMIT did after it was lost",
             hint='sql.connect(connection, ask="postgresql://…"), or ask=POOL',
         )
-    return OfUser(adapter.of_user(given), _by_url(ask) if isinstance(ask, str) else _given(ask, None))
+    return OfUser(adapter.of_user(given), _asked(ask))
+
+
+def _asked(ask: Any) -> Connections:
+    """Return where the connections for asking come from: a URL or a pool."""
+    return _by_url(ask) if isinstance(ask, str) else _given(ask, None)
 
 
 def _shown(url: str) -> str:

@@ -2,15 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from inspect import iscoroutinefunction
 from typing import Any
 
-from psycopg import AsyncConnection, AsyncRawCursor, AsyncTransaction, Connection, OperationalError, Rollback
+from psycopg import AsyncConnection, AsyncRawCursor, AsyncTransaction, OperationalError, Rollback
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
-
-from . import psycopg_blocking
-from .interfaces import Adapter
 
 _IN_TRANSACTION = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
@@ -80,29 +76,3 @@ class PsycopgAdapter:
     def drop(self) -> None:
         """Cut the connection."""
         self._connection.pgconn.finish()
-
-
-async def connected(url: str, timeout_s: float) -> PsycopgAdapter:
-    """Return a new connection to the database of this URL. Raises psycopg's errors."""
-    connection = await AsyncConnection[Any].connect(url, autocommit=True, connect_timeout=int(timeout_s))
-    return PsycopgAdapter(connection)
-
-
-async def acquired(pool: Any, timeout_s: float) -> Adapter:
-    """Return a connection of an AsyncConnectionPool or a ConnectionPool. Raises its errors."""
-    if not iscoroutinefunction(pool.getconn):
-        return await psycopg_blocking.acquired(pool, timeout_s)
-    connection = await pool.getconn(timeout_s)
-    return PsycopgAdapter(connection, lambda: pool.putconn(connection))
-
-
-def is_pool(given: Any) -> bool:
-    """Return whether it is a pool of psycopg_pool, not a connection."""
-    return hasattr(given, "putconn")
-
-
-def of_user(connection: AsyncConnection[Any] | Connection[Any]) -> Adapter:
-    """Return the user's own connection as an adapter."""
-    if isinstance(connection, Connection):
-        return psycopg_blocking.BlockingPsycopgAdapter(connection)
-    return PsycopgAdapter(connection)

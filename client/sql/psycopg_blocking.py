@@ -35,11 +35,11 @@ class BlockingPsycopgAdapter:
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run a statement; without values also several, separated by semicolons."""
-        return await _call(lambda: max(0, self._run(statement, values).rowcount))
+        return await call_blocking(lambda: max(0, self._run(statement, values).rowcount))
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
-        return await _call(lambda: self._run(statement, values).fetchall())
+        return await call_blocking(lambda: self._run(statement, values).fetchall())
 
     def _run(self, statement: str, values: Sequence[Any]) -> RawCursor[tuple[Any, ...]]:
         """Run a statement and return its cursor. Outside of a transaction it is committed at once."""
@@ -51,13 +51,13 @@ class BlockingPsycopgAdapter:
     async def begin(self) -> None:
         """Begin as `with connection.transaction()` does; it refuses connection.commit() inside."""
         self._block = self._connection.transaction()
-        await _call(self._block.__enter__)
+        await call_blocking(self._block.__enter__)
 
     async def commit(self) -> None:
         """Commit what `begin` has begun."""
         block, self._block = self._block, None
         assert block is not None
-        await _call(partial(block.__exit__, None, None, None))
+        await call_blocking(partial(block.__exit__, None, None, None))
 
     async def rollback(self) -> None:
         """Roll back, also after a COMMIT that failed, or a transaction that the user's own statement has ended."""
@@ -65,9 +65,9 @@ class BlockingPsycopgAdapter:
         if self.is_closed:
             return
         if block is not None:
-            await _call(partial(block.__exit__, Rollback, Rollback(), None))
+            await call_blocking(partial(block.__exit__, Rollback, Rollback(), None))
         elif self.is_in_transaction:
-            await _call(self._connection.rollback)
+            await call_blocking(self._connection.rollback)
         if self.is_in_transaction:  # psycopg only logs that
             raise OperationalError("it was not rolled back")
 
@@ -75,35 +75,24 @@ class BlockingPsycopgAdapter:
     async def savepoint(self) -> AsyncGenerator[None, None]:
         """Return psycopg's block."""
         block = self._connection.transaction()
-        await _call(block.__enter__)
+        await call_blocking(block.__enter__)
         try:
             yield
         except BaseException as error:
-            await _call(partial(block.__exit__, type(error), error, error.__traceback__))
+            await call_blocking(partial(block.__exit__, type(error), error, error.__traceback__))
             raise
-        await _call(partial(block.__exit__, None, None, None))
+        await call_blocking(partial(block.__exit__, None, None, None))
 
     async def close(self) -> None:
         """Close the connection, or give it back."""
-        await _call(self._close)
+        await call_blocking(self._close)
 
     def drop(self) -> None:
         """Cut the connection."""
         self._connection.pgconn.finish()
 
 
-async def connected(url: str, timeout_s: float) -> BlockingPsycopgAdapter:
-    """Return a new connection to the database of this URL. Raises psycopg's errors."""
-    connect = partial(Connection[Any].connect, url, autocommit=True, connect_timeout=int(timeout_s))
-    return BlockingPsycopgAdapter(await _call(connect))
-
-
-async def acquired(pool: Any, timeout_s: float) -> BlockingPsycopgAdapter:
-    """Return a connection of a ConnectionPool. Raises its errors."""
-    connection = await _call(partial(pool.getconn, timeout_s))
-    return BlockingPsycopgAdapter(connection, partial(pool.putconn, connection))
-
-
-async def _call(call: Callable[[], T]) -> T:
+async def call_blocking(call: Callable[[], T]) -> T:
+    """Make a call that blocks, in a thread."""
     """Make the call in a thread, and return its result."""
     return await call_in_thread(call, "fencepost-psycopg")

@@ -60,7 +60,9 @@ class PostgresOrders:
             connection.execute("drop table if exists orders, fencepost_writers")
 
     def open(self):
-        opened = partial(psycopg_blocking.connected, self._url, 10)
+        async def opened():
+            return psycopg_blocking.BlockingPsycopgAdapter(psycopg.connect(self._url, autocommit=True))
+
         return postgresql.Database(OneConnection(opened), "orders", create=True)
 
     def cut(self, db):

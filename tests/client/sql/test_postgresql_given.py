@@ -1,12 +1,14 @@
 """Pools and connections of the user take part in a producer's transactions."""
 
+import asyncio
 import contextlib
 
 import asyncpg
 import psycopg
 import psycopg_pool
 import pytest
-from fencepost.client.errors import IllegalStateError, InvalidConfigurationError, OutcomeDivergedError
+from cutting_proxy import BEFORE, SENT, CuttingProxy
+from fencepost.client.errors import IllegalStateError, InvalidConfigurationError, KafkaError, OutcomeDivergedError
 from orders import TABLE, records_of, rows_of, write
 
 from fencepost import Producer, sql
@@ -141,3 +143,26 @@ async def test_a_users_connection_without_the_argument_ask_is_refused(postgres_u
 def test_connect_refuses_an_object_that_is_no_database_naming_its_type(given):
     with pytest.raises(InvalidConfigurationError, match=f"builtins.{type(given).__name__} is not a database"):
         sql.connect(given)
+
+
+@pytest.mark.parametrize("place", [BEFORE, SENT])
+@pytest.mark.parametrize("connect", [asyncpg.connect, psycopg.AsyncConnection.connect, psycopg.connect])
+async def test_a_commit_that_was_cut_is_asked_about_by_ask(broker, db, postgres, postgres_url, connect, place):
+    async with CuttingProxy(postgres.port, place) as proxy:
+        url = postgres_url.replace(f":{postgres.port}", f":{proxy.port}")
+        is_blocking = connect is psycopg.connect
+        connection = await (asyncio.to_thread(connect, url) if is_blocking else connect(url))
+        async with (
+            sql.connect(connection, ask=postgres_url) as own,
+            Producer(broker, transactional_id="orders-1") as producer,
+        ):
+            await write(producer, own, 1)
+            proxy.armed = True
+            if place == BEFORE:
+                with pytest.raises(Exception) as refused:  # the driver's
+                    await write(producer, own, 2)
+                assert not isinstance(refused.value, KafkaError)
+            else:
+                await write(producer, own, 2)
+            assert proxy.cuts == 1
+    assert await rows_of(db) == await records_of(broker) == ([1] if place == BEFORE else [1, 2])

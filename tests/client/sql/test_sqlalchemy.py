@@ -1,0 +1,153 @@
+"""An AsyncSession of SQLAlchemy takes part in a producer's transactions."""
+
+import pytest
+from cutting_proxy import BEFORE, SENT, CuttingProxy
+from fencepost.client.errors import IllegalStateError, InvalidConfigurationError, OutcomeDivergedError
+from orders import TABLE, records_of, rows_of, write
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from fencepost import Producer, sql
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+
+
+@pytest.fixture
+async def db(postgres_url):
+    async with sql.connect(postgres_url, create=True) as db:
+        await db.execute(TABLE)
+        yield db
+
+
+@pytest.fixture(params=["asyncpg", "psycopg"])
+async def session(request, db, postgres_url):
+    engine = create_async_engine(postgres_url.replace("postgresql:", f"postgresql+{request.param}:"))
+    async with AsyncSession(engine, expire_on_commit=False) as session:
+        yield session
+    await engine.dispose()
+
+
+async def test_objects_of_a_session_are_committed_with_records(broker, db, session):
+    async with (
+        sql.connect(session, create=True) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        async with producer.transaction(db=own) as tx:
+            session.add(Order(id=1, name="alice"))
+            await tx.send("orders", b"1")
+        with pytest.raises(ValueError, match="no"):  # noqa: PT012
+            async with producer.transaction(db=own) as tx:
+                session.add(Order(id=2, name="bob"))
+                await tx.send("orders", b"2")
+                raise ValueError("no")
+        async with producer.transaction(db=own) as tx:
+            with pytest.raises(IntegrityError):
+                async with session.begin_nested():
+                    session.add(Order(id=1, name="again"))
+            await session.execute(text("insert into orders values (3, 'eve')"))
+            await tx.send("orders", b"3")
+        await write(producer, own, 1 << 20)
+        assert not session.in_transaction()
+    assert await rows_of(db) == await records_of(broker) == [1, 3, 1 << 20]
+
+
+async def test_an_object_that_the_database_refuses_undoes_the_record(broker, db, session):
+    await db.execute("insert into orders values (1, 'alice')")
+    async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(IntegrityError):  # noqa: PT012
+            async with producer.transaction(db=own) as tx:
+                session.add(Order(id=1, name="alice"))
+                await tx.send("orders", b"1")
+        await write(producer, own, 2)
+    assert await rows_of(db) == [1, 2]
+    assert await records_of(broker) == [2]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_commit_of_the_session_inside_is_an_error_that_says_so(broker, db, session, goes_on):
+    async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(OutcomeDivergedError, match="committed or rolled back inside"):  # noqa: PT012
+            async with producer.transaction(db=own) as tx:
+                session.add(Order(id=1, name="alice"))
+                await tx.send("orders", b"1")
+                await session.commit()
+                if goes_on:
+                    session.add(Order(id=2, name="bob"))
+        await write(producer, own, 3)
+    assert await rows_of(db) == [1, 3]
+    assert await records_of(broker) == [3]
+
+
+async def test_a_session_of_another_database_is_refused():
+    with pytest.raises(InvalidConfigurationError, match="not a session of an asynchronous engine of PostgreSQL"):
+        sql.connect(AsyncSession())
+
+
+async def test_run_repeats_what_a_serialization_failure_undid(broker, db, session):
+    await db.execute("insert into orders values (1, 'alice')")
+    seen = []
+    async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
+
+        async def work(tx):
+            await session.execute(text("set transaction isolation level repeatable read"))
+            session.expire_all()
+            order = await session.get(Order, 1)
+            seen.append(order.name)
+            await tx.send("orders", b"1")
+            if len(seen) == 1:
+                await db.execute("update orders set name = 'bob'")
+            order.name = f"{order.name} and us"
+
+        await producer.run(work, db=own)
+    assert seen == ["alice", "bob"]
+    assert await db.fetch("select name from orders") == [("bob and us",)]
+    assert await records_of(broker) == [1]
+
+
+async def test_an_error_that_the_block_swallowed_makes_nothing_committed(broker, db, session):
+    async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(IllegalStateError, match="swallowed"):  # noqa: PT012
+            async with producer.transaction(db=own) as tx:
+                await tx.send("orders", b"1")
+                with pytest.raises(DBAPIError):
+                    await session.execute(text("select * from nothing"))
+        await write(producer, own, 2)
+    assert await rows_of(db) == await records_of(broker) == [2]
+
+
+@pytest.mark.parametrize("place", [BEFORE, SENT])
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_a_commit_that_was_cut_is_asked_about_over_the_sessions_engine(
+    broker, db, postgres, postgres_url, driver, place
+):
+    async with CuttingProxy(postgres.port, place) as proxy:
+        url = postgres_url.replace("postgresql:", f"postgresql+{driver}:").replace(
+            f":{postgres.port}", f":{proxy.port}"
+        )
+        engine = create_async_engine(url)
+        async with (
+            AsyncSession(engine) as session,
+            sql.connect(session) as own,
+            Producer(broker, transactional_id="orders-1") as producer,
+        ):
+            await write(producer, own, 1)
+            proxy.armed = True
+            if place == BEFORE:
+                with pytest.raises(DBAPIError):
+                    await write(producer, own, 2)
+            else:
+                await write(producer, own, 2)
+            assert proxy.cuts == 1
+            await write(producer, own, 3)
+        await engine.dispose()
+    assert await rows_of(db) == await records_of(broker) == ([1, 3] if place == BEFORE else [1, 2, 3])
