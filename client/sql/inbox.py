@@ -49,6 +49,7 @@ class Inbox:
         self._moves: dict[PartitionState, Move] = {}
         self._to_forget: list[PartitionState] = []  # whose claims are undone with the transaction, or do not hold
         self._is_entered = self._has_moved = False
+        self.is_open = False  # within the block
 
     # ---- the block ---------------------------------------------------------------------------------------------
 
@@ -72,6 +73,7 @@ class Inbox:
             raise
         if self._block is not None:
             self._sources.add(self)
+        self.is_open = True
         return new
 
     async def _begin(self) -> None:
@@ -84,6 +86,7 @@ class Inbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
+        self.is_open = False
         if self._block is not None:
             await self._end_inside(self._block, error)
             return
@@ -122,7 +125,7 @@ class Inbox:
         """Claim the batch's partitions that are not claimed yet. Raises InboxFencedError for one that was revoked."""
         inside = self._block is not None
         subscription = None if self._batch.parts is None else self._batch.parts.subscription
-        before = set() if subscription is None else set(subscription.assigned.values())
+        before: set[PartitionState] = set() if subscription is None else set(subscription.assigned.values())
         known = None if self._batch.parts is None else self._batch.parts.positions.places
         if inside:
             claimed = known.claims if isinstance(known, Places) else ()

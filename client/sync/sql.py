@@ -14,9 +14,10 @@ from ..sql.resolving import Resolved
 from ..sql.resolving import resolve as async_resolve
 from ..sql.statements import schema
 from .blocking import Blocking, inner_of
+from .inbox import Inbox, inbox, keep_places
 from .loop_thread import loop_thread
 
-__all__ = ["Database", "Resolved", "connect", "resolve", "schema"]
+__all__ = ["Database", "Inbox", "Resolved", "connect", "inbox", "keep_places", "resolve", "schema"]
 
 
 class Database(Blocking[AsyncDatabase]):
