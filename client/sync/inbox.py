@@ -13,8 +13,8 @@ from ..sql.inbox import Inbox as AsyncInbox
 from ..sql.keeping import keep_places as async_keep_places
 from ..values import Record
 from .blocking import inner_of
+from .ending import end_transaction
 from .loop_thread import LoopThread, loop_thread
-from .producer import end_transaction
 
 
 class Inbox:

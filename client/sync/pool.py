@@ -11,8 +11,9 @@ from ..producer.pool import MAX_WAIT_MS, SIZE
 from ..producer.pool import PooledTransaction as AsyncPooledTransaction
 from ..producer.pool import ProducerPool as AsyncProducerPool
 from .blocking import Blocking, forward
+from .ending import end_transaction
 from .loop_thread import LoopThread
-from .producer import CLOSE_MS, Transaction, end_transaction, run_until_committed
+from .producer import CLOSE_MS, Transaction, run_until_committed
 
 if TYPE_CHECKING:
     from typing import Unpack

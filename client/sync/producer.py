@@ -3,9 +3,7 @@
 The rule: `send` waits only for room in the buffer; a delivery's result() waits for the acknowledgement.
 """
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -18,6 +16,7 @@ from ..transactions.machine import Outcome
 from ..transactions.sqlstates import may_succeed_again
 from ..values import AcknowledgeType, ConsumerGroupMetadata, HeadersLike, RecordMetadata, ShareRecord
 from .blocking import Blocking, forward, inner_of
+from .ending import end_transaction
 from .loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ABORT_S = 2.0
 CLOSE_MS = 1_000
 
 
@@ -212,32 +210,6 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         end_transaction(self._thread, self._inner.__aexit__, kind, error, at)
-
-
-def end_transaction(
-    thread: LoopThread,
-    aexit: Callable[..., Coroutine[Any, Any, None]],
-    kind: type[BaseException] | None,
-    error: BaseException | None,
-    at: TracebackType | None,
-) -> None:
-    """Commit or abort in the clients' thread. After Ctrl-C, wait for the abort for a shorter time."""
-    if error is None or isinstance(error, Exception):
-        thread.run(lambda: aexit(kind, error, at))
-    else:
-        thread.run(lambda: _soon(aexit(kind, error, at)))
-
-
-async def _soon(ending: Coroutine[Any, Any, None]) -> None:
-    """Wait for an abort, for ABORT_S at most, then cancel it and wait until it has ended: the user waits for the
-    prompt after Ctrl-C.
-    """
-    task = asyncio.ensure_future(ending)
-    await asyncio.wait({task}, timeout=ABORT_S)
-    if not task.done():
-        task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
 
 
 def run_until_committed(
