@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 
 import pytest
@@ -21,10 +22,12 @@ from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import KafkaError
 from fencepost.client.producer.producer import Producer
 from fencepost.protocol.errors import ErrorCode
+from java_clients import JavaClients
 
 KAFKA = os.environ.get("KAFKA", "")
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not KAFKA, reason="no Apache Kafka is given: KAFKA=HOST:PORT")]
 PARTITIONS, RECORDS = 3, 3_000
+CLIENTS = ("sdk", "java")
 PROTOCOLS = ("classic", "consumer")
 
 
@@ -32,6 +35,12 @@ PROTOCOLS = ("classic", "consumer")
 def ours():
     with Broker() as broker:
         yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory):
+    with JavaClients(tmp_path_factory.mktemp("java")) as jvm:
+        yield jvm
 
 
 def fencepost(*words, check=True):
@@ -116,6 +125,19 @@ async def rest(at, group, topic, protocol, count):
     return found
 
 
+def rest_in_java(java, at, group, topic, protocol, count):
+    """Read what is left with Kafka's own Java client, and a moment longer."""
+    consumer = java.consumer(at, group, group_protocol=protocol, auto_offset_reset="none")
+    consumer.do("subscribe", topic=topic)
+    found = []
+    deadline = time.monotonic() + 60
+    while len(found) < count and time.monotonic() < deadline:
+        found += map(int, consumer.poll())
+    found += map(int, consumer.poll(1_500))
+    consumer.do("close")
+    return found
+
+
 async def refused(at, topic):
     """Write as a plain producer and as the fenced one that comes back. Returns the codes of the errors."""
     codes = []
@@ -137,11 +159,13 @@ async def prepare(source, topic):
             with contextlib.suppress(KafkaError):  # without an authorizer
                 await admin.create_acls(AclBinding("User:*", "all", "topic", topic))
     await fill(source, topic, range(RECORDS))
-    return {each: await read(source, f"{topic}-{each}", topic, each, 1_000) for each in PROTOCOLS}
+    return {
+        (one, by): await read(source, f"{topic}-{one}-{by}", topic, one, 1_000) for one in PROTOCOLS for by in CLIENTS
+    }
 
 
 @pytest.mark.parametrize("to_kafka", [True, False])
-def test_groups_move_between_fencepost_and_kafka_and_read_each_record_once(ours, to_kafka):
+def test_groups_move_between_fencepost_and_kafka_and_read_each_record_once(ours, java, to_kafka):
     source, target = (ours, KAFKA) if to_kafka else (KAFKA, ours)
     topic = name = f"moved-{uuid.uuid4().hex[:8]}"
     before = asyncio.run(prepare(source, topic))
@@ -155,9 +179,10 @@ def test_groups_move_between_fencepost_and_kafka_and_read_each_record_once(ours,
         printed = fencepost("mirror", "cutover", *groups, "--timeout", "60s", *stops)
         assert "commit" in printed or topic in printed
         assert topic in fencepost("mirror", "status", *sides)
-    for protocol in PROTOCOLS:
-        after = asyncio.run(rest(target, f"{topic}-{protocol}", topic, protocol, RECORDS - len(before[protocol])))
-        assert sorted(before[protocol] + after) == list(range(RECORDS)), protocol
+    for (protocol, by), seen in before.items():
+        asked = target, f"{topic}-{protocol}-{by}", topic, protocol, RECORDS - len(seen)
+        after = rest_in_java(java, *asked) if by == "java" else asyncio.run(rest(*asked))
+        assert sorted(seen + after) == list(range(RECORDS)), (protocol, by)
     if not stops:
         codes = asyncio.run(refused(source, topic))
         assert codes == [ErrorCode.POLICY_VIOLATION if to_kafka else ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
