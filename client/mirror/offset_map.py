@@ -78,7 +78,7 @@ def decode_key(key: bytes) -> EntryKey:
 
 def encode_entry(first: int, entry: Entry) -> bytes:
     """Return the value of the record in the map's topic. first: that of the key."""
-    source, target, runs = first, 0, []
+    source, target, runs = first, 0, list[list[int]]()
     for run in entry.runs:
         runs.append([run.source - source, run.target - target, run.count])
         source, target = run.source + run.count, run.target + run.count
@@ -91,7 +91,7 @@ def decode_entry(first: int, value: bytes) -> Entry:
         found = json.loads(value)
         if found["version"] != VERSION:
             raise ValueError(f"it has version {found['version']}")
-        source, target, runs = first, 0, []
+        source, target, runs = first, 0, list[Run]()
         for source_gap, target_gap, count in found["runs"]:
             runs.append(Run(source + source_gap, target + target_gap, count))
             source, target = source + source_gap + count, target + target_gap + count

@@ -45,27 +45,26 @@ def show_logs(directory: Path) -> None:
         sys.stdout.write(f"---- {path.name}\n{path.read_text()[-2000:]}\n")
 
 
-async def write(bootstrap: str) -> int:
-    """Write until all is written, one half in transactions of which each fourth is aborted. Returns how many count.
+async def write(bootstrap: str, may_end: asyncio.Event) -> None:
+    """Write RECORDS, and more until it may end, in transactions of which each fourth is aborted.
 
-    A transaction that fails is begun anew. Where its commit may have happened, only a reader can tell: so the numbers
-    are not part of what is compared, which is the source with the target.
+    A transaction that fails is begun anew. Where its commit may have happened, only a reader can tell: so what is
+    compared is the source with the target, and not what was written.
     """
     written = 0
-    while written < RECORDS:
+    while written < RECORDS or not may_end.is_set():
         try:
             async with Producer(bootstrap, transactional_id="writer") as producer:
-                while written < RECORDS:
+                while written < RECORDS or not may_end.is_set():
                     await producer.begin_transaction()
                     for each in range(written, written + 100):
                         await producer.send("t", b"%d" % each, key=b"%d" % (each % 999), partition=each % PARTITIONS)
                     aborts = written % 400 == 300
                     await (producer.abort_transaction() if aborts else producer.commit_transaction())
                     written += 100
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.1)
         except (KafkaError, OSError):
             await asyncio.sleep(0.2)
-    return written
 
 
 async def test_a_mirror_that_is_killed_at_every_place_copies_each_record_once(tmp_path: Path) -> None:
@@ -78,7 +77,8 @@ async def test_a_mirror_that_is_killed_at_every_place_copies_each_record_once(tm
         await admin.create_topics(NewTopic("t", PARTITIONS))
     tasks = [start_task(sides, tmp_path / f"task-{each}") for each in range(3)]
     try:
-        writing = asyncio.ensure_future(write(sides.source))
+        may_end = asyncio.Event()
+        writing = asyncio.ensure_future(write(sides.source, may_end))
         for number in range(3 * KILLS):
             await asyncio.sleep(chance.uniform(0.3, 2.5))
             victim = chance.randrange(len(tasks))
@@ -96,6 +96,7 @@ async def test_a_mirror_that_is_killed_at_every_place_copies_each_record_once(tm
                 tasks[victim].kill()
                 tasks[victim].wait()
                 tasks[victim] = start_task(sides, tmp_path / f"task-{number}")
+        may_end.set()
         await writing
         for _ in range(20):  # a drained() waits for a minute each
             try:
