@@ -12,7 +12,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from ..errors import AbortableTransactionError, IllegalStateError, KafkaError, ProducerFencedError
+from ..errors import (
+    AbortableTransactionError,
+    IllegalStateError,
+    InvalidConfigurationError,
+    KafkaError,
+    ProducerFencedError,
+)
 from ..transactions.driver import TransactionDriver
 from ..transactions.machine import Outcome
 from ..transactions.sources import FromGroup, FromShareGroup, Sources, offsets_of
@@ -68,6 +74,11 @@ class Transaction:
         database: DecidingDatabase | None = None,
         wait: Wait = "ended",
     ) -> None:
+        if database is not None and not hasattr(database, "decide"):
+            raise InvalidConfigurationError(
+                f"db= takes a database of fencepost.sql, not {type(database).__module__}.{type(database).__qualname__}",
+                hint='db = sql.connect(…): a URL, a pool, or a connection with ask="postgresql://…"',
+            )
         self.label = label
         self._wait: Wait = wait
         self._database = database

@@ -166,3 +166,13 @@ async def test_a_commit_that_was_cut_is_asked_about_by_ask(broker, db, postgres,
                 await write(producer, own, 2)
             assert proxy.cuts == 1
     assert await rows_of(db) == await records_of(broker) == ([1] if place == BEFORE else [1, 2])
+
+
+async def test_a_connection_in_place_of_a_database_is_refused_with_what_to_do(broker, postgres_url):
+    async with (
+        connection_of("asyncpg", postgres_url) as connection,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        with pytest.raises(InvalidConfigurationError, match="not asyncpg") as refused:
+            producer.transaction(db=connection)
+        assert "sql.connect" in refused.value.hint
