@@ -105,7 +105,12 @@ def _of_group(name: str, group: GroupFound, ends: Mapping[TopicPartition, int]) 
                 f"group {name} has members at the {where}: {named(members)}", "stop its consumers on both sides first"
             )
     for partition, at in sorted(group.offsets.items()):
-        if partition in ends and at.offset > ends[partition]:
+        if partition not in ends:
+            yield fatal(
+                f"group {name} has an offset in {partition}, which is not at the source",
+                "the topic was made again with fewer partitions: delete the group's offsets in it",
+            )
+        elif at.offset > ends[partition]:
             yield fatal(
                 f"group {name} is at offset {at.offset} of {partition}, which ends at {ends[partition]}",
                 "the topic was cut or made again: set the group's offset with fencepost group seek",

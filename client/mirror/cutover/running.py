@@ -261,7 +261,7 @@ async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncIt
         yield
     except ProducerFencedError:
         raise
-    except (CutoverFailed, MapDamaged, KafkaError, asyncio.CancelledError) as error:
+    except (Exception, asyncio.CancelledError) as error:
         problems = error.problems if isinstance(error, CutoverFailed) else (Finding(True, str(error) or "interrupted"),)
         try:
             await _undo(sides, record, tell)
@@ -269,7 +269,7 @@ async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncIt
             raise
         except KafkaError as again:
             raise CutoverFailed((*problems, Finding(True, f"taking it back failed: {again}", LEFT)), "left") from error
-        if isinstance(error, asyncio.CancelledError):
+        if not isinstance(error, CutoverFailed | MapDamaged | KafkaError):
             raise
         raise CutoverFailed(problems) from error
 

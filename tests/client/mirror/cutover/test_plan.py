@@ -47,6 +47,10 @@ def group(offset=3, **more):
         (found({"g": group(members_there=("x@h",))}), ["group g has members at the target: x@h"]),
         (found({"g": group(10)}), ["group g is at offset 10 of a-0, which ends at 9"]),
         (found({"g": group(9)}), []),
+        (
+            found({"g": group(9)}, ends={B: 0}),
+            ["group g has an offset in a-0, which is not at the source"],
+        ),
         (found({"g": group(kind="share")}), ["g is a share group, and what it has acknowledged cannot be moved"]),
         (
             found({"h": group(kind="share"), "g": group(members=("x@h",))}, stopped={A: "gone"}),

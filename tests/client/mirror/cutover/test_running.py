@@ -349,3 +349,14 @@ def test_a_cutover_that_cannot_be_undone_reports_that_writes_are_still_refused()
     assert failed.value.problems[0].text == "the target does not answer"
     assert made.refusing == {"a", "b"}
     assert run(made)[0] == "done"
+
+
+def test_after_an_error_that_nobody_expects_all_is_taken_back():
+    class BrokenSides(FakeSides):
+        async def read_maps(self):
+            raise ZeroDivisionError
+
+    made = world()
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(cut_over(BrokenSides(made, lambda step: None), lambda line: None))
+    check(made, "failed", world())
