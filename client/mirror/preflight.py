@@ -111,7 +111,7 @@ def _of_clusters(seen: Described) -> Iterator[Finding]:
 
 def _of_rights(topic: TopicSeen) -> Iterator[Finding]:
     """Yield a finding for each side at which this login lacks rights to the topic."""
-    sides = [("source", topic.allowed, NEEDED_HERE)]
+    sides: list[tuple[str, frozenset[str] | None, tuple[str, ...]]] = [("source", topic.allowed, NEEDED_HERE)]
     if topic.there is not None:
         sides.append(("target", topic.there.allowed, NEEDED_THERE))
     for side, allowed, needed in sides:
