@@ -46,6 +46,7 @@ def contents(shapes, times=1) -> list[Record]:
     return [Record(offset, *shape) for offset, shape in enumerate(shapes * times)]
 
 
+@pytest.mark.slow
 @given(few, st.sampled_from([1, 1, 20, 1500]), st.sampled_from(Codec))
 def test_the_check_for_missing_keys_names_each_record_without_a_key(shapes, times, codec):
     sent = contents(shapes, times)

@@ -102,6 +102,7 @@ async def test_rows_and_place_are_committed_and_the_next_consumer_goes_on(broker
     assert await effects(db) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 async def test_an_inbox_works_with_psycopg_too(broker, postgres_url):
     async with (
         sql.connect(postgres_url.replace("postgresql:", "postgresql+psycopg:"), create=True) as db,
