@@ -91,11 +91,11 @@ def test_every_option_on_the_cli_page_exists() -> None:
     assert common == {"-b", "--bootstrap", "-X", "--timeout", "-o", "-q"} | login
     (exceptions,) = re.findall(r"^(`serve`.*?) have their own options", PAGE, flags=re.MULTILINE)
     others = {"serve", "log dump", "log verify", "backup", "restore", "demo", "spark env", "spark demo", "sql schema"}
-    others |= {"store status", "store verify", "store take"}
+    others |= {"store status", "store verify", "store take", "mirror run", "mirror status", "mirror cutover"}
     generating = {"generate grafana", "generate prometheus", "generate systemd"}
     assert set(re.findall(r"`([a-z ]+)`", exceptions)) == {
-        name.replace("log dump", "log").replace("store status", "store")
-        for name in others - {"log verify", "store verify", "store take"}
+        name.replace("log dump", "log").replace("store status", "store").replace("mirror run", "mirror")
+        for name in others - {"log verify", "store verify", "store take", "mirror status", "mirror cutover"}
     } | {"generate"}
     for name, command in leaves(cast(click.Group, main), click.Context(main)):
         found = {option for each in command.params for option in each.opts}
