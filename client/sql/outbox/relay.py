@@ -208,11 +208,12 @@ class Outbox:
 
     @property
     def _way(self) -> Way:
+        """Return the way, which is known by now."""
         assert self.way is not None
         return self.way
 
     async def _begin(self) -> Moving:
-        """Begin at START."""
+        """Choose the way if none is chosen, check the table, and fence the earlier relay (step START)."""
         if self.way is None:
             self.way = await self._best_way()
         if self._resume_at is not None and self.way is not Way.OFFSETS:
@@ -243,6 +244,7 @@ class Outbox:
         return Way.HOLD if can_hold else Way.OFFSETS
 
     async def _prune(self) -> None:
+        """Delete rows that were kept long enough, now and then."""
         now_ms = self._environment.clock.monotonic_ms()
         if self._keep_ms is not None and now_ms >= self._prune_at_ms:
             await self._table.prune(self._keep_ms / 1000)
@@ -250,6 +252,7 @@ class Outbox:
 
 
 def _log(error: BaseException | None) -> None:
+    """Log a failure after which the relay tries again."""
     log.warning("outbox: %s; trying again", error)
 
 

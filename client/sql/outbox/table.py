@@ -32,12 +32,12 @@ class OutboxTable:
         return f"{self._db.database_id} {self.name}"
 
     async def create(self) -> None:
-        """Make it if it is missing, and fencepost_relays. Raises the driver's error."""
+        """Create the table, and fencepost_relays, where they are missing. Raises the driver's error."""
         for statement in outbox_schema(self._db.dialect, self.name):
             await self._db.execute(statement)
 
     async def open(self, way: Way) -> None:
-        """Look which columns it has. Raises InvalidConfigurationError if something is missing for this way."""
+        """Find out which columns the table has. Raises InvalidConfigurationError if this way needs others."""
         known = self._wanted
         existing = await self._columns_of(self.name)
         if not existing:
@@ -59,6 +59,7 @@ class OutboxTable:
             )
 
     async def _columns_of(self, table: str) -> list[str]:
+        """Return the names of a table's columns; none: there is no such table."""
         name = quoted_table(table) if self._db.dialect == "postgresql" else table.strip('"')
         return [found[0] for found in await self._db.fetch(EXISTING[self._db.dialect], name)]
 
@@ -71,6 +72,7 @@ class OutboxTable:
             raise _begun(self.name, count, await self._who())
 
     async def _who(self) -> str:
+        """Return, for messages, which relay has numbered rows of this table."""
         if not await self._columns_of("fencepost_relays"):
             return "another relay"
         found = await self._db.fetch(lock_relay("sqlite"), self.name)
@@ -134,7 +136,7 @@ class OutboxTable:
         return in_order(Way.HOLD, map(row_of, found))
 
     async def number(self, count: int) -> int:
-        """Give seq to the next rows that have none. Returns to how many. Waits for another relay that does so now."""
+        """Give numbers to the next rows that have none. Returns how many. Waits for another relay that does so now."""
         async with self._transaction():
             [(_, _, last)] = await self._db.fetch(lock_relay(self._db.dialect), self.name)
             given = await self._db.fetch(self._sql.number, last, count)
@@ -157,6 +159,7 @@ class OutboxTable:
 
 
 def _begun(table: str, count: int, who: str) -> IllegalStateError:
+    """Return the error for rows that another relay has numbered, and may have sent."""
     return IllegalStateError(
         f"{count} rows of {table} were numbered by {who}, and some of them may have been sent",
         hint="let that one end first, with the same --name and --by, until the table is empty",

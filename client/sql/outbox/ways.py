@@ -39,14 +39,14 @@ class Clients(Protocol):
 
 
 class Moving(Protocol):
-    """A way that is under way."""
+    """The relay's work in one of the three ways, from opening until it raises or is closed."""
 
     async def start(self) -> None:
-        """Fence the relay before, and find out from where to go on."""
+        """Fence the earlier relay of this name, and find out which rows it has sent."""
         ...
 
     async def move(self, count: int) -> int:
-        """Send the next rows, at most this many, and forget them. Returns how many were sent."""
+        """Send the next rows, at most this many, and delete or mark them. Returns how many were sent."""
         ...
 
     async def rest(self) -> None:
@@ -89,6 +89,7 @@ def blame_row(error: KafkaError, deliveries: Iterable[tuple[Row, Delivery]]) -> 
 
 
 def _size_of(row: Row) -> int:
+    """Return the bytes of key, value and headers."""
     headers = sum(len(name) + len(value or b"") for name, value in row.headers or ())
     return len(row.key or b"") + len(row.value or b"") + headers
 
@@ -126,12 +127,12 @@ class ByHold(_Transactional):
         self._db = db
 
     async def start(self) -> None:
-        """Fence the relay before. What it left is ended before the first transaction."""
+        """Fence the earlier relay of this name. Its open transaction is ended before the first one of this relay."""
         await self._table.check_unnumbered()
         await self._producer.start()
 
     async def move(self, count: int) -> int:
-        """TAKE, SEND, COMMIT."""
+        """Delete or mark the next rows, and send them, in one commit (steps TAKE, SEND, COMMIT). Returns how many."""
         deliveries: list[tuple[Row, Delivery]] = []
         try:
             async with self._producer.transaction(db=self._db) as tx:
@@ -167,7 +168,7 @@ class ByOffsets(_Transactional):
         self._committed_ms = 0.0
 
     async def start(self) -> None:
-        """START, PLACE, and FIRST or FORGET."""
+        """Fence the earlier relay, read its place from the group's offsets, and delete or mark the rows up to there."""
         await self._producer.start()
         await self._producer.partitions_for(self._kept_in.topic)
         async with self._clients.admin() as admin:
@@ -190,7 +191,7 @@ class ByOffsets(_Transactional):
             await self._table.forget(place)
 
     async def move(self, count: int) -> int:
-        """NUMBER, READ, SEND, COMMIT, FORGET."""
+        """Give numbers to new rows, send the next ones with their place in one transaction, and delete or mark them."""
         await self._table.number(count)
         rows = await self._table.read(self._place, count)
         if rows:
@@ -200,7 +201,7 @@ class ByOffsets(_Transactional):
         return len(rows)
 
     async def _commit(self, rows: list[Row]) -> None:
-        """Commit these records and the place."""
+        """Send the rows, and commit them with the place in one transaction. Without rows, the place alone."""
         deliveries: list[tuple[Row, Delivery]] = []
         place = OffsetAndMetadata(self._place, self._table.home)
         try:
@@ -229,12 +230,12 @@ class ByNames:
         self._place = 0  # what is below was sent, and forgotten
 
     async def start(self) -> None:
-        """START. What the relay before has sent and not forgotten is sent again."""
+        """Fence the earlier relay. Rows it has sent but not deleted are sent again, and the broker recognizes them."""
         await self._producer.start()
         await self._table.introduce(Way.NAMES, self._name)
 
     async def move(self, count: int) -> int:
-        """NUMBER, READ, SEND, FORGET."""
+        """Give numbers to new rows, send the next ones, and delete or mark them. Returns how many were sent."""
         await self._table.number(count)
         rows = await self._table.read(self._place, count)
         deliveries: list[tuple[Row, Delivery]] = []
