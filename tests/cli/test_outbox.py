@@ -77,7 +77,7 @@ def test_outbox_sends_rows_in_the_other_ways_with_producer_properties(terminal: 
         ("--to orders --by offsets --resume-at 7", 2, "orders-0 of group outbox-outbox: no row has the number 7"),
     ],
 )
-def test_outbox_refuses_what_is_not_there_in_one_line(
+def test_outbox_names_a_missing_topic_table_or_column_in_one_line(
     terminal: Terminal, path: Path, options: str, code: int, cause: str
 ) -> None:
     insert(path, "1")
@@ -86,7 +86,7 @@ def test_outbox_refuses_what_is_not_there_in_one_line(
     assert rows_left(path) == 1
 
 
-def test_outbox_of_a_database_that_is_not_there_exits_with_4_and_makes_none(terminal: Terminal, tmp_path: Path) -> None:
+def test_outbox_exits_with_4_if_the_database_file_is_missing_and_makes_none(terminal: Terminal, tmp_path: Path) -> None:
     code, cause, _ = terminal.refused(f"outbox --db sqlite:///{tmp_path}/none.db --to orders")
     assert (code, cause) == (4, f"{tmp_path}/none.db: unable to open database file")
     assert not (tmp_path / "none.db").exists()

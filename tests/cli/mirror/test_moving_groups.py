@@ -106,7 +106,7 @@ def test_a_cutover_prints_where_each_group_goes_on(sides):
     assert json.loads(out)["cutover"] == "done"
 
 
-def test_a_cutover_that_is_refused_names_all_that_stands_against_it(sides):
+def test_a_refused_cutover_names_the_members_or_the_bad_groups_pattern(sides):
     async def join(to):
         consumer = Consumer(to.source_at, group_id="billing", topics=["t"], client_id="reader")
         await consumer.start()
@@ -158,7 +158,7 @@ def test_status_shows_lag_and_what_has_stopped(sides):
         ("to", (("client.id", "x"), ("client.id", "y"))),
     ],
 )
-def test_a_property_is_of_one_side_or_of_both(side, found):
+def test_a_property_with_from_or_to_goes_to_that_side_and_another_to_both(side, found):
     given = [("client.id", "x"), ("from.security.protocol", "SSL"), ("to.client.id", "y")]
     assert properties_of(side, given) == found
 

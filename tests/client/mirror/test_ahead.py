@@ -82,13 +82,13 @@ def test_transactions_that_overlap_without_end_are_divided_at_many_bytes(monkeyp
     assert chunk.divides
 
 
-def test_a_chunk_is_about_as_large_as_it_may_be() -> None:
+def test_a_chunk_has_as_many_records_as_fit_into_its_limit_of_bytes() -> None:
     ahead = fed(*(records(each, bytes(1000)) for each in range(10)))
     taken = [len(values(ahead.take(0, 3000))) for _ in range(4)]
     assert taken == [3, 3, 3, 1]
 
 
-def test_each_read_begins_at_the_batch_before() -> None:
+def test_a_read_begins_at_the_last_copied_batch_to_compare_it() -> None:
     ahead = fed(records(0, b"a", b"b"))
     assert (ahead.read_from, ahead.read_to) == (1, 2)
     again = Ahead(TP, decode_position(encode_position(ahead.take(0, 1).following)))  # type: ignore[union-attr]
@@ -107,14 +107,14 @@ def test_each_read_begins_at_the_batch_before() -> None:
     ],
     ids=["other values", "more records", "other offsets", "another producer"],
 )
-def test_another_batch_at_the_position_stops_the_topic(instead: Batch) -> None:
+def test_a_different_batch_at_the_last_copied_offset_stops_the_topic(instead: Batch) -> None:
     ahead = fed(records(0, b"a", b"b"))
     ahead.take(0, 1)
     with pytest.raises(StoppedError, match="other records at offset 0"):
         ahead.feed([instead, records(3, b"d")], (), 0)
 
 
-def test_what_compaction_has_left_of_the_batch_is_still_that_batch() -> None:
+def test_a_last_copied_batch_that_was_compacted_since_stops_nothing() -> None:
     ahead = fed(records(0, b"a", b"b", producer_id=1), marker(2, 1), records(3, b"c", b"d"))
     ahead.take(0, 1 << 20)
     left = read(memoryview(build([Record(4, 1001, None, b"d")], base_offset=3)))

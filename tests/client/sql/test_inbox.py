@@ -155,7 +155,7 @@ async def test_a_group_whose_offsets_are_behind_or_gone_brings_no_record_twice(b
     assert await effects(db) == [0, 1, 2, 3, 4]
 
 
-async def test_the_first_place_is_the_offset_of_the_group(broker, db):
+async def test_an_inbox_without_a_place_begins_at_the_groups_committed_offset(broker, db):
     await send(broker, 0, 1, 2)
     async with reading(broker) as consumer:
         await consumer.commit({FIRST: 2})
@@ -164,7 +164,7 @@ async def test_the_first_place_is_the_offset_of_the_group(broker, db):
     assert await effects(db) == [2]
 
 
-async def test_with_latest_the_first_place_is_written_before_a_record_is_read(broker, db):
+async def test_with_latest_the_end_is_written_as_place_before_a_record_is_read(broker, db):
     await send(broker, 0)
     async with reading(broker, reset="latest") as consumer:
         await sql.keep_places(db, consumer)
@@ -177,7 +177,7 @@ async def test_with_latest_the_first_place_is_written_before_a_record_is_read(br
     assert await effects(db) == [1]
 
 
-async def test_without_group_offset_and_reset_policy_nothing_is_claimed(broker, db):
+async def test_without_group_offset_and_reset_policy_no_place_is_written(broker, db):
     async with reading(broker, reset=None) as consumer:
         await sql.keep_places(db, consumer)
         with pytest.raises(NoOffsetError):
@@ -185,7 +185,7 @@ async def test_without_group_offset_and_reset_policy_nothing_is_claimed(broker, 
     assert await places(db) == []
 
 
-async def test_who_was_claimed_away_while_in_its_block_is_fenced(broker, db, url):
+async def test_a_consumer_whose_partition_another_claimed_is_fenced_at_its_commit(broker, db, url):
     await send(broker, 0, 1, 2)
     async with reading(broker) as zombie, reading(broker) as owner, sql.connect(url) as own:
         batches = zombie.batches(1)
@@ -227,7 +227,7 @@ async def test_one_lost_partition_fails_a_mixed_batch_and_the_rest_is_read_again
     assert (await effects(db), await effects(db, 1)) == ([0, 1], [10, 11])
 
 
-async def test_batches_that_are_worked_on_in_another_order_bring_nothing_twice(broker, db):
+async def test_batches_that_are_committed_in_another_order_repeat_no_record(broker, db):
     await send(broker, 0, 1, 2)
     async with reading(broker) as consumer:
         batches = consumer.batches(1)
@@ -238,7 +238,7 @@ async def test_batches_that_are_worked_on_in_another_order_bring_nothing_twice(b
     assert await effects(db) == [0, 1, 2]
 
 
-async def test_a_topic_that_was_made_again_has_a_place_of_its_own(broker, db):
+async def test_a_recreated_topic_has_a_place_of_its_own(broker, db):
     await send(broker, 0, 1, 2)
     async with reading(broker) as consumer:
         await drain(db, consumer, 3)
@@ -254,7 +254,7 @@ async def test_a_topic_that_was_made_again_has_a_place_of_its_own(broker, db):
     assert sorted(await places(db)) == [3, 5]
 
 
-async def test_a_topic_that_is_made_again_under_a_running_consumer_is_read_from_its_begin(broker, db):
+async def test_a_topic_recreated_under_a_running_consumer_is_read_from_its_start(broker, db):
     await send(broker, 0, 1)
     async with reading(broker) as consumer:
         await drain(db, consumer, 2)
@@ -270,7 +270,7 @@ async def test_a_topic_that_is_made_again_under_a_running_consumer_is_read_from_
 
 
 @pytest.mark.parametrize("reset", ["earliest", None])
-async def test_a_place_that_retention_has_passed_is_reset_by_the_policy(broker, db, reset):
+async def test_a_place_whose_records_retention_has_deleted_is_reset_by_the_policy(broker, db, reset):
     await send(broker, 0)
     async with reading(broker) as consumer:
         await drain(db, consumer, 1)
@@ -296,7 +296,7 @@ async def test_a_place_that_retention_has_passed_is_reset_by_the_policy(broker, 
         ({}, "group_id"),
     ],
 )
-async def test_a_consumer_whose_settings_break_the_promise_is_refused(broker, db, keywords, name):
+async def test_an_inbox_refuses_a_consumer_whose_settings_could_repeat_or_lose_records(broker, db, keywords, name):
     await send(broker, 0)
     async with Consumer(broker, auto_offset_reset="earliest", **keywords) as consumer:
         with pytest.raises(InvalidConfigurationError, match=name):
@@ -307,7 +307,7 @@ async def test_a_consumer_whose_settings_break_the_promise_is_refused(broker, db
             await work(db, batch)
 
 
-async def test_a_commit_whose_answer_is_lost_is_found_in_the_database(broker, db):
+async def test_a_commit_whose_answer_is_lost_is_looked_up_and_found_committed(broker, db):
     await send(broker, 0, 1)
     commit = db.commit
 
@@ -325,7 +325,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_in_the_database(broker, db
     assert await effects(db) == [0, 1]
 
 
-async def test_a_refused_commit_raises_its_error_and_the_batch_comes_again(broker, db):
+async def test_a_refused_commit_raises_its_error_and_the_batch_is_read_again(broker, db):
     if db.dialect == "sqlite":
         await db.execute("pragma foreign_keys = on")
     await db.execute("create table users (id integer primary key)")
@@ -341,7 +341,7 @@ async def test_a_refused_commit_raises_its_error_and_the_batch_comes_again(broke
 
 
 @pytest.mark.parametrize("did_commit", [True, False])
-async def test_a_commit_that_cannot_be_asked_about_is_unknown_and_then_read_on(broker, db, did_commit):
+async def test_a_commit_that_cannot_be_looked_up_is_unknown_until_the_database_is_back(broker, db, did_commit):
     await send(broker, 0, 1)
     commit, run_alone = db.commit, db.run_alone
 
@@ -367,7 +367,7 @@ async def test_a_commit_that_cannot_be_asked_about_is_unknown_and_then_read_on(b
     assert await effects(db) == [0, 1]
 
 
-async def test_a_block_that_is_cancelled_in_its_commit_is_committed_and_says_so(broker, db):
+async def test_a_block_cancelled_during_its_commit_is_committed_and_not_read_again(broker, db):
     await send(broker, 0, 1)
     commit = db.commit
 
@@ -388,7 +388,7 @@ async def test_a_block_that_is_cancelled_in_its_commit_is_committed_and_says_so(
 
 
 @pytest.mark.slow
-def test_wherever_a_block_is_cancelled_each_effect_is_there_once(tmp_path):
+def test_wherever_a_block_is_cancelled_each_record_is_applied_once(tmp_path):
     """The caller reads on, with the same consumer and the same database."""
     files = itertools.count()
 
@@ -406,7 +406,7 @@ def test_wherever_a_block_is_cancelled_each_effect_is_there_once(tmp_path):
     assert at_every_turn(main) > 10
 
 
-async def test_a_database_that_is_away_stops_reading_and_then_it_goes_on(broker, db, caplog):
+async def test_reading_waits_while_the_database_is_unreachable_and_then_goes_on(broker, db, caplog):
     await send(broker, 0)
     run_alone = db.run_alone
 

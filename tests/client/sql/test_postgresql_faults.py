@@ -64,7 +64,7 @@ async def test_a_copy_with_the_identity_of_another_database_is_refused(db, drive
         await db.close_number(WAITING)
 
 
-async def test_another_database_under_the_same_url_is_not_asked(db):
+async def test_close_number_refuses_another_database_under_the_same_url(db):
     await db.execute("update fencepost_database set id = 'another'")
     with pytest.raises(postgresql.DatabaseAway, match="another database"):
         await db.close_number(WAITING)
@@ -114,7 +114,7 @@ async def test_missing_rights_are_refused_at_once_and_by_name(broker, db, driver
 
 
 @pytest.mark.parametrize("place", [*PLACES[:-1], pytest.param(PLACES[-1], marks=pytest.mark.slow)])
-async def test_a_commit_without_an_answer_is_asked_about_and_rows_equal_records(
+async def test_after_a_commit_without_an_answer_rows_equal_records(
     broker, db, driver_url, monkeypatch, place, postgres
 ):
     monkeypatch.setattr(postgresql, "COMMIT_TIMEOUT_S", 0.3)
@@ -174,7 +174,7 @@ async def write_rows(db, *numbers):
 
 
 @pytest.mark.parametrize("sends", [True, False])
-async def test_an_error_that_the_block_swallowed_makes_nothing_committed(broker, db, sends):
+async def test_a_block_that_swallowed_a_database_error_is_aborted_as_a_whole(broker, db, sends):
     await write_rows(db, 1)
     async with Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(IllegalStateError, match="swallowed"):  # noqa: PT012
@@ -192,7 +192,7 @@ async def test_an_error_that_the_block_swallowed_makes_nothing_committed(broker,
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 
-async def test_who_closes_waits_for_an_open_decision_and_names_its_session(broker, db, driver_url, monkeypatch):
+async def test_closing_a_number_names_the_session_that_holds_its_row(broker, db, driver_url, monkeypatch):
     monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.1)
     async with sql.connect(driver_url) as resolver:
         generation = (await db.claim("orders-1")).generation

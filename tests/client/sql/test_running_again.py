@@ -64,7 +64,7 @@ async def test_run_raises_the_drivers_error_after_its_last_retry_and_at_once_any
     assert await records_of(broker) == []
 
 
-async def test_wait_decided_returns_before_the_broker_is_told_and_the_next_one_waits(broker, db):
+async def test_wait_decided_returns_before_the_broker_knows_and_the_next_one_waits(broker, db):
     async with Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 2)
         decisions = producer._driver.databases._decisions
@@ -97,7 +97,7 @@ async def test_a_producer_that_closes_after_wait_decided_has_told_the_broker(bro
     assert await records_of(broker) == [2]
 
 
-async def test_what_the_broker_could_not_be_told_after_wait_decided_is_told_by_the_next(broker, db, caplog):
+async def test_an_outcome_the_broker_did_not_get_is_sent_before_the_next_transaction(broker, db, caplog):
     async with Producer(broker, transactional_id="orders-1", max_block_ms=300) as producer:
         await write(producer, db, 2)
         decisions = producer._driver.databases._decisions

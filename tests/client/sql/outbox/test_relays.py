@@ -149,7 +149,7 @@ async def test_a_topic_that_is_not_there_stops_the_relay_and_no_row_is_skipped(b
     assert await values_of(broker, topic) == []
 
 
-async def test_a_table_of_a_user_needs_neither_our_names_nor_our_columns(broker, db, path, topic):
+async def test_a_users_own_table_works_by_hold_and_needs_a_column_seq_by_offsets(broker, db, path, topic):
     table, column = "out;'\"box", 'pay"load'
     quoted = ['"' + each.replace('"', '""') + '"' for each in (table, column)]
     change(path, "create table {} (id integer primary key, {} text, kind text)".format(*quoted))
@@ -211,7 +211,7 @@ async def test_another_way_is_refused_while_rows_are_numbered(broker, db, path, 
     assert await values_of(broker, topic) == [b"1", b"2"]
 
 
-async def test_a_place_that_is_gone_is_refused_until_it_is_said(broker, db, path, topic):
+async def test_a_relay_whose_offset_was_deleted_is_refused_until_resume_at_is_given(broker, db, path, topic):
     change(path, "insert into outbox (value) values (1), (2)")
     await send_all(broker, db, topic, "offsets")
     async with Admin(broker) as admin:
@@ -262,7 +262,7 @@ async def test_the_place_is_committed_again_before_it_expires(broker, db, path, 
         assert committed == [0, 0]
 
 
-async def test_without_a_choice_the_best_way_of_the_broker_is_taken(broker, db, topic):
+async def test_without_by_the_way_is_hold_where_the_broker_supports_it(broker, db, topic):
     async with sql.outbox(broker, db, to=topic) as relay:
         await relay.move()
         assert relay.way is Way.HOLD

@@ -74,7 +74,7 @@ def test_names_of_tables_are_quoted(name, expected):
 
 
 @pytest.mark.parametrize("name", ["", "a.", "\0"])
-def test_what_cannot_be_a_name_is_refused(name):
+def test_text_that_cannot_be_the_name_of_a_table_is_refused(name):
     with pytest.raises(InvalidConfigurationError):
         quoted_table(name)
 
@@ -115,7 +115,7 @@ HOME = "db outbox"
     ("kept", "last", "resume_at", "expected"),
     [(None, 0, None, None), (Place(7, HOME), 9, None, 7), (None, 9, 7, 7), (Place(9, "other"), 9, 0, 0)],
 )
-def test_a_relay_goes_on_from_its_place(kept, last, resume_at, expected):
+def test_a_relay_begins_behind_its_committed_place_or_at_resume_at(kept, last, resume_at, expected):
     assert begin_at(kept, last, HOME, resume_at) == expected
 
 
