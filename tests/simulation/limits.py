@@ -121,14 +121,20 @@ class _Producers:
 
     def _watched(self, producers: Any, *arguments: Any) -> Any:
         known = {producer_id: (each.first_open, each.age_ms) for producer_id, each in producers._producers.items()}
-        store = getattr(self._world.broker, "store", None)
-        logs = [] if store is None else list(store.logs.values())
-        here = next((log for log in logs if log.producers is producers), None)
-        if here is None or not known:  # of a broker that was killed
+        broker, here = next(
+            (
+                (broker, log)
+                for broker in self._world.brokers
+                for log in getattr(getattr(broker, "store", None), "logs", {}).values()
+                if log.producers is producers
+            ),
+            (None, None),
+        )
+        if broker is None or here is None or not known:  # of a broker that was killed
             return self._forget(producers, *arguments)
-        silent, remembered = self._others(logs, here) if self._why == "limit" else ([], 0)
+        silent, remembered = self._others(broker, here) if self._why == "limit" else ([], 0)
         result = self._forget(producers, *arguments)
-        settings, age_ms = self._world.broker.settings, store.age_ms()
+        settings, age_ms = broker.settings, broker.store.age_ms()
         for producer_id, (first_open, since_ms) in known.items():
             if producer_id in producers:
                 continue
@@ -142,11 +148,12 @@ class _Producers:
             self._world.history.invoke("broker", what).ok()
         return result
 
-    def _others(self, logs: list[Any], here: Any) -> tuple[list[int], int]:
+    def _others(self, broker: Any, here: Any) -> tuple[list[int], int]:
         """Since when producers are silent, the longest silent one of each log; and how many are remembered in all."""
+        logs = list(broker.store.logs.values())
         looked_at = [log for log in logs if log.high_watermark == log.end_offset or log is here]
         silent = [log.producers.idle_since_ms for log in looked_at if log.producers.idle_since_ms is not None]
-        counted = self._world.broker.producer_limit._counted if hasattr(self._world.broker, "producer_limit") else {}
+        counted = broker.producer_limit._counted if hasattr(broker, "producer_limit") else {}
         remembered = sum(
             len(log.producers) if log in looked_at else max(len(log.producers), counted.get(log.log_id, 0))
             for log in logs
@@ -167,8 +174,8 @@ class _Ids:
     def _watched(self, coordinator: Any, ids: Any) -> None:
         known = dict(coordinator.transactions)
         self._forget(coordinator, ids)
-        broker = self._world.broker
-        if broker is None or getattr(broker, "transactions", None) is not coordinator:
+        its = (one for one in self._world.brokers if getattr(one, "transactions", None) is coordinator)
+        if (broker := next(its, None)) is None:
             return
         settings, age_ms = broker.settings, broker.store.age_ms()
         for transactional_id in ids:

@@ -244,6 +244,11 @@ class StoredWorld(World):
         assert value is None
 
     @property
+    def brokers(self) -> list[Broker]:
+        """All whose memory counts: they own the journal, take it over, or wait for it."""
+        return [one.broker for one in self.machines if one.broker is not None and one.outlived is None]
+
+    @property
     def is_serving(self) -> bool:
         return self.owner is not None
 

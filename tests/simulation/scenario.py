@@ -307,9 +307,20 @@ async def _make_topics(world: World) -> None:
         configs = world.schedule.topic_configs | {"max_message_bytes": MAX_MESSAGE_BYTES}
         if topic == COMMITTED_ONLY:
             configs["fencepost_isolation_level_min"] = "read_committed"
-        answer = await caller.ask(create(topic, count, **configs_of(cleanup, configs)))
-        assert answer.topics[0].error_code == ErrorCode.NONE, answer
-        world.topic_names[answer.topics[0].topic_id] = topic
+        request = create(topic, count, **configs_of(cleanup, configs))
+        while True:
+            try:
+                answer = await caller.ask(request)
+                break
+            except Unanswered:  # of several brokers on a store the first owner may be overtaken by now
+                await asyncio.sleep(0.1)
+        made = answer.topics[0]
+        if made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:  # by a request that was not answered
+            assert world.broker is not None
+            world.topic_names[world.broker.topics.by_name[topic].topic_id] = topic
+            continue
+        assert made.error_code == ErrorCode.NONE, answer
+        world.topic_names[made.topic_id] = topic
 
 
 async def look(world: World) -> None:

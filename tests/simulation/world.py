@@ -147,6 +147,11 @@ class World:
     # ---- the broker ------------------------------------------------------------------------------------------
 
     @property
+    def brokers(self) -> "list[Broker]":
+        """All whose memory counts: here the one that runs."""
+        return [self.broker] if self.broker is not None else []
+
+    @property
     def is_serving(self) -> bool:
         """Whether a broker runs that has begun and is not halted."""
         broker, process = self.broker, self._process

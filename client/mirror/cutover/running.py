@@ -6,7 +6,7 @@ by a later cutover touches nothing any more, also takes nothing back. Every step
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Literal, Protocol
@@ -252,7 +252,7 @@ async def _finish(sides: Sides, record: CutoverRecord, tell: Tell) -> CutoverRec
 
 
 @asynccontextmanager
-async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncIterator[None]:
+async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncGenerator[None, None]:
     """Take back what the record says if the block fails, also when it is cancelled. Raises CutoverFailed.
 
     Raises ProducerFencedError, with nothing taken back, where another cutover has begun.
@@ -277,7 +277,7 @@ async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncIt
 async def _undo(sides: Sides, record: CutoverRecord, tell: Tell) -> None:
     """Take back the refusals of writes and the offsets that the record has, and remove it."""
     await sides.write(replace(record, state="undoing"), {})
-    there = (await sides.look()).groups if record.groups else {}
+    there: Mapping[str, GroupFound] = (await sides.look()).groups if record.groups else {}
     for name, carried in sorted(record.groups.items()):
         group = there.get(name)
         if group is not None and group.members_there:

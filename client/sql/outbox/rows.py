@@ -6,7 +6,7 @@ The rule: names are quoted, whatever is in them. What cannot become a record sto
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from ...errors import InvalidConfigurationError, OutboxRowError
 from .relaying import Row
@@ -102,8 +102,9 @@ def _bytes_of(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):
-        return bytes(value)
+        return bytes(cast(bytes, value))
     if isinstance(value, dict | list):
+        value = cast(object, value)
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return str(value).encode()
 
@@ -114,7 +115,7 @@ def headers_of(given: Any) -> list[Header] | None:
     Raises ValueError.
     """
     if isinstance(given, bytes | bytearray | memoryview):
-        given = bytes(given).decode()
+        given = bytes(cast(bytes, given)).decode()
     if isinstance(given, str):
         if not given.strip():
             return None
@@ -124,16 +125,17 @@ def headers_of(given: Any) -> list[Header] | None:
             raise ValueError("its headers are not JSON") from None
     if given is None:
         return None
-    pairs = list(given.items()) if isinstance(given, dict) else given
-    if not isinstance(pairs, list):
+    if isinstance(given, dict):
+        given = list(cast(Mapping[str, object], given).items())
+    if not isinstance(given, list):
         raise ValueError("its headers are neither a JSON object nor an array of [name, value]")
-    return [_header(pair) for pair in pairs]
+    return [_header(pair) for pair in cast(Sequence[object], given)]
 
 
 def _header(pair: Any) -> Header:
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
+    if not isinstance(pair, list | tuple) or len(cast(list[Any], pair)) != 2:
         raise ValueError("a header is not [name, value]")
-    name, value = pair
+    name, value = cast(list[Any], pair)
     if not isinstance(name, str) or not (value is None or isinstance(value, str)):
         raise ValueError("a header has a name that is text, and a value that is text or null")
     try:

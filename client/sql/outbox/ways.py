@@ -74,7 +74,7 @@ async def sent(send: Callable[..., Any], row: Row, record: dict[str, Any]) -> De
 
 def blame_row(error: KafkaError, deliveries: Iterable[tuple[Row, Delivery]]) -> None:
     """Raise OutboxRowError if one of these rows is why the broker refuses them. error: what was raised."""
-    refused = []
+    refused: list[tuple[Row, KafkaError]] = []
     for row, delivery in deliveries:
         failure = delivery.exception() if delivery.done() else None
         if isinstance(failure, KafkaError) and failure.code in OF_RECORD:

@@ -369,19 +369,22 @@ async def test_a_commit_that_cannot_be_looked_up_is_unknown_until_the_database_i
 
 async def test_a_block_cancelled_during_its_commit_is_committed_and_not_read_again(broker, db):
     await send(broker, 0, 1)
-    commit = db.commit
+    commit, has_begun = db.commit, asyncio.Event()
 
     async def be_slow():
-        await asyncio.sleep(0.3)
+        has_begun.set()
+        await asyncio.sleep(0.05)
         await commit()
 
     async with reading(broker) as consumer:
         batches = consumer.batches(1)
         batch = await anext(batches)
         db.commit = be_slow
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.15):
-                await work(db, batch)
+        working = asyncio.create_task(work(db, batch))
+        await has_begun.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
         db.commit = commit
         await work(db, await anext(batches))
     assert await effects(db) == [0, 1]
