@@ -126,6 +126,8 @@ def test_each_record_is_there_once_after_many_kills_and_pauses_of_owners(losing,
     finally:
         sending.end()
         kills, zombies = done.values()
+        for node in (owner, other):
+            print(f"node {node.broker.options[3]}:", *node.broker.lines[-10:], sep="\n  ")
         print(f"seed {SEED}: {kills} kills, {zombies} zombies, {sending.sent} records, {proxy.lost} answers lost")
         for node in (owner, other):
             if node.broker.process is not None:

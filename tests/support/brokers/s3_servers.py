@@ -58,7 +58,14 @@ def seaweedfs(path: str, directory: Path) -> S3Server:
     rights = [{"name": KEY, "credentials": [_keys(KEY)], "actions": ["Admin", "Read", "Write", "List"]}]
     (directory / "s3.json").write_text(json.dumps({"identities": rights}))
     port, master, volume, filer = (free_port() for _ in range(4))
-    command = [path, "server", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"]
+    command = [
+        path,
+        "server",
+        f"-dir={directory}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-volume.max=200",
+    ]  # an epoch leaves megabytes behind
     command += [f"-master.port={master}", f"-master.port.grpc={free_port()}", f"-volume.port={volume}"]
     command += [f"-volume.port.grpc={free_port()}", "-filer", f"-filer.port={filer}"]
     command += [f"-filer.port.grpc={free_port()}", "-s3", f"-s3.port={port}", f"-s3.port.grpc={free_port()}"]
