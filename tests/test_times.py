@@ -20,7 +20,7 @@ TIME = re.compile(
     r"|patience|since|until|within|seconds?|secs?|s|minutes?|hours?|ms|us|ns)($|_)"
 )
 TEXTS = {"transaction_timeout"}  # of the test's marker: "5s", with its unit
-NO_TIME = {"timestamp_type", "log_message_timestamp_type", "log_index_interval_bytes", "store_puts_per_second"}
+NO_TIME = {"wait", "timestamp_type", "log_message_timestamp_type", "log_index_interval_bytes", "store_puts_per_second"}
 KAFKAS = {
     "offsets_retention_minutes",
     "quota_window_size_seconds",

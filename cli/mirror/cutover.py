@@ -4,11 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import click
-
 from ..output.failures import CONFLICT, WRONG_USAGE, Failure
 from ..output.tables import Column, number
-from ..output.writing import visible
 from .sides import Both
 
 if TYPE_CHECKING:
@@ -131,6 +128,5 @@ def _fail(problems: "tuple[Finding, ...] | list[Finding]", now: str) -> NoReturn
     """Print all problems but the last, and raise that with what there is now."""
     *others, last = problems
     for each in others:
-        click.echo(f"error: {visible(each.text)}", err=True)
-        click.echo(f"hint: {visible(each.hint)}", err=True)
+        Failure(each.text, each.hint, CONFLICT).show()
     raise Failure(f"{last.text}; {now}", last.hint or "run the cutover again", CONFLICT)
