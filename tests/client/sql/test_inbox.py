@@ -18,6 +18,8 @@ from reading import make, member, write
 
 from fencepost import Admin, Broker, Consumer, NewTopic, Producer, TopicPartition, sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 

@@ -12,6 +12,8 @@ from orders import TABLE, records_of, rows_of, write
 
 from fencepost import Producer, sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 
 @pytest.fixture(params=["asyncpg", "psycopg"])
 def driver_url(request, postgres_url):

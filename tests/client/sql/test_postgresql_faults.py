@@ -22,6 +22,8 @@ from postgres_server import PostgresServer
 
 from fencepost import Broker, Producer, sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 WAITING = Waiting("sql:db:orders-1", "orders-1", ProducerIdentity(1, 0), 7)
 
 

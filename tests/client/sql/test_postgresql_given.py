@@ -13,6 +13,8 @@ from orders import TABLE, records_of, rows_of, write
 
 from fencepost import Producer, sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 DRIVERS = ["asyncpg", "psycopg"]
 
 

@@ -9,6 +9,8 @@ from orders import TABLE, records_of, rows_of, write
 
 from fencepost import Producer, sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 
 @pytest.fixture(params=["asyncpg", "psycopg"])
 async def db(request, postgres_url):

@@ -11,6 +11,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fencepost import Producer, sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 
 class Base(DeclarativeBase):
     pass

@@ -19,6 +19,8 @@ from orders import records_of, rows_of, write
 
 from fencepost import Broker, Producer, sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 
 @pytest.fixture
 async def db(tmp_path):

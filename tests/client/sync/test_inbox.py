@@ -10,6 +10,8 @@ import pytest
 from fencepost import Broker, InboxFencedError, TopicPartition, sync
 from fencepost.sync import sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 FIRST = TopicPartition("orders", 0)
 
 

@@ -12,6 +12,8 @@ from orders import TABLE, records_of
 from fencepost import Broker, sync
 from fencepost.sync import sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 
 @pytest.fixture
 def broker(tmp_path):

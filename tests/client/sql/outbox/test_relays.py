@@ -20,6 +20,8 @@ from fencepost.client.sql.outbox.statements import outbox_schema
 
 from fencepost import Admin, Broker, Consumer, NewTopic, TopicPartition, sql
 
+pytestmark = pytest.mark.slow  # with a real database
+
 WAYS = [way.value for way in Way]
 NUMBERED = ["names", "offsets"]
 
