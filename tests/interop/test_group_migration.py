@@ -6,6 +6,7 @@ was refused because its reader had lost the partition. A killed broker in the mi
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import threading
@@ -113,8 +114,15 @@ class Sdk(Member):
     async def _poll(self, bootstrap, topic):
         async with fp.Consumer(bootstrap, **self._settings) as consumer:
             consumer.subscribe([topic])
+            refused: dict[fp.TopicPartition, fp.OffsetAndMetadata] = {}
             while not self._ends.is_set():
                 self._owned = {(each.topic, each.partition) for each in consumer.assignment()}
+                # A partition that is kept through a rebalance is not read again: its offset is committed again.
+                refused = {tp: offset for tp, offset in refused.items() if tp in self._owned}
+                if refused:
+                    with contextlib.suppress(fp.KafkaError):
+                        await consumer.commit(refused)
+                        refused = {}
                 async for batch in consumer.batches(timeout_ms=100):
                     records = [record.value.decode() for record in batch]
                     try:
@@ -122,6 +130,7 @@ class Sdk(Member):
                         taken = True
                     except fp.KafkaError:
                         taken = False
+                        refused |= batch.offsets
                     self.read += [(record, taken) for record in records]
                     if self._ends.is_set():
                         break
