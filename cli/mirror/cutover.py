@@ -125,7 +125,10 @@ def _say_what_stays(to: Both, found: "Found") -> None:
 
 
 def _fail(problems: "tuple[Finding, ...] | list[Finding]", now: str) -> NoReturn:
-    """Print all problems but the last, and raise that with what there is now."""
+    """Print every problem but the last as error and hint, then raise the last as the Failure of the command.
+
+    now: how things stand after the failure, a clause such as "nothing was changed".
+    """
     *others, last = problems
     for each in others:
         Failure(each.text, each.hint, CONFLICT).show()

@@ -95,7 +95,7 @@ def test_share_fetch_starts_with_another_partition_each_time(broker, member):
     assert sorted(firsts) == [0, 1, 2]
 
 
-def test_share_fetch_skips_control_batches_and_aborted_batches(broker, member):
+def test_a_share_fetch_skips_markers_and_by_default_delivers_aborted_records(broker, member):
     txn = begun(broker)
     for commit in (True, False):
         txn.write("t", b"a")

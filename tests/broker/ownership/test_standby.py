@@ -18,6 +18,7 @@ from produce_requests import answers, batch, bytes_of, create, fetch, fetched, p
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
+LEASE_S = BrokerSettings.store_lease_ms / 1000
 SETTINGS = BrokerSettings(node_id=2, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
 
 
@@ -148,16 +149,19 @@ def when(objects: SimulatedObjects, call: str, prefix: str, happens: Callable[[]
 
 @pytest.mark.parametrize("at", [form.CLAIMS, form.JOURNAL], ids=["at its claim", "at its first seal"])
 def test_the_slower_of_two_standbys_takes_over_a_lease_after_the_faster_one_is_gone(at):
+    """The faster one takes the lease just before the slower one's create, writes a batch, and is gone: the slower one
+    waits for a whole lease of each, and has the batches of both.
+    """
     objects = SimulatedObjects()
     disk = begin(objects)
     seen = objects.client()
 
-    def overtake() -> None:
+    def faster_takes_the_lease_writes_and_is_gone() -> None:
         OwnerAtWork(objects, disk, looks=1).look("read", form.JOURNAL)
 
-    when(seen, "create", at, overtake)
+    when(seen, "create", at, faster_takes_the_lease_writes_and_is_gone)
     slower = serve(seen)
-    assert slower.loop.time() >= 2 * 6
+    assert slower.loop.time() >= 2 * LEASE_S
     assert batches(slower) == 2
     assert answers(slower.ask(produce("t", batch(1)), 11)) == [(ErrorCode.NONE, 3)]
     slower.stop()

@@ -178,7 +178,7 @@ def test_the_window_starts_at_the_first_unfinished_record() -> None:
     assert (driver.machine.start, driver.machine.end, driver.machine.next_offset) == (10, 9, 10)
 
 
-def test_one_acknowledgement_type_covers_a_range_and_several_are_one_per_offset() -> None:
+def test_several_acknowledgement_types_for_a_range_apply_one_to_each_offset() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 4))
     driver.acknowledge("me", ack(1, 4, ACCEPT, RELEASE, RELEASE, GAP))
