@@ -1,12 +1,11 @@
 """`fencepost mirror cutover`: shows what a cutover would do, or does it, and says what there is after it."""
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..output.failures import CONFLICT, WRONG_USAGE, Failure
+from ..output.failures import CONFLICT, Failure
 from ..output.tables import Column, number
-from .sides import Both
+from .sides import Both, check_expression
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
@@ -39,7 +38,7 @@ def show_plan(to: Both, groups: str, *, producers_stopped: bool) -> None:
             found = await sides.look()
             return found, [each._asdict() for each in await sides.preview(found)] if found.topics else []
 
-    _check_expression(groups)
+    check_expression("--groups", groups, "billing.*")
     found, moves = to.target.run(work)
     refusals = find_refusals(found)
     planned = steps(found)
@@ -77,7 +76,7 @@ def cut_over_groups(to: Both, groups: str, *, producers_stopped: bool) -> None:
             finally:
                 await sides.close()
 
-    _check_expression(groups)
+    check_expression("--groups", groups, "billing.*")
     try:
         done = to.target.run(work)
     except CutoverFailed as failed:
@@ -98,15 +97,6 @@ def _sides(to: Both, source: "Admin", target: "Admin", groups: str, *, producers
 
     looking = Looking(source, target, to.name, groups, producers_stopped)
     return AdminSides(looking, to.producer)
-
-
-def _check_expression(groups: str) -> None:
-    try:
-        re.compile(groups)
-    except re.error as error:
-        raise Failure(
-            f"--groups {groups}: {error}", "write a regular expression, such as 'billing.*'", WRONG_USAGE
-        ) from None
 
 
 def _moves(record: "CutoverRecord") -> list[dict[str, Any]]:

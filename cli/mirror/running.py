@@ -9,10 +9,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from ..output.extras import require
-from ..output.failures import CONFLICT, WRONG_USAGE, Failure
+from ..output.failures import CONFLICT, Failure
 from ..output.tables import duration
 from ..output.writing import show
-from .sides import Both
+from .sides import Both, check_expression
 
 if TYPE_CHECKING:
     from ...client.mirror.task import MirrorTask
@@ -23,12 +23,7 @@ def run_mirror(to: Both, topics: str, every_ms: int, metrics: str | None) -> Non
 
     metrics: HOST:PORT of a page with the task's metrics; None for no page.
     """
-    try:
-        re.compile(topics)
-    except re.error as error:
-        raise Failure(
-            f"--topics {topics} is not a regular expression: {error}", "for example 'orders.*'", WRONG_USAGE
-        ) from None
+    check_expression("--topics", topics, "orders.*")
     if metrics is not None:
         require("--metrics", "prometheus_client")
 

@@ -5,6 +5,7 @@ The rule: what is common to both is said once (`-X NAME=VALUE`), what is of one 
 
 import functools
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import click
 
 from ..arguments.connecting import DEFAULT_TIMEOUT, Target, pairs
 from ..arguments.ranges import DURATION
+from ..output.failures import WRONG_USAGE, Failure
 from ..output.tables import Output
 
 if TYPE_CHECKING:
@@ -24,6 +26,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FROM_VARIABLE, TO_VARIABLE = "FENCEPOST_MIRROR_FROM", "FENCEPOST_MIRROR_TO"
 DEFAULT_NAME = "default"  # client.mirror.names has it; nothing of the SDK is imported before a command runs
+
+
+def check_expression(option: str, text: str, example: str) -> None:
+    """Raise Failure if the text that an option was given is not a regular expression. example: one that is."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise Failure(
+            f"{option} {text} is not a regular expression: {error}", f"for example {example!r}", WRONG_USAGE
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

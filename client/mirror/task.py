@@ -66,7 +66,7 @@ _HOPELESS = (AuthenticationError, AuthorizationError, InvalidConfigurationError)
 
 @dataclass(slots=True)
 class Counts:
-    """What a task has done since it began. divided: cycles whose cut was not closed; doubts: cycles begun anew."""
+    """What a task has done since it began. divided: cycles whose cut was not closed; doubts: transactions given up."""
 
     records: int = 0
     bytes: int = 0
@@ -184,8 +184,8 @@ class MirrorTask:
         if error.code is _OTHER_SOURCE:
             self._wait_for("another mirror of this name, from another source, to leave the group")
         else:
-            log.info("mirror: begins its cycle anew: %s", error)
-            self._wait_for(f"{error.text}")
+            log.info("mirror: begins its cycle again: %s", error)
+            self._wait_for(error.text)
         await self._doubt()
         await asyncio.sleep(RETRY_MS / 1000)
 

@@ -4,11 +4,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from psycopg import AsyncConnection, AsyncRawCursor, AsyncTransaction, OperationalError, Rollback
+from psycopg import AsyncConnection, AsyncRawCursor, AsyncTransaction, BaseConnection, OperationalError, Rollback
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 _IN_TRANSACTION = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+
+def is_in_transaction(connection: BaseConnection[Any]) -> bool:
+    """Return whether a transaction is open on a connection of psycopg, also one that has failed."""
+    return connection.pgconn.transaction_status in _IN_TRANSACTION
 
 
 class PsycopgAdapter:
@@ -21,7 +26,7 @@ class PsycopgAdapter:
 
     @property
     def is_in_transaction(self) -> bool:
-        return self._connection.pgconn.transaction_status in _IN_TRANSACTION
+        return is_in_transaction(self._connection)
 
     @property
     def is_closed(self) -> bool:

@@ -6,13 +6,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from psycopg import Connection, OperationalError, RawCursor, Rollback, Transaction
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from ...effects.threads.starting import call_in_thread
+from .psycopg_adapter import is_in_transaction
 
 T = TypeVar("T")
-_IN_TRANSACTION = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 class BlockingPsycopgAdapter:
@@ -27,7 +26,7 @@ class BlockingPsycopgAdapter:
 
     @property
     def is_in_transaction(self) -> bool:
-        return self._connection.pgconn.transaction_status in _IN_TRANSACTION
+        return is_in_transaction(self._connection)
 
     @property
     def is_closed(self) -> bool:
@@ -93,6 +92,5 @@ class BlockingPsycopgAdapter:
 
 
 async def call_blocking(call: Callable[[], T]) -> T:
-    """Make a call that blocks, in a thread."""
-    """Make the call in a thread, and return its result."""
+    """Make a call that blocks in a thread, and return its result."""
     return await call_in_thread(call, "fencepost-psycopg")

@@ -371,11 +371,11 @@ async def test_a_commit_that_cannot_be_looked_up_is_unknown_until_the_database_i
 
 async def test_a_block_cancelled_during_its_commit_is_committed_and_not_read_again(broker, db):
     await send(broker, 0, 1)
-    commit, has_begun = db.commit, asyncio.Event()
+    commit, has_begun, may_go_on = db.commit, asyncio.Event(), asyncio.Event()
 
     async def be_slow():
         has_begun.set()
-        await asyncio.sleep(0.05)
+        await may_go_on.wait()
         await commit()
 
     async with reading(broker) as consumer:
@@ -385,6 +385,7 @@ async def test_a_block_cancelled_during_its_commit_is_committed_and_not_read_aga
         working = asyncio.create_task(work(db, batch))
         await has_begun.wait()
         working.cancel()
+        may_go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await working
         db.commit = commit
