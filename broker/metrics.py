@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-API_KEYS = 160  # Kafka's keys end below 100
-OWN_APIS_FROM, OWN_APIS_AT = 20_000, 120  # our own are counted behind them
+from ..protocol.schema import OWN_APIS_FROM
 
+API_KEYS = 160  # Kafka's keys end below 100
+OWN_APIS_AT = 120  # our own are counted behind them
 
 KEPT_FAILURES = 20
 

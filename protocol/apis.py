@@ -98,6 +98,7 @@ class Api:
 
     Versions from `min` to `max` are answered; `advertised_min` is the lowest in the answer to ApiVersions; `declared`
     are those that can be decoded and encoded. From `flexible_from` on, headers and bodies have tagged fields.
+    `since` is 0, or of an API of our own the lowest version of fencepost.version that has it.
     """
 
     __slots__ = (
@@ -117,6 +118,7 @@ class Api:
         "response_decoders",
         "response_encoders",
         "response_encoders_in_steps",
+        "since",
     )
 
     def __init__(self, request: type, response: type) -> None:
@@ -131,6 +133,7 @@ class Api:
         self.min: int = schema.serves.low
         self.max: int = schema.serves.high
         self.advertised_min: int = schema.listed_from
+        self.since: int = schema.since
         flexible = schema.flexible
         self.flexible_from: int = flexible.low if flexible.low <= flexible.high else NEVER
         self.flexible_responses_from: int = NEVER if self.key == API_VERSIONS else self.flexible_from

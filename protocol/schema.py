@@ -22,6 +22,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union, dataclass_transfor
 from .primitives import ZERO_UUID, Buffer
 
 T = TypeVar("T")
+OWN_APIS_FROM = 20_000
+"""From here on API keys are ours: not listed among Kafka's, found by the feature fencepost.version."""
 
 
 class Missing:
@@ -216,7 +218,7 @@ def _field(name: str, annotation: Any, value: Any) -> Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The schema of one message class. api: None if it is not a request or response."""
+    """The schema of one message class. api: None if it is not a request or response. since: that of request()."""
 
     fields: tuple[Field, ...]
     versions: Versions = ALL
@@ -225,6 +227,7 @@ class Schema:
     answers: type | None = None
     serves: Versions = ALL
     listed_from: int = 0
+    since: int = 0
 
 
 def schema_of(cls: type) -> Schema:
@@ -291,17 +294,27 @@ def _show(message: Any, of: Field) -> str:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def request(
-    *, api: int, versions: str, flexible: str, serves: str | None = None, listed_from: int | None = None
+    *,
+    api: int,
+    versions: str,
+    flexible: str,
+    serves: str | None = None,
+    listed_from: int | None = None,
+    since: int = 0,
 ) -> Callable[[type[T]], type[T]]:
     """Declare a request: its API key, its versions, and those with the flexible encoding.
 
     serves: the versions that a broker answers, if not all. listed_from: the lowest one in the answer to ApiVersions.
+    since: only of an API of our own, and there always: the lowest version of the feature fencepost.version of a broker
+    that has it.
     """
+    if (api >= OWN_APIS_FROM) != (since > 0):
+        raise TypeError(f"API {api}: since= belongs to keys from {OWN_APIS_FROM} on, and to each of them")
     declared, answered = versions_of(versions), versions_of(serves or versions)
     lowest = answered.low if listed_from is None else listed_from
 
     def made(fields: tuple[Field, ...]) -> Schema:
-        return Schema(fields, declared, versions_of(flexible), api, serves=answered, listed_from=lowest)
+        return Schema(fields, declared, versions_of(flexible), api, serves=answered, listed_from=lowest, since=since)
 
     return lambda cls: _build(cls, made)
 

@@ -27,7 +27,7 @@ from ...protocol.messages.cluster import (
     UpdateFeaturesResponse,
 )
 from ...protocol.primitives import ZERO_UUID
-from ..net.features import OWN_APIS_FROM, Feature, complete_features, highest_served, named_as_supported
+from ..net.features import OWN_APIS, Feature, complete_features, highest_served, named_as_supported
 from ..net.turns import SUBJECT_UNITS, Steps, answer_each
 from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import HANDLERS, Call, handles
@@ -65,7 +65,7 @@ def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> A
                 api_key=key, min_version=api.advertised_min, max_version=highest_served(api, broker.settings)
             )
             for key, api in served.items()
-            if key < OWN_APIS_FROM
+            if key not in OWN_APIS
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeature(name=each.name, min_version=each.low, max_version=each.high)

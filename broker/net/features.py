@@ -8,8 +8,7 @@ Sources: KIP-584, KIP-890, KIP-932, KAFKA-17011.
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-OWN_APIS_FROM = 20_000
-"""From here on APIs are ours: not listed among Kafka's, found by the feature fencepost.version."""
+from ...protocol.apis import APIS
 
 ZERO_SINCE = 4
 """Older versions of ApiVersions do not name a supported feature that begins at 0: clients took that for damage."""
@@ -24,6 +23,10 @@ class Feature(NamedTuple):
     needs: tuple[tuple[int, int], ...] = ()
 
 
+OWN_APIS = {key: api.since for key, api in APIS.items() if api.since}
+"""The lowest version of fencepost.version that has it, by key of an API of our own."""
+WITHOUT_NEW_APIS = (4,)
+"""Versions of fencepost.version that changed APIs which were there: 4 has hold and prefix in those of the ledger."""
 METADATA_VERSION = 30  # 4.3-IV0: tools read the release off it, and hide what older ones did not have
 OLDEST_METADATA_VERSION = 7
 
@@ -32,7 +35,7 @@ FEATURES = (
     Feature("transaction.version", 0, 2, ((0, 12), (22, 5), (24, 3), (25, 4), (26, 5), (28, 5))),
     Feature("group.version", 0, 1, ((68, 1), (69, 1), (8, 9), (9, 9))),
     Feature("share.version", 0, 1, ((76, 1), (77, 1), (78, 2), (79, 2))),
-    Feature("fencepost.version", 1, 4, tuple((key, 0) for key in range(OWN_APIS_FROM, OWN_APIS_FROM + 11))),
+    Feature("fencepost.version", 1, max(*OWN_APIS.values(), *WITHOUT_NEW_APIS), tuple((key, 0) for key in OWN_APIS)),
 )
 
 

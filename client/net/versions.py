@@ -11,11 +11,8 @@ from ...protocol.apis import APIS, Api
 from ...protocol.messages.cluster import ApiVersionsResponse
 from ..errors import UnsupportedVersionError
 
-OWN_APIS_FROM = 20_000  # API keys of fencepost's own, known by OWN_FEATURE and not by the list of ApiVersions
 OWN_FEATURE = "fencepost.version"
 _NOT_OURS = "only fencepost has this API: this is another broker, such as Apache Kafka, or an older fencepost"
-OWN_LEVELS = {20_000: 1, 20_004: 2, 20_007: 3}
-"""The level of that feature that has the API keys from each on."""
 TRANSACTION_FEATURE = "transaction.version"
 
 SPOKEN: dict[type, Api] = {api.request: api for api in APIS.values()}
@@ -46,9 +43,8 @@ def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tu
     """Return lowest and highest version that both sides know, by request; APIs without one are left out."""
     found: dict[type, tuple[int, int]] = {}
     for api in apis:
-        if api.key >= OWN_APIS_FROM:
-            level = max(level for first, level in OWN_LEVELS.items() if first <= api.key)
-            if offer.features.get(OWN_FEATURE, 0) >= level:
+        if api.since:  # fencepost's own: known by that feature, and not by the list of ApiVersions
+            if offer.features.get(OWN_FEATURE, 0) >= api.since:
                 found[api.request] = (api.min, api.max)
             continue
         low, high = offer.versions.get(api.key, (0, -1))
@@ -69,7 +65,7 @@ def choose(known: Mapping[type, tuple[int, int]], request_class: type, cap: int 
     if low > high:
         raise UnsupportedVersionError(
             f"{where} does not support {api.name} in a version that this client supports ({api.min} to {api.max})",
-            hint=_NOT_OURS if api.key >= OWN_APIS_FROM else "the broker is too old or too new for this client",
+            hint=_NOT_OURS if api.since else "the broker is too old or too new for this client",
         )
     if cap is None or cap >= high:
         return high

@@ -9,7 +9,7 @@ from ..schema import Boolean, Bytes, Int16, Int32, Int64, String, field, request
 NEVER_MS = -1
 
 
-@request(api=20000, versions="0", flexible="0+")
+@request(api=20000, versions="0", flexible="0+", since=1)
 class PrepareTxnRequest:
     """Prepare the transaction: from now on only decision `number` under this ledger key ends it."""
 
@@ -43,7 +43,7 @@ class LedgerEntry:
     decided_ms: Int64  # wall time
 
 
-@request(api=20001, versions="0", flexible="0+")
+@request(api=20001, versions="0", flexible="0+", since=1)
 class EndTxnsRequest:
     """Record decision `number` under this key: end these transactions, all or none; abort others that wait for it."""
 
@@ -97,7 +97,7 @@ class EndTxnsResponse:
     deleted: list[Topic] = field(tag=1, factory=list)
 
 
-@request(api=20002, versions="0", flexible="0+")
+@request(api=20002, versions="0", flexible="0+", since=1)
 class DescribeLedgerRequest:
     """Ask for the entries under these keys; null: under all keys, or under those that begin with `prefix`."""
 
@@ -132,7 +132,7 @@ class DescribeLedgerResponse:
     keys: list[Key] = field(factory=list)
 
 
-@request(api=20003, versions="0", flexible="0+")
+@request(api=20003, versions="0", flexible="0+", since=1)
 class RemoveLedgerEntriesRequest:
     """Remove the entries of keys that are not used any more."""
 

@@ -8,7 +8,7 @@ from ..schema import Boolean, Float64, Int8, Int16, Int32, Int64, String, field,
 GAUGE, COUNTER, HISTOGRAM = 0, 1, 2
 
 
-@request(api=20004, versions="0", flexible="0+")
+@request(api=20004, versions="0", flexible="0+", since=2)
 class DescribeClientsRequest:
     """Ask which clients are connected."""
 
@@ -37,7 +37,7 @@ class DescribeClientsResponse:
     clients: list[Client] = field(factory=list)
 
 
-@request(api=20005, versions="0", flexible="0+")
+@request(api=20005, versions="0", flexible="0+", since=2)
 class DescribeTransactionOwnersRequest:
     """Ask which clients own these transactional ids; null: all ids with an open transaction."""
 
@@ -66,7 +66,7 @@ class DescribeTransactionOwnersResponse:
     owners: list[Owner] = field(factory=list)
 
 
-@request(api=20006, versions="0", flexible="0+")
+@request(api=20006, versions="0", flexible="0+", since=2)
 class DescribeMetricsRequest:
     """Ask for the broker's metrics."""
 

@@ -10,7 +10,7 @@ from ..schema import Int16, Int32, Int64, String, Uuid, field, request, response
 ANEW = -1
 
 
-@request(api=20008, versions="0", flexible="0+")
+@request(api=20008, versions="0", flexible="0+", since=3)
 class OpenNamedProducerRequest:
     """Take the name, or, with the epoch that taking it gave, write to more topics."""
 
@@ -48,7 +48,7 @@ class OpenNamedProducerResponse:
     topics: list[Topic] = field(factory=list)
 
 
-@request(api=20009, versions="0", flexible="0+")
+@request(api=20009, versions="0", flexible="0+", since=3)
 class DescribeNamedProducersRequest:
     """names: None for all that may be seen."""
 
@@ -79,7 +79,7 @@ class DescribeNamedProducersResponse:
     producers: list[Producer] = field(factory=list)
 
 
-@request(api=20010, versions="0", flexible="0+")
+@request(api=20010, versions="0", flexible="0+", since=3)
 class RemoveNamedProducersRequest:
     """Forget these names, and what was written under them."""
 

@@ -8,7 +8,7 @@ from ..schema import Int16, Int32, Int64, String, Uuid, field, request, response
 from .share_fetch import AcknowledgementBatch
 
 
-@request(api=20007, versions="0", flexible="0+")
+@request(api=20007, versions="0", flexible="0+", since=3)
 class TxnShareAcknowledgeRequest:
     """Acknowledges records in a transaction: a commit completes them, an abort makes them available. All or none."""
 

@@ -28,7 +28,7 @@ from fencepost.protocol.schema import (
 )
 
 
-@request(api=30000, versions="0-3", flexible="2+", serves="1-2", listed_from=0)
+@request(api=3000, versions="0-3", flexible="2+", serves="1-2", listed_from=0)
 class EverythingRequest:
     """A field of each type."""
 
@@ -129,7 +129,7 @@ def test_messages_have_equality_a_repr_and_no_undeclared_attributes() -> None:
 
 def test_a_response_is_declared_for_the_versions_of_its_request() -> None:
     schema = schema_of(EverythingResponse)
-    assert (schema.api, schema.versions, schema.answers) == (30000, Versions(0, 3), EverythingRequest)
+    assert (schema.api, schema.versions, schema.answers) == (3000, Versions(0, 3), EverythingRequest)
     assert b"".join(encoder(EverythingResponse, 2)(EverythingResponse())) == b"\x04yes\0"
 
 
@@ -172,6 +172,12 @@ def test_declaring_a_field_of_a_type_that_the_protocol_lacks_raises_type_error()
         @struct
         class WrongToo:
             number: Int32 | String
+
+
+@pytest.mark.parametrize(("api", "since"), [(20_000, 0), (19_999, 1)])
+def test_only_and_all_apis_of_our_own_say_since_when_they_are_there(api: int, since: int) -> None:
+    with pytest.raises(TypeError, match=f"API {api}: since= belongs to keys from 20000 on, and to each of them"):
+        request(api=api, versions="0", flexible="0+", since=since)
 
 
 def test_a_traceback_shows_the_source_line_of_a_generated_encoder() -> None:

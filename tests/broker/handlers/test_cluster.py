@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.net.features import OWN_APIS_FROM, complete_features
+from fencepost.broker.net.features import complete_features
 from fencepost.broker.requests.dispatch import HANDLERS
 from fencepost.protocol.messages.cluster import (
     ApiVersionsRequest,
@@ -16,6 +16,7 @@ from fencepost.protocol.messages.cluster import (
 )
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from fencepost.protocol.primitives import ZERO_UUID
+from fencepost.protocol.schema import OWN_APIS_FROM
 from simulated_broker import SimulatedBroker
 
 Asked = MetadataRequest.Topic

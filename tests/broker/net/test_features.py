@@ -1,11 +1,20 @@
 """Features are offered when all of what they are made of is there, and said so that old clients can read it."""
 
 import pytest
-from fencepost.broker.net.features import FEATURES, OWN_APIS_FROM, complete_features, named_as_supported
-from fencepost.client.net.versions import OWN_FEATURE, OWN_LEVELS
+from fencepost.broker.net.features import (
+    FEATURES,
+    OWN_APIS,
+    WITHOUT_NEW_APIS,
+    complete_features,
+    named_as_supported,
+)
+from fencepost.client.net.versions import NOTHING, OWN_FEATURE, SPOKEN, Offer, common
+from fencepost.protocol.schema import OWN_APIS_FROM
 
 TRANSACTIONS = {0: 12, 22: 5, 24: 3, 25: 4, 26: 5, 28: 5}
-OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 11), 0)
+OURS = dict.fromkeys(OWN_APIS, 0)
+FIRST = [1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3]
+"""The versions of fencepost.version that have the first of our APIs, by key from OWN_APIS_FROM on."""
 
 
 class Api:
@@ -33,7 +42,8 @@ def test_no_transaction_feature_is_listed_if_one_of_its_apis_is_missing_or_too_o
 
 def test_fenceposts_own_apis_are_offered_completely_or_not_at_all() -> None:
     assert names(OURS) == ["metadata.version", "fencepost.version"]
-    assert names(dict(list(OURS.items())[:7])) == ["metadata.version"]
+    for key in OURS:
+        assert names({each: highest for each, highest in OURS.items() if each != key}) == ["metadata.version"]
 
 
 def test_features_whose_lowest_version_is_0_are_listed_from_version_4_on() -> None:
@@ -49,13 +59,25 @@ def test_features_whose_lowest_version_is_0_are_listed_from_version_4_on() -> No
 def test_features_list_the_versions_that_clients_of_transactions_look_for() -> None:
     versions = {feature.name: (feature.low, feature.high) for feature in FEATURES}
     assert versions["transaction.version"] == (0, 2)
-    assert versions["fencepost.version"] == (1, 4)
+    assert versions["fencepost.version"] == (1, max(*OWN_APIS.values(), *WITHOUT_NEW_APIS))
 
 
-def test_the_sdk_knows_from_which_feature_version_on_each_of_our_apis_is_there() -> None:
-    """A new version of fencepost.version without new APIs, as the fourth, has no row in OWN_LEVELS."""
-    (ours,) = (feature for feature in FEATURES if feature.name == OWN_FEATURE)
-    keys = [key for key, _ in ours.needs]
-    assert set(OWN_LEVELS) <= set(keys)
-    told = "a new API or version: is its first key in OWN_LEVELS? Else the SDK asks older brokers for it"
-    assert (max(keys), ours.high, max(OWN_LEVELS.values())) == (20_010, 4, 3), told
+def test_our_api_keys_have_no_gap_and_each_new_one_has_a_version_of_its_own() -> None:
+    """Else the SDK would ask a broker for an API that it does not have yet, because its version is high enough."""
+    assert sorted(OWN_APIS) == list(range(OWN_APIS_FROM, OWN_APIS_FROM + len(OWN_APIS)))
+    since = [OWN_APIS[key] for key in sorted(OWN_APIS)]
+    assert since[: len(FIRST)] == FIRST
+    assert WITHOUT_NEW_APIS[0] == 4
+    new = since[len(FIRST) :]
+    told = "since= of a new API is the highest version of fencepost.version and one more"
+    assert all(version > 4 for version in new), told
+    assert new == sorted(set(new)), told
+    assert not set(new) & set(WITHOUT_NEW_APIS), told
+
+
+@pytest.mark.parametrize("key", OWN_APIS)
+def test_the_sdk_uses_each_of_our_apis_from_its_version_of_the_feature_on(key: int) -> None:
+    request, api = next(each for each in SPOKEN.items() if each[1].key == key)
+    assert request not in common(NOTHING)
+    assert request not in common(Offer({}, {OWN_FEATURE: OWN_APIS[key] - 1}))
+    assert common(Offer({}, {OWN_FEATURE: OWN_APIS[key]}))[request] == (api.min, api.max)
