@@ -19,7 +19,7 @@ SIDE_BY_SIDE := $(BIN)/python tests/support/side_by_side.py
 CHECK = $(PYTEST) -q $(HALF) --durations 10 --first-case --hypothesis-profile check -m 'not slow and not long'
 HALF := $(shell test $(WORKERS) -le 2 || echo "-n $$(($(WORKERS) / 2)) --dist loadfile")
 
-.PHONY: help install java-clients go-clients go-tests demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
+.PHONY: help install generated rights java-clients go-clients go-tests demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -168,6 +168,9 @@ docs: $(STAMP)      ## the documentation as a site in build/site; every link is 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site is written; to look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
+generated: $(STAMP) ## every page of docs/ that is made of the code: settings, metrics, SDK reference, errors, API versions
+	@$(BIN)/python docs/site/pages.py --generated
+
 screenshots: $(STAMP) ## the pictures of the console in docs/images, taken in Chromium
 	$(BIN)/python docs/site/screenshots.py
 
@@ -178,6 +181,9 @@ compatibility: $(STAMP) $(JAVA_CLIENTS) ## tests with other clients, and docs/co
 
 oracle: $(STAMP)    ## what a running Apache Kafka answers, asked again: KAFKA=HOST:PORT [OPTIONS="--check --broker impatient"]
 	@PYTHON=$(BIN)/python tests/conformance/oracle.sh $(KAFKA) $(OPTIONS)
+
+rights: $(STAMP)    ## what our own APIs answer to users of every right, where tests/conformance/rights/ours.txt lacks it, and again ROWS="\"NAME\" …"; read the diff
+	@PYTHONPATH=tests/conformance $(BIN)/python -m rights.own_record $(ROWS)
 
 requirements: $(STAMP) ## every required behaviour, with the tests that show it
 	@$(PYTEST) -q --requirements --no-header --no-summary -W ignore | grep -v '^$$' | grep -vE 'no tests|deselected'

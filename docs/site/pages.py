@@ -1,8 +1,7 @@
 """Generates pages of the documentation: errors, commands, decisions, and what clients were tested with.
 
     python docs/site/pages.py RESULTS.xml     docs/compatibility.md, of what pytest --junitxml has written
-    python docs/site/pages.py --apis          the versions of the APIs in docs/compatibility.md, and nothing else
-    python docs/site/pages.py --errors        docs/errors.md, which other pages link to and a forge shows
+    python docs/site/pages.py --generated     every page of docs/ that is made of the code (`make generated`)
 
 The others are made when the site is built (hooks.py). `make compatibility` runs the tests and writes
 docs/compatibility.md: what a version was tested with is a fact of its day.
@@ -13,16 +12,19 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import click
+from fencepost.broker.config import settings_page
 from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.cli import main
+from fencepost.cli.generate import metrics_page
 from fencepost.client.errors import error_of
+from fencepost.client.reference import page as reference_page
 from fencepost.protocol.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -254,11 +256,34 @@ def _version(package: str) -> str:
         return ""
 
 
+# ---- pages that are generated and committed, since other pages link to them and a forge shows them --------------
+
+
+def _with_api_versions() -> str:
+    """Return the compatibility page with the API versions of now, and the test results that it has."""
+    return (DOCS / "compatibility.md").read_text().partition(API_ROWS)[0] + api_versions()
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page.page,
+    "metrics.md": metrics_page.page,
+    "sdk-reference.md": reference_page.page,
+    "errors.md": errors_page,
+    "compatibility.md": _with_api_versions,
+}
+
+
+def write_generated() -> None:
+    """Write each of these pages that has changed, and print its name."""
+    for name, page in GENERATED.items():
+        path, text = DOCS / name, page()
+        if path.read_text() != text:
+            path.write_text(text)
+            print(f"docs/{name}")
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "--errors":
-        (DOCS / "errors.md").write_text(errors_page())
-    elif sys.argv[1] == "--apis":
-        page = DOCS / "compatibility.md"
-        page.write_text(page.read_text().partition(API_ROWS)[0] + api_versions())
+    if sys.argv[1] == "--generated":
+        write_generated()
     else:
         (DOCS / "compatibility.md").write_text(compatibility_page(sys.argv[1]))

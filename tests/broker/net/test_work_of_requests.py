@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import named_work
+import own_apis
 import pytest
 import quota_client
 import replica_requests
@@ -50,11 +51,6 @@ from fencepost.protocol.messages.ledger import (
     EndTxnsRequest,
     PrepareTxnRequest,
     RemoveLedgerEntriesRequest,
-)
-from fencepost.protocol.messages.monitoring import (
-    DescribeClientsRequest,
-    DescribeMetricsRequest,
-    DescribeTransactionOwnersRequest,
 )
 from fencepost.protocol.messages.offsets import (
     ListOffsetsRequest,
@@ -368,9 +364,7 @@ ROWS = {
     "EndTxns": Row(end_txns),
     "DescribeLedger": Row(times(1, DescribeLedgerRequest(keys=["k"] * MANY))),
     "RemoveLedgerEntries": Row(times(1, RemoveLedgerEntriesRequest(keys=["k"] * MANY))),
-    "DescribeClients": Row(times(OFTEN, DescribeClientsRequest())),
-    "DescribeTransactionOwners": Row(times(1, DescribeTransactionOwnersRequest(transactional_ids=["x"] * MANY))),
-    "DescribeMetrics": Row(times(OFTEN, DescribeMetricsRequest())),
+    **{name: Row(api.work, api.step_lines, api.why) for name, api in own_apis.OWN_APIS.items()},
 }
 
 # Requests that change nothing: one world serves them all, since to make one takes longer than to ask it.

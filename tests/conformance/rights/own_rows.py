@@ -1,12 +1,15 @@
 """The rows of the APIs that Kafka does not have: decisions over transactions, and what only looks. docs/apis.md.
 
-What is answered is written in ours.txt by hand: there is nobody to ask.
+Those of the latter are in tests/support/brokers/own_apis.py. There is nobody to ask what is to be answered: `make
+rights` writes into ours.txt what our broker answers, for somebody to judge; docs/security.md is compared with it.
 """
 
 from __future__ import annotations
 
+from own_apis import OWN_APIS
+
 from .grants import PREFIX
-from .rows import KEY, NOBODY, OPEN, Fields, G, Row, T, X
+from .rows import KEY, NOBODY, Fields, G, Row, T, X
 from .share_rows import ACCEPTED
 from .world import World
 
@@ -42,6 +45,15 @@ def _acknowledging(world: World, topic: str, **more: object) -> Fields:
     return {**NOBODY, "transactional_id": X, "group_id": G, "member_id": "nobody", "topics": topics, **more}
 
 
+def _looking() -> list[Row]:
+    """The rows of the APIs that look at the broker."""
+    return [
+        Row(name, (0,), lambda world, version, fields=fields: fields, what)  # type: ignore[misc]
+        for name, api in OWN_APIS.items()
+        for what, fields in api.rights.items()
+    ]
+
+
 OWN_ROWS = [
     Row("PrepareTxn", (0,), lambda world, version: _prepare()),
     Row("PrepareTxn", (0,), lambda world, version: _prepare(ledger_key="hidden"), "under a hidden key"),
@@ -69,19 +81,7 @@ OWN_ROWS = [
     Row("DescribeLedger", (0,), lambda world, version: {"keys": [KEY, "hidden", PREFIX + "gone"]}),
     Row("DescribeLedger", (0,), lambda world, version: {"keys": None}, "of every key"),
     Row("RemoveLedgerEntries", (0,), lambda world, version: {"keys": [PREFIX + "gone"]}),
-    Row("DescribeClients", (0,), lambda world, version: {}),
-    Row(
-        "DescribeTransactionOwners",
-        (0,),
-        lambda world, version: {"transactional_ids": [OPEN, "hidden", PREFIX + "gone"]},
-    ),
-    Row(
-        "DescribeTransactionOwners",
-        (0,),
-        lambda world, version: {"transactional_ids": None},
-        "of every open transaction",
-    ),
-    Row("DescribeMetrics", (0,), lambda world, version: {}),
+    *_looking(),
     Row("OpenNamedProducer", (0,), lambda world, version: {"name": X, "topics": [{"name": T, "partition_count": 99}]}),
     Row("DescribeNamedProducers", (0,), lambda world, version: {"names": [PREFIX + "gone", "hidden"]}),
     Row("RemoveNamedProducers", (0,), lambda world, version: {"names": [PREFIX + "gone"]}),

@@ -1,0 +1,30 @@
+"""A broker of ours as the matrix of rights sees it: it takes the name of a client for that of its user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from acl_client import by_client_id
+from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
+from oracle.wire import Connection
+from served_broker import ServedBroker
+
+from .grants import SUPER, rules
+from .world import World, client_id
+
+
+@contextmanager
+def own_broker() -> Iterator[World]:
+    """A broker with everything in it that the rows have in common."""
+    with ServedBroker(
+        authorizer_class_name=STANDARD_AUTHORIZER,
+        super_users=f"User:{client_id(SUPER)}",
+        transaction_two_phase_commit_enable=True,
+        transaction_v1_policy="allow",  # users take turns with one transactional id
+    ) as broker:
+        broker.inside(lambda inside: inside.intercept(by_client_id))
+        found = World(lambda what: Connection("127.0.0.1", broker.port))
+        found.prepare(rules())
+        yield found
+        found.close()
