@@ -1,72 +1,61 @@
-"""The bytes of DescribeClients, DescribeTransactionOwners and DescribeMetrics are those of docs/apis.md."""
+"""Our own APIs: their table in docs/apis.md, and the bytes there of those that look at the broker."""
 
-import math
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fencepost.protocol.apis import APIS, decode_request, encode_request, encode_response
-from fencepost.protocol.messages.monitoring import (
-    HISTOGRAM,
-    DescribeClientsRequest,
-    DescribeClientsResponse,
-    DescribeMetricsRequest,
-    DescribeMetricsResponse,
-    DescribeTransactionOwnersRequest,
-    DescribeTransactionOwnersResponse,
-)
+from fencepost.protocol.schema import Array, Nested, schema_of
+from own_apis import OWN_APIS
 
-NAMES = {"client_id": "c", "software": "s", "host": "h", "listener": "l", "principal": "p"}
-NUMBERS = {"connections": 1, "bytes_in": 2, "bytes_out": 3, "requests": 4, "idle_ms": 5}
-SAMPLE = DescribeMetricsResponse.Family.Sample
-RESPONSES = [
-    (20004, DescribeClientsResponse(clients=[DescribeClientsResponse.Client(**NAMES, **NUMBERS)])),
-    (
-        20005,
-        DescribeTransactionOwnersResponse(
-            owners=[DescribeTransactionOwnersResponse.Owner(transactional_id="t", connected=True, **NAMES)]
-        ),
-    ),
-    (
-        20006,
-        DescribeMetricsResponse(
-            families=[
-                DescribeMetricsResponse.Family(
-                    name="n",
-                    help="h",
-                    kind=HISTOGRAM,
-                    label_names=["l"],
-                    samples=[SAMPLE(labels=["v"], value=1.5, buckets=[SAMPLE.Bucket(bound=math.inf, count=3)])],
-                )
-            ]
-        ),
-    ),
-]
+PAGE = (Path(__file__).parents[2] / "docs" / "apis.md").read_text()
+BY_NAME = {api.name: api for api in APIS.values()}
 HEADER = 4 + 4 + 1  # length, correlation id, tags
 
 
 def documented(name: str) -> str:
-    page = (Path(__file__).parents[2] / "docs" / "apis.md").read_text()
-    example = page.split(f"**{name} request**", 1)[1].split("\n\n", 2)[1]
+    example = PAGE.split(f"**{name} request**", 1)[1].split("\n\n", 2)[1]
     return "".join(example.split())
 
 
-@pytest.mark.parametrize(("key", "response"), RESPONSES, ids=[APIS[key].name for key, _ in RESPONSES])
-def test_monitoring_responses_have_the_documented_bytes(key: int, response: object) -> None:
-    frame = b"".join(encode_response(APIS[key], 0, 9, response))
-    assert frame[HEADER:].hex() == documented(APIS[key].name)
+def test_the_page_lists_each_of_our_apis_with_its_version_of_the_feature() -> None:
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| (\w+) \|", PAGE, re.MULTILINE)
+    assert [(int(key), int(since), name) for key, since, name in rows] == [
+        (api.key, api.since, api.name) for api in APIS.values() if api.since
+    ]
 
 
-@pytest.mark.parametrize(
-    ("key", "request_", "written"),
-    [
-        (20004, DescribeClientsRequest(), "00"),
-        (20005, DescribeTransactionOwnersRequest(transactional_ids=["t"]), "02 0274 00"),
-        (20005, DescribeTransactionOwnersRequest(), "00 00"),
-        (20006, DescribeMetricsRequest(), "00"),
-    ],
-)
-def test_an_encoded_monitoring_request_decodes_to_an_equal_one(key: int, request_: object, written: str) -> None:
+@pytest.mark.parametrize("name", OWN_APIS)
+def test_responses_of_our_own_apis_have_the_documented_bytes(name: str) -> None:
+    frame = b"".join(encode_response(BY_NAME[name], 0, 9, OWN_APIS[name].response))
+    assert frame[HEADER:].hex() == documented(name), "docs/apis.md, the indented lines below this API"
+
+
+@pytest.mark.parametrize("name", OWN_APIS)
+def test_the_documented_response_has_an_entry_in_each_list(name: str) -> None:
+    assert isinstance(OWN_APIS[name].response, BY_NAME[name].response)
+    assert empty_lists(OWN_APIS[name].response) == []
+
+
+def empty_lists(message: Any) -> list[str]:
+    """The names of its lists, and those of its entries, that are empty."""
+    found: list[str] = []
+    for field in schema_of(type(message)).fields:
+        if isinstance(field.kind, Array):
+            value = getattr(message, field.name)
+            found += [] if value else [field.name]
+            if isinstance(field.kind.item, Nested):
+                found += [name for item in value or () for name in empty_lists(item)]
+    return found
+
+
+@pytest.mark.parametrize("name", OWN_APIS)
+def test_an_encoded_request_of_our_own_apis_decodes_to_an_equal_one(name: str) -> None:
     body = 4 + 2 + 2 + 4 + 2 + 1 + 1
-    frame = b"".join(encode_request(APIS[key], 0, 9, "c", request_))
-    assert frame[body:].hex() == written.replace(" ", "")
-    assert decode_request(APIS[key], 0, frame[4:], body - 4) == request_
+    api = BY_NAME[name]
+    for request, written in OWN_APIS[name].requests:
+        assert isinstance(request, api.request)
+        frame = b"".join(encode_request(api, 0, 9, "c", request))
+        assert frame[body:].hex() == written.replace(" ", "")
+        assert decode_request(api, 0, frame[4:], body - 4) == request

@@ -1,7 +1,8 @@
 """Admin at a fencepost broker: who is connected, whose a transaction is, what is counted; elsewhere it says so."""
 
+import inspect
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import TransactionDescription
 from fencepost.client.errors import UnsupportedVersionError
 from fencepost.client.producer.producer import Producer
+from fencepost.protocol.apis import APIS
 from fencepost.protocol.java_hash import partition_for
 from served_broker import ServedBroker
 
@@ -84,10 +86,51 @@ async def test_admin_returns_metrics_as_families_of_samples(admin: Admin) -> Non
     assert syncs.value > 0 < syncs.buckets[-1][1], "the topics' creation was synced"
 
 
-async def test_admin_extensions_are_refused_for_a_kafka_broker() -> None:
+OWN_REQUESTS = {api.request.__name__ for api in APIS.values() if api.since}
+
+
+def extensions() -> dict[str, Callable[..., Awaitable[object]]]:
+    """Admin's public methods that send a request of our own APIs, themselves or through private ones, by name."""
+    return {
+        name: method
+        for cls in Admin.__mro__
+        for name, method in vars(cls).items()
+        if name[0] != "_" and inspect.iscoroutinefunction(method) and sends_own_request(cls, name)
+    }
+
+
+def sends_own_request(cls: type, name: str) -> bool:
+    used = set(vars(cls)[name].__code__.co_names)
+    private = {each for each in used if each[0] == "_" and inspect.iscoroutinefunction(vars(cls).get(each))}
+    return bool(used & OWN_REQUESTS) or any(sends_own_request(cls, each) for each in private - {name})
+
+
+def some_value(parameter: inspect.Parameter) -> object:
+    """Return a value for a parameter without a default: a number where one is asked for, else a name."""
+    return 1 if parameter.annotation in (int, "int") else "anything"
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[ServedBroker]:
     with ServedBroker() as other:
         other.inside(lambda inside: cap(inside, "4.3"))
-        async with Admin(f"127.0.0.1:{other.port}") as admin:
-            for ask in (admin.describe_clients, admin.describe_transaction_owners, admin.describe_metrics):
-                with pytest.raises(UnsupportedVersionError):
-                    await ask()
+        yield other
+
+
+@pytest.mark.parametrize("name", extensions())
+async def test_admin_extensions_are_refused_for_a_kafka_broker(kafka: ServedBroker, name: str) -> None:
+    parameters = list(inspect.signature(getattr(Admin, name)).parameters.values())[1:]
+    needed = [some_value(each) for each in parameters if each.default is each.empty]
+    async with Admin(f"127.0.0.1:{kafka.port}") as admin:
+        if name == "prepared_transactions":  # none are prepared at another broker
+            assert await admin.prepared_transactions() == {}
+            return
+        with pytest.raises(UnsupportedVersionError) as refused:
+            await getattr(admin, name)(*needed)
+        assert refused.value.hint is not None
+        assert "only fencepost has this API" in refused.value.hint
+
+
+def test_the_extensions_of_admin_are_found_by_the_requests_they_send() -> None:
+    of_transactions = {"describe_transaction_owners", "prepared_transactions"}
+    assert {"describe_clients", "describe_metrics", "remove_named_producers", *of_transactions} <= extensions().keys()
