@@ -32,7 +32,7 @@ async def _fails(waiting):
 
 
 @pytest.mark.parametrize("what", ["_read", "_on_lost", "_expire"])
-def test_a_bug_in_the_sender_fails_its_records_and_is_logged_once(what, monkeypatch, caplog):
+def test_an_unexpected_exception_in_the_sender_fails_its_records_and_is_logged_once(what, monkeypatch, caplog):
     async def main(world):
         keywords = {"delivery_timeout_ms": 15_000, "request_timeout_ms": 5_000, "linger_ms": 0}
         async with Producer(BOOTSTRAP, environment=world.world.environment, **keywords) as producer:

@@ -130,7 +130,7 @@ def test_a_commit_with_an_unknown_outcome_names_the_last_error_of_end_txn(versio
     within(main, version)
 
 
-def test_offsets_of_a_transaction_name_why_their_coordinator_is_not_found():
+def test_a_timeout_of_transactional_offsets_names_why_no_coordinator_is_found():
     async def main(world):
         producer = await world.producer()
         world.faults.error("FindCoordinator", "COORDINATOR_NOT_AVAILABLE").every_time()
@@ -234,7 +234,7 @@ def test_the_timeout_of_an_admin_call_to_leaders_names_the_last_error_code():
     within(main)
 
 
-def test_words_of_returns_the_text_beside_the_code_and_empty_for_other_codes():
+def test_words_of_returns_the_brokers_text_for_an_error_code_or_an_empty_string():
     response = CreateTopicsResponse(
         topics=[
             CreateTopicsResponse.Topic(name="a", error_code=36, error_message="there it is"),

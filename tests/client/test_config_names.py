@@ -34,7 +34,7 @@ def test_max_decompressed_bytes_defaults_to_twice_the_fetch_limit():
 
 
 @pytest.mark.parametrize("value", [False, "false"])
-def test_enable_auto_offset_store_false_is_refused_with_a_hint(value):
+def test_the_setting_enable_auto_offset_store_false_is_refused_with_a_hint(value):
     with pytest.raises(InvalidConfigurationError, match=r"enable\.auto\.offset\.store") as refused:
         consumer(group_id="g", enable_auto_offset_store=value)
     assert "enable.auto.commit=False" in refused.value.hint

@@ -93,7 +93,7 @@ async def test_a_client_logs_in_over_tls_with_the_authoritys_certificate_given_a
     assert await copied(address(broker, TLS), f"tls-{mechanism}", **how) == [b"one"]
 
 
-async def test_a_client_certificate_authenticates_and_without_it_requests_are_refused(
+async def test_a_client_certificate_authenticates_and_requests_without_one_are_refused(
     broker: ServedBroker, authority: Authority
 ) -> None:
     certificate, key = authority.of_client()

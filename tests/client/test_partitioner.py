@@ -26,7 +26,7 @@ def test_partition_of_a_key_equals_librdkafkas_murmur2_partition():
             assert partition_of(key, partitions) == confluent_kafka.murmur2(key, partitions)
 
 
-def test_next_sticky_chooses_another_available_partition_if_there_is_one():
+def test_next_sticky_chooses_another_partition_with_a_leader_if_there_is_one():
     assert {next_sticky(1, [0, 1, 2], chance) for chance in range(4)} == {0, 2}
     assert next_sticky(0, [0], 5) == 0
     assert next_sticky(-1, [4], 0) == 4

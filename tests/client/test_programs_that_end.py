@@ -275,7 +275,7 @@ def test_a_transaction_left_open_at_exit_is_logged(broker, topic, program, end, 
 
 
 @pytest.mark.parametrize("program", [SYNC, CONSUMER])
-def test_a_signal_without_a_handler_loses_only_unsent_records(broker, numbers, program):
+def test_a_program_ended_by_a_signal_without_a_handler_loses_only_unsent_records(broker, numbers, program):
     exit_code, said = run(broker, numbers, program, TERMINATE)
     assert exit_code == -signal.SIGTERM, said
     assert len(broker.records(numbers)) == 10

@@ -16,7 +16,7 @@ from txn_world import BOOTSTRAP, TxnWorld, within
 T0 = ("t", 0)
 
 
-def test_a_producer_shows_its_buffer_its_requests_and_its_transaction():
+def test_a_producers_state_shows_its_buffer_its_requests_and_its_transaction():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         seen = producer.state()
@@ -43,7 +43,7 @@ def test_a_producer_shows_its_buffer_its_requests_and_its_transaction():
     within(main)
 
 
-def test_a_consumer_shows_its_membership_and_its_positions():
+def test_a_consumers_state_shows_its_membership_and_its_positions():
     async def main(world: TxnWorld) -> None:
         await write(world, b"1", b"2", b"3")
         consumer = member(world)
@@ -66,7 +66,7 @@ def test_a_consumer_shows_its_membership_and_its_positions():
     within(main)
 
 
-def test_a_pools_state_has_the_number_of_waiting_transactions_and_its_producers():
+def test_a_pools_state_has_its_number_of_waiting_transactions_and_its_producers():
     async def main(world: TxnWorld) -> None:
         pool = ProducerPool(BOOTSTRAP, prefix="api", size=1, environment=world.world.environment)
         async with pool:

@@ -70,7 +70,7 @@ def test_starting_a_producer_aborts_its_predecessors_transaction(version):
 @pytest.mark.slow
 @both
 @pytest.mark.requirement("S-89")
-def test_starting_the_producer_again_ends_pending_offsets_so_that_the_group_reads(version):
+def test_starting_a_producer_again_ends_its_pending_offsets_so_that_the_group_reads(version):
     """Until then the broker answers UNSTABLE_OFFSET_COMMIT and the consumer reads nothing, so it could not begin a
     transaction that would end them.
     """

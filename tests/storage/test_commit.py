@@ -38,7 +38,7 @@ def test_last_joint_unit_covers_all_units_except_single_client_batches(driven):
     assert journal.last_joint_unit == store.last_unit
 
 
-def test_a_journal_unit_with_one_fsync_log_wants_a_sync(driven):
+def test_a_commit_to_an_os_log_and_an_fsync_log_wants_the_journal_synced(driven):
     lazy, strict = driven.create("a", durability_mode="os"), driven.create("b")
     driven.round()
     store = driven.store

@@ -1,8 +1,13 @@
 """A failed sync is known to everybody: the kernel tells it to one caller, the pool of open files to all that follow."""
 
+import errno
+
 import pytest
+from fencepost.effects.disk import DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Sync
 from fencepost.storage.store import StoreSettings
+from log_driver import LogDriver
 from store_driver import Driven, values_of
 
 ONE_OPEN_FILE = StoreSettings(journal_max_bytes=1 << 20, tail_max_bytes=1 << 20, min_free_bytes=0, max_open_files=1)
@@ -40,3 +45,17 @@ def test_a_failed_sync_in_one_of_two_workers_loses_no_acknowledged_record():
     again = Driven(driver.disk.after_power_cut())
     assert not again.log("t").offline
     assert values_of(again.log("t")) == [(0, b"acknowledged")]
+
+
+def test_a_segment_sync_that_fails_with_enospc_does_not_raise_disk_full():
+    """Bytes that counted as written are lost then, so the broker must halt and not try again."""
+    disk = SimulatedDisk()
+    driver = LogDriver(disk)
+    driver.values(b"value")
+    driver.flush()
+    disk.fail(lambda one: isinstance(one, Sync), error=errno.ENOSPC)
+    job = driver.log.sync_job()
+    assert job is not None
+    with pytest.raises(OSError) as raised:
+        job.run()
+    assert not isinstance(raised.value, DiskFull)

@@ -31,7 +31,7 @@ def test_low_space_and_its_end_are_each_logged_once(caplog: pytest.LogCaptureFix
         assert len(lines(caplog)) == 1, "the next time is said again"
 
 
-def test_refuse_returns_the_free_bytes_and_logs_low_space_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_refuse_returns_a_text_with_the_free_bytes_and_logs_low_space_once(caplog: pytest.LogCaptureFixture) -> None:
     space = FreeSpace("/d", FLOOR)
     with caplog.at_level(logging.INFO, "fencepost.storage"):
         space.look(FLOOR + 100)

@@ -140,7 +140,10 @@ def test_a_new_share_session_gets_the_records_of_the_members_last_one_and_keeps_
     assert not shares.locks._releases
 
 
-def test_a_session_that_ends_during_the_release_of_another_is_released(world: SimulatedBroker) -> None:
+def test_share_locks_released_while_the_member_has_another_release_running_end_too(world: SimulatedBroker) -> None:
+    """A release ends the acquisition locks of a member on some share partitions, in steps. A second release of the same
+    member, for other partitions, begun before the first is done, is carried out as well.
+    """
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     first, *others = [key[1:] for key in shares.of_group(client.group)]

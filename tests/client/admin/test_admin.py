@@ -102,7 +102,7 @@ async def test_admin_describes_and_alters_group_settings(admin: Admin) -> None:
         await admin.alter_configs(group="tuned", topic="tuned", set={name: "50000"})
 
 
-async def test_offsets_are_listed_by_end_and_by_time_and_records_are_deleted_up_to_them(
+async def test_admin_lists_offsets_by_end_and_by_time_and_deletes_records_below_an_offset(
     admin: Admin, broker: ServedBroker
 ) -> None:
     await admin.create_topics("trimmed")
@@ -119,7 +119,7 @@ async def test_offsets_are_listed_by_end_and_by_time_and_records_are_deleted_up_
     assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_an_unknown_partition_is_named_in_the_admins_error(admin: Admin) -> None:
+async def test_an_admin_call_for_an_unknown_partition_raises_an_error_naming_it(admin: Admin) -> None:
     await admin.create_topics("one-partition")
     with pytest.raises(UnknownTopicError, match="one-partition has no partition 7"):
         await admin.ends([TopicPartition("one-partition", 7)], LATEST)
@@ -196,7 +196,7 @@ async def test_admin_describes_and_removes_group_members(admin: Admin, broker: S
         await consumer.stop()
 
 
-async def test_admin_describes_an_open_transaction_and_finds_it_blocking_readers(
+async def test_admin_describes_an_open_transaction_and_lists_it_as_blocking_readers(
     admin: Admin, broker: ServedBroker
 ) -> None:
     await admin.create_topics("held")
@@ -219,7 +219,9 @@ async def test_admin_describes_an_open_transaction_and_finds_it_blocking_readers
 
 
 @pytest.mark.slow
-async def test_fencing_aborts_the_open_transaction_and_refuses_its_producer(admin: Admin, broker: ServedBroker) -> None:
+async def test_fence_producers_aborts_the_open_transaction_and_fences_its_producer(
+    admin: Admin, broker: ServedBroker
+) -> None:
     await admin.create_topics("fenced")
     producer = await asyncio.to_thread(transaction, broker, "to-fence", "fenced", 1)
     before = (await admin.describe_transactions("to-fence"))["to-fence"]

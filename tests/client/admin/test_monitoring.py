@@ -47,7 +47,7 @@ async def test_admin_lists_the_client_that_owns_a_transaction(admin: Admin, brok
 
 @pytest.mark.slow
 @pytest.mark.requirement("S-124")
-async def test_each_transaction_has_an_identifier_that_survives_a_restart(tmp_path: Path) -> None:
+async def test_each_transaction_has_its_own_identifier_which_survives_a_broker_restart(tmp_path: Path) -> None:
     with ServedBroker(log_dir=str(tmp_path)) as broker:
         at = f"127.0.0.1:{broker.port}"
         async with Admin(at) as admin, Producer(at, transactional_id="numbered") as producer:

@@ -33,7 +33,7 @@ def test_admin_asks_again_for_partitions_missing_from_an_answer():
     within(main)
 
 
-def test_a_description_missing_from_the_answer_raises_an_error_with_its_name():
+def test_an_admin_raises_naming_what_a_describe_answer_left_out():
     async def main(world):
         async with admin(world) as asking:
             world.intercept(answered("DescribeGroups", lambda request: DescribeGroupsResponse(groups=[])))

@@ -31,7 +31,7 @@ async def admin(broker: ServedBroker) -> AsyncIterator[Admin]:
         yield opened
 
 
-async def test_quotas_are_set_described_by_a_filter_and_removed(admin: Admin) -> None:
+async def test_admin_sets_quotas_describes_them_by_a_filter_and_removes_them(admin: Admin) -> None:
     for entity in (ALICE, APP, BOTH, OTHERS):
         await admin.alter_client_quotas(entity, set={"producer_byte_rate": 1000, "request_percentage": 12.5})
     await admin.alter_client_quotas(ADDRESS, set={"connection_creation_rate": 5})
@@ -71,7 +71,9 @@ async def test_a_refused_quota_names_the_entity_in_the_error(admin: Admin) -> No
 
 
 @pytest.mark.parametrize("nobody", [QuotaEntity(), QuotaEntity(user=ANY_ENTITY), QuotaEntity("alice", ANY_ENTITY)])
-async def test_quotas_without_an_entity_are_refused_before_a_request(admin: Admin, nobody: QuotaEntity) -> None:
+async def test_setting_quotas_without_an_entity_raises_before_a_request_is_sent(
+    admin: Admin, nobody: QuotaEntity
+) -> None:
     with pytest.raises(InvalidConfigurationError):
         await admin.alter_client_quotas(nobody, set={"producer_byte_rate": 1})
 

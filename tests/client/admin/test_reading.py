@@ -44,7 +44,7 @@ def batch(offset: int, size: int = 10) -> bytes:
     return build([Record(offset, 5, None, bytes(size))], base_offset=offset)
 
 
-async def test_a_batch_above_the_fetch_size_is_fetched_again_with_its_own_size() -> None:
+async def test_read_batches_fetches_a_batch_above_the_fetch_size_again_with_its_own_size() -> None:
     large = batch(1, 5 * FETCH_BYTES)
     admin = Cutting(batch(0), large, batch(2))
     assert await admin.read() == [0, 1, 2]
@@ -56,14 +56,14 @@ async def test_read_batches_stops_before_the_given_end_offset() -> None:
 
 
 @pytest.mark.parametrize(("at", "what"), [(8, "size"), (16, "magic"), (-1, "CRC")])
-async def test_damage_is_raised_with_its_offset_after_the_valid_batches(at: int, what: str) -> None:
+async def test_read_batches_raises_damage_with_its_offset_after_the_valid_batches(at: int, what: str) -> None:
     damaged = bytearray(batch(1))
     damaged[at] ^= 0xFF
     found, error = await Cutting(batch(0), bytes(damaged), batch(2)).read_until_it_fails(CorruptRecordError)
     assert (found, error.offset, what in str(error)) == ([0], 1, True), error
 
 
-async def test_a_batch_length_above_most_bytes_raises_after_a_fetch_of_most_bytes() -> None:
+async def test_read_batches_raises_if_a_batch_does_not_fit_into_a_fetch_of_most_bytes() -> None:
     damaged = bytearray(batch(1))
     damaged[8] = 0x7F
     admin = Cutting(batch(0), bytes(damaged), batch(2))

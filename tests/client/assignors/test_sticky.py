@@ -129,7 +129,7 @@ def test_cooperative_sticky_never_gives_away_an_owned_partition_and_ends_balance
     assert {p for places in now.values() for p in places} == {p for places in goal.values() for p in places}
 
 
-def test_a_third_sticky_member_takes_one_partition_of_each_other_and_none_else_moves():
+def test_a_third_sticky_member_gets_one_partition_of_each_other_and_none_else_moves():
     had = {"a": tps("t0 t1 t2"), "b": tps("t3 t4 t5")}
     found = STICKY.assign({"t": 6}, {**{name: saying("t", places) for name, places in had.items()}, "c": saying("t")})
     assert sorted(map(len, found.values())) == [2, 2, 2]
@@ -144,7 +144,7 @@ def test_sticky_members_that_release_topics_evenly_keep_a_mix_of_topics():
     assert set(found["x"]) == set(tps("a0 b0 a1"))
 
 
-def test_of_conflicting_sticky_claims_the_newest_generation_wins():
+def test_a_sticky_partition_that_two_members_claim_stays_with_the_newer_generation():
     members = {"old": saying("t", tps("t0 t1"), 3), "new": saying("t", tps("t0 t1"), 4)}
     found = STICKY.assign({"t": 2}, members)
     assert sorted(map(len, found.values())) == [1, 1]

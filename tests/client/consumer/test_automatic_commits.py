@@ -58,7 +58,11 @@ async def _getone_and(consumer, more):
 @pytest.mark.slow
 @both
 @pytest.mark.parametrize("work", [_one_by_one, _getone, _getmany, _batches, _looks_after_reading])
-def test_records_of_a_failed_block_are_read_again_and_earlier_ones_are_not(work, protocol, caplog):
+def test_auto_commit_leaves_out_the_records_of_a_consumer_block_that_failed(work, protocol, caplog):
+    """Auto-commit at the end of `async with consumer` commits what earlier polls returned; what the failed block was
+    working on is read again.
+    """
+
     async def main(world):
         await write(world, *(b"%d" % n for n in range(8)))
         with pytest.raises(ZeroDivisionError):
@@ -87,7 +91,7 @@ def test_auto_commit_commits_partitions_assigned_by_hand_when_a_block_fails(work
 
 
 @pytest.mark.parametrize("ends", ["by a timeout", "by a cancellation"])
-def test_leaving_a_block_during_a_wait_for_records_commits_everything_returned(ends, caplog):
+def test_leaving_a_consumer_block_during_a_wait_commits_every_returned_record(ends, caplog):
     async def read(world):
         async with member(world, enable_auto_commit=True) as consumer:
             for _ in range(4):
@@ -107,7 +111,7 @@ def test_leaving_a_block_during_a_wait_for_records_commits_everything_returned(e
     assert not [said for said in caplog.records if said.levelno >= logging.WARNING]
 
 
-def test_a_commit_made_inside_a_block_that_fails_stays_committed():
+def test_a_commit_made_in_a_consumer_block_that_then_fails_stays_committed():
     async def read(world):
         async with member(world, enable_auto_commit=True) as consumer:
             await consumer.getmany(timeout_ms=5_000, max_records=3)

@@ -223,7 +223,7 @@ def test_batches_of_a_consumer_with_auto_commit_cannot_join_transactions(how):
 
 
 @pytest.mark.parametrize("how", ["transaction", "commit"])
-def test_an_abort_also_rolls_back_batches_read_while_earlier_ones_were_committed(how):
+def test_an_abort_returns_a_batch_again_that_was_read_while_another_was_committed(how):
     async def main(world):
         await write(world, *(b"%d" % number for number in range(6)))
         producer = await world.producer()

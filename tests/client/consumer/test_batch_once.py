@@ -312,7 +312,7 @@ def test_reassigning_a_partition_used_by_a_transaction_is_refused(version, how):
 @pytest.mark.slow
 @both
 @away
-def test_a_batch_from_before_a_manual_reassignment_is_not_committed(version, how):
+def test_a_batch_read_before_the_partitions_were_assigned_anew_cannot_be_committed(version, how):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()

@@ -66,7 +66,7 @@ def test_read_committed_is_the_default_and_skips_aborted_records():
     within(main)
 
 
-def test_records_of_an_open_transaction_are_not_returned_and_count_in_the_lag():
+def test_read_committed_returns_no_record_of_an_open_transaction_counting_it_as_lag():
     async def main(world):
         producer = await world.producer()
         await producer.init_transactions()
@@ -189,12 +189,12 @@ def test_a_topic_created_after_the_consumers_start_is_read_within_5_seconds():
 
 
 @pytest.mark.parametrize("topics", ["t", [5], ["t", b"u"]])
-def test_topics_that_are_not_a_list_of_strings_are_a_type_error(topics):
+def test_subscribing_to_topics_that_are_not_a_list_of_strings_raises_type_error(topics):
     with pytest.raises(TypeError, match="must be a list of"):
         Consumer(BOOTSTRAP, topics=topics)
 
 
-def test_without_auto_offset_reset_a_missing_position_raises_an_error():
+def test_with_auto_offset_reset_none_a_partition_without_a_committed_offset_raises():
     async def main(world):
         await write(world, b"a")
         async with reader(world, auto_offset_reset="none") as consumer:

@@ -41,7 +41,7 @@ steps = st.lists(
 
 @pytest.mark.slow
 @given(steps)
-def test_after_any_answers_the_brokers_session_has_exactly_the_wanted_partitions(drawn):
+def test_after_any_answers_the_brokers_fetch_session_has_just_the_wanted_partitions(drawn):
     session, broker = FetchSession(), BrokerSessions()
     for partitions, by_id, what in drawn:
         if what == "evicted":

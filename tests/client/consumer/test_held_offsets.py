@@ -31,7 +31,11 @@ def warned(caplog):
 
 @pytest.mark.slow
 @both
-def test_a_consumer_that_waits_for_an_open_transaction_logs_and_shows_it(protocol, caplog):
+def test_a_consumer_waiting_for_offsets_in_an_open_transaction_logs_and_shows_that(protocol, caplog):
+    """The group's offset of the partition is pending: whether it counts is decided by the end of the transaction that
+    sent it.
+    """
+
     async def main(world):
         await make(world, 2)
         await write(world, b"a")

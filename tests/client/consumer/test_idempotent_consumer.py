@@ -74,7 +74,7 @@ async def billed(world, crash, **how):
 @pytest.mark.slow
 @pytest.mark.requirement("S-137", "S-92")
 @pytest.mark.parametrize("crash", ["in the work", "before the commit", "after the commit"])
-def test_a_batch_interrupted_at_any_point_is_processed_exactly_once(crash):
+def test_a_batch_whose_processing_is_interrupted_at_any_point_has_effects_once(crash):
     async def main(world):
         assert await billed(world, crash) == RECORDS
 

@@ -126,7 +126,7 @@ def test_after_a_commit_of_a_lower_offset_an_abort_returns_only_the_last_record(
 
 
 @pytest.mark.parametrize("reads", ["before the transaction", "in the transaction"])
-def test_a_retried_function_must_read_its_records_inside_run_in_transaction(reads):
+def test_run_in_transaction_retries_only_work_that_itself_reads_its_records(reads):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -210,7 +210,7 @@ def test_last_batch_omits_records_read_before_a_seek_to_the_committed_offset():
     within(main)
 
 
-def test_an_empty_poll_leaves_last_batch_for_the_transaction_unchanged():
+def test_an_empty_poll_leaves_the_last_batch_for_the_transaction_unchanged():
     async def main(world):
         await write(world, b"a")
         producer = await world.producer()

@@ -97,7 +97,7 @@ def test_a_member_that_reads_nothing_past_max_poll_interval_is_removed():
     within(main)
 
 
-def test_getmany_in_a_loop_lets_other_tasks_run():
+def test_calling_getmany_in_a_loop_lets_other_tasks_run():
     async def main(world):
         await make(world, 1)
         async with reader(world) as consumer:

@@ -9,7 +9,7 @@ from fencepost.client.values import OffsetAndMetadata
 from group_members import ALL, COOPERATIVE, T0, T1, Member, Slow, run, until
 
 
-def test_a_commit_is_returned_by_committed():
+def test_committed_returns_the_offset_that_was_committed():
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()
@@ -70,7 +70,7 @@ def test_partitions_assigned_by_hand_are_committed_without_a_membership():
     run(scenario)
 
 
-def test_auto_commit_runs_at_polls_before_revocations_and_at_close():
+def test_auto_commit_commits_during_polls_before_revocations_and_at_close():
     async def scenario(broker):
         a = await Member(broker, enable_auto_commit=True, auto_commit_interval_ms=1_000).start()
         reader = await Member(broker, seed=9, topics=()).start()

@@ -204,7 +204,7 @@ def test_a_regex_subscription_receives_topics_created_later():
     go(scenario, group_consumer_regex_refresh_interval_ms=10_000)
 
 
-def test_an_invalid_regex_raises_in_each_poll_until_it_is_changed():
+def test_with_a_pattern_the_broker_refuses_each_poll_raises_until_it_is_changed():
     async def scenario(broker):
         a = newer(broker, topics=())
         a.subscription.subscribe((), expression="(", listener=a.listener)
@@ -292,7 +292,7 @@ async def _be_fenced(member):
     await until(lambda: member.group.member[0] == "unjoined")
 
 
-def test_a_fenced_member_is_assigned_its_partitions_before_its_old_session_ends():
+def test_a_fenced_member_gets_its_partitions_again_before_its_old_session_ends():
     async def scenario(broker):
         a = await newer(broker).start()
         await _be_fenced(a)

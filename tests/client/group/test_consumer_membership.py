@@ -271,7 +271,7 @@ def test_a_fenced_member_sends_a_leave_with_its_old_id_before_a_rejoin_or_close(
 
 
 @pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
-def test_any_answer_to_the_leave_of_its_old_id_lets_a_fenced_member_join_again(code):
+def test_a_fenced_member_joins_again_whatever_the_answer_to_leaving_with_its_old_id(code):
     member = stable(0)
     beat(member, response(code=ErrorCode.FENCED_MEMBER_EPOCH))
     member.join("m2")

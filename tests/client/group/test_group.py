@@ -470,7 +470,7 @@ def test_a_poll_raises_the_error_of_a_refused_join():
     run(scenario)
 
 
-def test_close_ends_at_its_timeout_if_the_broker_does_not_answer():
+def test_closing_a_classic_member_ends_at_its_timeout_if_the_broker_does_not_answer():
     async def scenario(broker):
         a = await Member(broker, enable_auto_commit=True, listener=Slow()).start()
         a.listener.member = a

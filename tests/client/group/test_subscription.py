@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 
 @given(st.lists(st.integers(0, 9), max_size=30))
-def test_lowest_since_n_is_the_lowest_offset_rewound_to_after_the_first_n(offsets):
+def test_lowest_since_n_is_the_lowest_offset_sought_back_to_after_n_rewinds(offsets):
     rewinds = Rewinds()
     for offset in offsets:
         rewinds.add(offset)
@@ -17,7 +17,7 @@ def test_lowest_since_n_is_the_lowest_offset_rewound_to_after_the_first_n(offset
         assert rewinds.lowest_since(count) == min(offsets[count:], default=inf)
 
 
-def test_above_the_limit_the_oldest_rewinds_are_merged_to_their_lowest_offset():
+def test_above_a_limit_the_oldest_rewinds_count_as_one_to_their_lowest_offset():
     rewinds = Rewinds()
     for offset in range(Rewinds.KEPT + 500):
         rewinds.add(offset)

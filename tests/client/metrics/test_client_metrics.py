@@ -145,7 +145,7 @@ def test_clients_can_be_created_while_another_thread_reads_the_metrics() -> None
 
 
 @given(st.lists(st.integers(min_value=-5, max_value=1 << 30)))
-def test_a_bucket_of_durations_counts_all_of_at_most_its_bound_in_ms(durations: list[int]) -> None:
+def test_a_bucket_of_client_durations_counts_all_of_at_most_its_bound_in_ms(durations: list[int]) -> None:
     counted = Durations()
     for ms in durations:
         counted.add(ms)

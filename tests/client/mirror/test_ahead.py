@@ -35,14 +35,14 @@ def values(chunk: Chunk | None) -> list[bytes | None]:
     return [] if chunk is None else [each.value for each in chunk.records]
 
 
-def test_records_below_the_position_are_left_out_of_a_batch_that_begins_before_it() -> None:
+def test_the_mirror_leaves_out_records_below_its_position_of_a_batch_that_has_them() -> None:
     chunk = fed(records(0, b"a", b"b", b"c"), position=2).take(0, 1 << 20)
     assert values(chunk) == [b"c"]
     assert chunk is not None
     assert (chunk.first, chunk.following.offset) == (2, 3)
 
 
-def test_markers_and_aborted_records_move_the_position_and_are_not_copied() -> None:
+def test_markers_and_aborted_records_move_the_mirrors_position_and_are_not_copied() -> None:
     log = (records(0, b"a", producer_id=1), records(1, b"b", producer_id=2), marker(2, 1, Marker.ABORT), marker(3, 2))
     chunk = fed(*log, aborted=((1, 0),)).take(0, 1 << 20)
     assert values(chunk) == [b"b"]
@@ -50,7 +50,7 @@ def test_markers_and_aborted_records_move_the_position_and_are_not_copied() -> N
     assert chunk.following.offset == 4
 
 
-def test_a_chunk_ends_before_a_transaction_whose_marker_was_not_read() -> None:
+def test_what_a_mirror_copies_at_once_ends_before_a_transaction_not_read_to_its_end() -> None:
     ahead = fed(records(0, b"a"), records(1, b"b", producer_id=1), records(2, b"c"))
     assert values(ahead.take(0, 1 << 20)) == [b"a"]
     assert ahead.take(1, 1 << 20) is None
@@ -58,7 +58,10 @@ def test_a_chunk_ends_before_a_transaction_whose_marker_was_not_read() -> None:
     assert values(ahead.take(3, 1 << 20)) == [b"b", b"c"]
 
 
-def test_transactions_that_overlap_without_end_are_divided_after_a_while_and_counted() -> None:
+def test_after_a_time_the_mirror_divides_source_transactions_that_overlap_endlessly() -> None:
+    """It then copies the records of a source transaction in more than one transaction of the target, and says so in
+    `divides`.
+    """
     ahead = fed(records(0, b"a", producer_id=1), records(1, b"b", producer_id=2), marker(2, 1))
     ahead.feed([marker(2, 1), records(3, b"c", producer_id=1)], (), 10)
     assert ahead.take(MOST_MS - 1, 1 << 20) is None
@@ -73,7 +76,9 @@ def test_transactions_that_overlap_without_end_are_divided_after_a_while_and_cou
     assert not rest.divides
 
 
-def test_transactions_that_overlap_without_end_are_divided_at_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_above_many_bytes_the_mirror_divides_transactions_that_overlap_endlessly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fencepost.client.mirror.ahead.MOST_BYTES", 100)
     ahead = fed(records(0, bytes(200), producer_id=1))
     assert not ahead.has_room(50)
@@ -82,13 +87,13 @@ def test_transactions_that_overlap_without_end_are_divided_at_many_bytes(monkeyp
     assert chunk.divides
 
 
-def test_a_chunk_has_as_many_records_as_fit_into_its_limit_of_bytes() -> None:
+def test_the_mirror_copies_as_many_records_at_once_as_fit_into_its_byte_limit() -> None:
     ahead = fed(*(records(each, bytes(1000)) for each in range(10)))
     taken = [len(values(ahead.take(0, 3000))) for _ in range(4)]
     assert taken == [3, 3, 3, 1]
 
 
-def test_a_read_begins_at_the_last_copied_batch_to_compare_it() -> None:
+def test_a_mirror_reads_its_last_copied_batch_again_to_compare_it_and_copies_it_once() -> None:
     ahead = fed(records(0, b"a", b"b"))
     assert (ahead.read_from, ahead.read_to) == (1, 2)
     again = Ahead(TP, decode_position(encode_position(ahead.take(0, 1).following)))  # type: ignore[union-attr]
@@ -107,14 +112,14 @@ def test_a_read_begins_at_the_last_copied_batch_to_compare_it() -> None:
     ],
     ids=["other values", "more records", "other offsets", "another producer"],
 )
-def test_a_different_batch_at_the_last_copied_offset_stops_the_topic(instead: Batch) -> None:
+def test_the_mirror_of_a_topic_stops_if_its_last_copied_batch_differs_at_the_source(instead: Batch) -> None:
     ahead = fed(records(0, b"a", b"b"))
     ahead.take(0, 1)
     with pytest.raises(StoppedError, match="other records at offset 0"):
         ahead.feed([instead, records(3, b"d")], (), 0)
 
 
-def test_a_last_copied_batch_that_was_compacted_since_stops_nothing() -> None:
+def test_the_mirror_continues_if_its_last_copied_batch_was_compacted_at_the_source() -> None:
     ahead = fed(records(0, b"a", b"b", producer_id=1), marker(2, 1), records(3, b"c", b"d"))
     ahead.take(0, 1 << 20)
     left = read(memoryview(build([Record(4, 1001, None, b"d")], base_offset=3)))

@@ -28,7 +28,7 @@ def feed(spans: Spans, log: list[tuple[str, int]]) -> None:
 
 
 @given(LOGS)
-def test_a_closed_cut_is_the_highest_offset_that_divides_no_transaction(log: list[tuple[str, int]]) -> None:
+def test_spans_closed_returns_the_highest_offset_that_divides_no_transaction(log: list[tuple[str, int]]) -> None:
     spans = Spans()
     feed(spans, log)
     found = spans.closed(len(log))
@@ -38,7 +38,9 @@ def test_a_closed_cut_is_the_highest_offset_that_divides_no_transaction(log: lis
 
 
 @given(LOGS, st.integers(0, 14))
-def test_after_a_cut_a_transaction_counts_from_the_cut_on(log: list[tuple[str, int]], at: int) -> None:
+def test_after_a_cut_a_transaction_that_began_before_it_counts_as_beginning_there(
+    log: list[tuple[str, int]], at: int
+) -> None:
     spans = Spans()
     feed(spans, log)
     spans.cut(min(at, len(log)))
@@ -48,7 +50,7 @@ def test_after_a_cut_a_transaction_counts_from_the_cut_on(log: list[tuple[str, i
     assert spans.closed(len(log)) == max(closed)
 
 
-def test_if_transactions_always_overlap_the_closed_cut_is_before_the_first() -> None:
+def test_if_transactions_always_overlap_spans_closed_returns_the_offset_of_the_first() -> None:
     spans = Spans()
     spans.record(1, 10)
     for offset in range(11, 99, 3):

@@ -51,7 +51,7 @@ def read(log, position):
 
 
 @given(mirrored(), st.data())
-def test_from_every_translated_offset_a_reader_finds_the_same_records(logs, data):
+def test_from_each_translated_offset_the_target_has_the_records_of_the_source(logs, data):
     again = data.draw(st.lists(st.sampled_from(logs.runs), max_size=3)) if logs.runs else []
     found = PartitionMap([*logs.runs, *again])
     for position in range(logs.source_end + 2):
@@ -63,7 +63,7 @@ def test_from_every_translated_offset_a_reader_finds_the_same_records(logs, data
 
 
 @given(mirrored())
-def test_in_order_joins_only_adjacent_runs(logs):
+def test_in_order_joins_ranges_of_an_offset_map_only_if_adjacent_on_both_sides(logs):
     runs = in_order(logs.runs)
     assert [(run.source + n, run.target + n) for run in runs for n in range(run.count)] == [
         (record, offset) for offset, record in sorted(logs.target.items())
@@ -72,7 +72,7 @@ def test_in_order_joins_only_adjacent_runs(logs):
         assert (before.source + before.count, before.target + before.count) != (after.source, after.target)
 
 
-def test_an_offset_without_a_record_is_translated_to_that_of_the_next_record():
+def test_an_offset_without_a_record_is_translated_to_the_next_records_target_offset():
     found = PartitionMap([Run(0, 0, 3), Run(5, 4, 2), Run(10, 6, 1)])
     assert [found.target_of(each, 9) for each in (0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 500)] == [
         *(0, 2),
@@ -84,7 +84,7 @@ def test_an_offset_without_a_record_is_translated_to_that_of_the_next_record():
     ]
 
 
-def test_in_a_partition_without_records_offsets_are_translated_to_its_end():
+def test_in_a_partition_without_records_offsets_are_translated_to_the_targets_end():
     assert PartitionMap([]).target_of(12, 0) == 0
     assert PartitionMap([]).target_of(0, 3) == 3
 
@@ -99,11 +99,11 @@ def test_in_a_partition_without_records_offsets_are_translated_to_its_end():
         [Run(-1, 0, 1)],
     ],
 )
-def test_runs_that_contradict_each_other_are_refused(runs):
+def test_an_offset_map_whose_ranges_contradict_each_other_raises_map_damaged(runs):
     with pytest.raises(MapDamaged):
         PartitionMap(runs)
 
 
-def test_a_target_that_ends_before_its_last_mirrored_record_is_refused():
+def test_an_offset_map_that_goes_beyond_the_targets_end_raises():
     with pytest.raises(MapDamaged, match="made again"):
         PartitionMap([Run(0, 0, 3)]).target_of(0, 2)

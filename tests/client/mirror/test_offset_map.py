@@ -53,7 +53,7 @@ def test_decoding_bytes_that_are_no_map_key_or_entry_raises_illegal_state(value:
         decode_key(value)
 
 
-def test_records_with_consecutive_offsets_on_both_sides_are_one_run() -> None:
+def test_records_with_consecutive_offsets_at_source_and_target_are_one_range() -> None:
     runs: list[Run] = []
     for source, target in [(4, 0), (5, 1), (7, 2), (8, 4), (9, 5)]:
         add_run(runs, source, target)
@@ -61,7 +61,7 @@ def test_records_with_consecutive_offsets_on_both_sides_are_one_run() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, FULL, FULL + 1, 3 * FULL])
-def test_entries_of_divides_many_runs_into_adjacent_entries(count: int) -> None:
+def test_entries_of_divides_many_ranges_of_offsets_into_entries_without_gaps(count: int) -> None:
     runs = runs_of(10, [(1, 0, 2)] * count)
     found = entries_of(10, 10_000, runs)
     assert [run for _, entry in found for run in entry.runs] == list(runs)

@@ -72,12 +72,12 @@ def test_each_problem_of_a_mirror_has_a_text_and_a_hint_of_one_line(seen, fatal,
         topic(largest_there_bytes=1001),
     ],
 )
-def test_find_problems_returns_none_for_clusters_that_can_be_mirrored(seen):
+def test_find_problems_returns_an_empty_list_for_clusters_that_can_be_mirrored(seen):
     assert find_problems(seen) == []
 
 
 @pytest.mark.slow
-async def test_look_finds_the_problems_of_two_real_clusters():
+async def test_a_mirrors_preflight_check_finds_the_problems_of_two_real_clusters():
     async with two_clusters(target={"message_max_bytes": 1000}) as to:
         await to.source.create_topics([NewTopic("a", 2), NewTopic("b", 1), NewTopic("c", 1)])
         assert await look(to.source, to.target, ["a"], "m") == []
@@ -115,7 +115,7 @@ async def test_look_finds_the_problems_of_two_real_clusters():
 
 
 @pytest.mark.slow
-async def test_look_finds_the_rights_that_the_login_lacks():
+async def test_a_mirrors_preflight_check_names_the_rights_that_its_login_lacks():
     everybody = {
         "authorizer_class_name": STANDARD_AUTHORIZER,
         "super_users": "User:admin",

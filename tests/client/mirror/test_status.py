@@ -21,12 +21,14 @@ def look(positions, ends, stopped=None):
         ({}, {A0: 10}, {A0: 20}, "waiting", 10, 0.0, None),  # nobody knows since when
     ],
 )
-def test_a_topics_state_follows_from_its_lag_and_rate(before, after, ends, state, lag, rate, left):
+def test_a_mirrored_topics_state_and_time_left_follow_from_its_lag_and_rate(
+    before, after, ends, state, lag, rate, left
+):
     (found,) = topics_of(look(before, ends), look(after, ends), 2)
     assert (found.state, found.lag, found.rate, found.left_s) == (state, lag, rate, left)
 
 
-def test_a_stopped_partition_has_its_reason_even_if_its_topic_is_gone():
+def test_the_status_of_a_stopped_mirror_has_its_reason_though_its_topic_is_gone():
     (a, b) = topics_of(look({A0: 1, B0: 1}, {A0: 1}), look({A0: 1, B0: 1}, {A0: 1}, {B0: "it is gone"}), 1)
     assert (a.state, b.state) == ("copied", "stopped")
     assert b.stopped == {0: "it is gone"}

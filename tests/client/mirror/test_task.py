@@ -118,7 +118,7 @@ async def test_tasks_of_a_mirror_share_the_partitions_while_tasks_join_and_leave
     assert await assert_exact(sides, "shared", "m2") == 1200 + 7 * 3
 
 
-async def test_tasks_can_use_the_consumer_group_protocol(sides: Sides) -> None:
+async def test_mirror_tasks_can_use_the_consumer_group_protocol(sides: Sides) -> None:
     await make(sides.source, "newer", 4)
     more = {"group.protocol": "consumer"}
     async with sides.running(sides.task("newer", "m4", **more)), sides.running(sides.task("newer", "m4", **more)):
@@ -128,7 +128,7 @@ async def test_tasks_can_use_the_consumer_group_protocol(sides: Sides) -> None:
     assert await assert_exact(sides, "newer", "m4") == 400
 
 
-async def test_added_partitions_and_topics_are_mirrored(sides: Sides) -> None:
+async def test_partitions_and_topics_added_at_the_source_are_mirrored(sides: Sides) -> None:
     await make(sides.source, "grows-a", 1)
     async with sides.running(sides.task("grows-.*")):
         await write(sides.source, "grows-a", range(20), 1)
@@ -274,7 +274,7 @@ async def test_a_mirror_of_another_source_waits_while_one_of_the_same_name_runs(
     assert await assert_exact(sides, "named", "m3") == 20
 
 
-async def test_a_mirror_goes_on_after_either_broker_was_away() -> None:
+async def test_a_mirror_goes_on_after_the_source_or_target_broker_was_away() -> None:
     with Broker() as source, Broker() as target:
         sides = Sides(source.bootstrap_servers, target.bootstrap_servers)
         await make(sides.source, "away")

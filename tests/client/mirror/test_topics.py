@@ -54,7 +54,7 @@ def test_settings_about_timestamps_are_copied_only_at_the_cutover():
     }
 
 
-def test_missing_partitions_are_added_and_surplus_partitions_raise():
+def test_the_mirror_adds_missing_target_partitions_and_raises_for_surplus_ones():
     assert partitions_to_add("t", 3, 3) is None
     assert partitions_to_add("t", 3, 2) == 3
     with pytest.raises(ClientError, match="has 4 partitions on the target, and 3"):
@@ -67,7 +67,7 @@ async def own(admin, topic):
 
 
 @pytest.mark.slow
-async def test_topics_are_created_grow_with_the_source_and_get_their_last_settings():
+async def test_mirrored_topics_are_created_grow_with_the_source_and_get_last_settings():
     async with two_clusters() as to:
         configs = {
             "retention.ms": "1000000",

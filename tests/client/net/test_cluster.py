@@ -258,7 +258,7 @@ def test_rebootstrap_required_makes_the_client_ask_the_bootstrap_servers():
     run(main)
 
 
-def test_a_permanent_error_is_raised_at_once_a_retriable_one_at_the_deadline():
+def test_a_cluster_call_raises_a_permanent_error_at_once_a_retriable_at_its_deadline():
     async def main(world):
         await world.start_broker()
         cluster = await world.cluster()
@@ -357,7 +357,9 @@ def test_a_cluster_client_behaves_the_same_in_two_runs_with_one_seed():
     assert trace() == trace()
 
 
-def test_any_node_never_returns_the_coordinators_connection_where_a_join_may_wait():
+def test_any_node_returns_a_busy_data_connection_and_never_that_of_a_coordinator():
+    """A join of a group may wait at the broker, and what is sent behind it on the same connection waits too."""
+
     async def main(world):
         await world.start_broker()
         cluster = await world.cluster()

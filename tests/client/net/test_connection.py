@@ -102,7 +102,7 @@ def test_a_malformed_response_closes_its_connection_and_no_other(lie):
     _with_server(main)
 
 
-def test_an_unrequested_response_closes_the_connection():
+def test_a_response_that_no_request_waits_for_closes_the_connection():
     async def main(world, server):
         connection = await _open(world)
         server.lines[0].reply(HeartbeatRequest, 4, 2, OK)
@@ -207,7 +207,7 @@ def test_a_request_without_a_response_completes_at_once():
     _with_server(main)
 
 
-def test_closing_fails_pending_requests_and_sends_nothing_more():
+def test_closing_a_connection_fails_pending_requests_and_sends_nothing_more():
     async def main(world, server):
         connection = await _open(world)
         ended = []

@@ -139,7 +139,7 @@ def test_records_without_a_key_avoid_partitions_without_a_leader():
     assert {making.add()[0].partition.index for _ in range(5)} == {2}
 
 
-def test_a_batch_is_ready_after_linger_ms_when_full_or_on_flush():
+def test_a_batch_is_ready_to_send_after_linger_ms_when_full_or_on_flush():
     making = Making(linger_ms=20, max_batch_bytes=100)
     making.add(bytes(50))
     accumulator, partition = making.accumulator, making.topic.partitions[0]
@@ -206,7 +206,7 @@ def test_each_half_of_a_split_batch_gives_its_records_their_offsets_or_error():
         batch.metadata(3)
 
 
-def test_buffered_batches_stay_when_their_topic_gets_more_partitions():
+def test_buffered_batches_keep_their_partition_when_their_topic_gets_more_partitions():
     making = Making(partitions=2)
     making.add(partition=1)
     before = list(making.topic.partitions)
@@ -216,7 +216,7 @@ def test_buffered_batches_stay_when_their_topic_gets_more_partitions():
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from([None, b"k", b"other"]), st.booleans()), max_size=60))
-def test_accepted_records_leave_once_in_order_and_their_memory_is_released(rows):
+def test_buffered_records_are_drained_once_and_in_order_and_their_memory_is_released(rows):
     making = Making(partitions=2, max_batch_bytes=600)
     added = {}
     for number, (size, key, has_headers) in enumerate(rows):

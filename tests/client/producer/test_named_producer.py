@@ -188,7 +188,7 @@ def test_a_named_producers_record_needs_a_sequence_and_a_key_or_partition():
 
 
 @pytest.mark.parametrize("more", [{"transactional_id": "x"}, {"acks": 1}, {"name": ""}])
-def test_a_producer_name_that_is_empty_or_with_transactional_id_or_acks_1_is_refused(more):
+def test_an_empty_producer_name_or_one_with_transactional_id_or_acks_1_is_refused(more):
     with pytest.raises(InvalidConfigurationError):
         Producer(BOOTSTRAP, **({"name": "n"} | more))
 

@@ -84,7 +84,7 @@ def test_a_pool_creates_producers_on_demand():
     within(main)
 
 
-def test_a_pool_producer_sends_only_inside_an_open_transaction():
+def test_a_pools_producer_refuses_to_send_outside_an_open_transaction():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             assert not {"send", "send_and_wait", "begin_transaction", "commit_transaction"} & set(dir(pool))
@@ -251,7 +251,7 @@ def test_a_commit_with_a_lost_answer_is_resolved_by_the_slots_next_transaction(v
     within(main, version)
 
 
-def test_concurrent_resolve_calls_and_a_new_pool_transaction_return_committed():
+def test_concurrent_resolve_calls_beside_a_new_pool_transaction_return_committed():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             silence = world.faults.blackhole("EndTxn", when="after_write")

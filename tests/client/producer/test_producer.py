@@ -128,7 +128,7 @@ def test_serializers_are_called_for_keys_and_values_but_not_for_none():
     within(main)
 
 
-def test_send_uses_the_named_partition_else_the_partitioner_or_the_keys_hash():
+def test_send_uses_the_partition_argument_else_the_partitioner_else_the_keys_hash():
     async def main(world):
         async with plain(world) as producer:
             assert (await producer.send_and_wait("t", b"v", partition=3)).partition == 3
@@ -187,7 +187,7 @@ def test_a_higher_compression_level_makes_smaller_batches():
 
 
 @pytest.mark.parametrize("release", ["2.1", "2.8", "3.5", None])
-def test_the_producer_writes_to_every_release(release):
+def test_a_producer_writes_to_every_kafka_release(release):
     async def main(world):
         async with plain(world) as producer:
             assert (await producer.send_and_wait("t", b"v")).offset == 0
@@ -218,7 +218,7 @@ def test_producer_calls_raise_before_start_and_after_close():
     within(main)
 
 
-def test_close_ends_after_its_timeout_and_fails_deliveries_if_no_broker_answers():
+def test_a_producers_close_ends_at_its_timeout_and_fails_deliveries_not_answered():
     async def main(world):
         producer = plain(world, **BROKEN)
         await producer.start()
@@ -300,7 +300,7 @@ def test_sends_waiting_for_buffer_memory_continue_in_order_or_can_be_cancelled()
     within(main)
 
 
-def test_2000_records_are_written_through_a_buffer_smaller_than_all_of_them():
+def test_2000_records_are_written_through_a_buffer_too_small_for_all_at_once():
     async def main(world):
         async with plain(world, buffer_memory=20_000, max_batch_size=1_000) as producer:
             for n in range(2_000):

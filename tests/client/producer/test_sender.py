@@ -47,7 +47,7 @@ def test_the_sender_uses_any_produce_version_the_broker_offers(world, version):
     assert cluster.result(delivery) == ("t", 0, 4, 5)
 
 
-def test_produce_12_is_used_without_a_topic_id_and_11_with_transactions_v1(world):
+def test_the_sender_uses_produce_12_without_a_topic_id_and_11_with_transactions_v1(world):
     cluster = world(version=13)
     cluster.put()
     assert cluster.next().version == 12
@@ -114,7 +114,7 @@ def test_a_retriable_error_is_retried_with_the_same_bytes_after_a_back_off(world
 
 
 @pytest.mark.requirement("S-46")
-def test_an_out_of_order_error_is_retried_with_back_off_until_the_timeout(world):
+def test_an_out_of_order_sequence_error_is_retried_until_the_delivery_timeout(world):
     cluster = world(delivery_timeout_ms=5_000)
     delivery = cluster.put()
     epochs = []

@@ -8,7 +8,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["come", "give back", "leave", "dismi
 
 
 @given(size=st.integers(1, 4), steps=STEPS)
-def test_no_caller_waits_while_a_slot_is_free_and_no_two_share_a_slot(size, steps):
+def test_no_caller_waits_while_a_pool_slot_is_free_and_no_two_have_the_same_slot(size, steps):
     slots = Slots(size)
     held, queue = {}, []  # slot → who; who waits, in order
     for number, (what, which) in enumerate(steps):
@@ -40,7 +40,7 @@ def test_no_caller_waits_while_a_slot_is_free_and_no_two_share_a_slot(size, step
         assert not queue or len(held) == size
 
 
-def test_give_back_passes_the_slot_to_the_longest_waiter_or_returns_none():
+def test_give_back_returns_the_longest_waiter_for_the_pool_slot_or_none():
     slots = Slots(1)
     assert slots.take() == 0
     slots.wait("a")

@@ -73,7 +73,9 @@ def with_job(work, **broker):
     run(main)
 
 
-def test_column_batches_become_visible_with_the_ledger_decision():
+def test_column_batches_of_a_task_become_visible_with_the_decision_in_the_ledger():
+    """A task of a Spark sink only prepares its transaction; an entry in the log of decisions ends it."""
+
     async def work(job):
         task = job.task()
         await task.begin()
@@ -118,7 +120,7 @@ def test_after_prepare_a_task_refuses_begin_commit_and_abort_until_the_decision(
     with_job(work)
 
 
-def test_prepare_is_false_and_aborts_if_the_ledger_has_decided_the_batch_number():
+def test_prepare_returns_false_and_aborts_if_the_ledger_has_decided_the_batch_number():
     async def work(job):
         await job.commit(number=1)
         task = job.task()

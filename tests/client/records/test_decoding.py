@@ -73,7 +73,7 @@ runs = st.lists(
 @given(runs)
 @example([(9000, None, 1, 1, 0, False)])
 @example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)])
-def test_runs_of_equally_shaped_records_decode_to_the_same_records(drawn):
+def test_neighbouring_records_of_equal_shape_decode_as_in_the_plain_decoder(drawn):
     made, offset, timestamp = [], 0, 1_700_000_000_000
     for count, key, value, late, gap, headers in drawn:
         offset += gap

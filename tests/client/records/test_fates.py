@@ -28,11 +28,11 @@ def marker(offset: int, producer_id: int, word: str) -> Entry:
     return Entry(offset, producer_id, 0, True, marker=word)
 
 
-def test_a_non_transactional_record_is_shown_at_once() -> None:
+def test_the_outcome_of_a_non_transactional_record_is_known_at_once() -> None:
     assert fed(Fates(), [record(0), record(1)]) == [(0, PLAIN), (1, PLAIN)]
 
 
-def test_a_marker_commits_or_aborts_its_producers_records_since_its_last_marker() -> None:
+def test_a_marker_decides_its_producers_records_since_the_producers_last_marker() -> None:
     entries = [record(0, 7), record(1, 8), marker(2, 7, COMMIT), record(3, 7), marker(4, 8, ABORT), marker(5, 7, ABORT)]
     assert fed(Fates(), entries) == [
         (0, COMMITTED),
@@ -65,7 +65,7 @@ steps = st.lists(st.tuples(st.sampled_from(["record", COMMIT, ABORT]), st.intege
 
 
 @given(steps)
-def test_entries_are_returned_in_order_as_committed_or_aborted_by_the_next_marker(
+def test_entries_come_in_offset_order_as_committed_or_aborted_by_the_next_marker(
     script: list[tuple[str, int]],
 ) -> None:
     entries = [
@@ -88,7 +88,7 @@ def test_entries_are_returned_in_order_as_committed_or_aborted_by_the_next_marke
 
 
 @given(steps, st.integers(0, 40))
-def test_if_reading_stops_before_a_marker_its_records_are_undecided_or_open(
+def test_records_whose_marker_was_not_read_are_undecided_or_known_to_be_open(
     script: list[tuple[str, int]], stop: int
 ) -> None:
     entries = [
@@ -106,6 +106,6 @@ def test_if_reading_stops_before_a_marker_its_records_are_undecided_or_open(
             assert fate not in (OPEN, UNDECIDED)
 
 
-def test_an_entry_that_is_already_marked_aborted_is_returned_as_aborted_at_once() -> None:
+def test_an_entry_that_the_broker_listed_as_aborted_is_returned_as_aborted_at_once() -> None:
     entry = Entry(0, 7, 0, True, fate=ABORTED)
     assert fed(Fates(), [entry, marker(1, 7, COMMIT)]) == [(0, ABORTED), (1, MARKER)]

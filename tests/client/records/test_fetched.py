@@ -31,7 +31,7 @@ def values(found):
     return [record.value for record in found]
 
 
-def test_run_returns_records_of_one_batch_at_most_and_advances_the_position():
+def test_fetched_run_returns_records_of_one_batch_at_most_and_advances_the_position():
     fetched = opened(written(0, b"a", b"b", b"c"), written(3, b"d"))
     assert (fetched.position, fetched.next_offset, fetched.at_most) == (0, 4, 4)
     assert values(fetched.run(2)) == [b"a", b"b"]
@@ -44,7 +44,7 @@ def test_run_returns_records_of_one_batch_at_most_and_advances_the_position():
     assert fetched.run(5) == []
 
 
-def test_give_back_n_makes_the_last_n_records_be_returned_again():
+def test_fetched_give_back_n_makes_the_last_n_records_be_returned_again():
     fetched = opened(written(0, b"a", b"b", b"c"))
     fetched.run(3)
     fetched.give_back(2)

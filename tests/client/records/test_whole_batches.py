@@ -24,7 +24,7 @@ def test_a_cut_off_batch_is_omitted_and_its_size_reported_once_its_length_is_rea
 
 
 @pytest.mark.parametrize("at", [8, 16], ids=["length", "magic"])
-def test_batches_before_a_damaged_frame_are_returned(at):
+def test_whole_batches_before_a_damaged_one_are_returned(at):
     damaged = bytearray(EVERY)
     damaged[ENDS[0] + at] = 0xFF
     found = WholeBatches(10, [damaged])

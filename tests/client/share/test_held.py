@@ -85,7 +85,7 @@ def test_acknowledging_an_older_delivery_of_a_redelivered_record_raises() -> Non
 
 
 @pytest.mark.parametrize("kind", [ACCEPT, REJECT, RELEASE])
-def test_losing_an_unsent_acknowledgement_sets_a_failure_unless_it_was_a_release(kind: AcknowledgeType) -> None:
+def test_losing_an_unsent_acknowledgement_is_a_failure_unless_it_was_a_release(kind: AcknowledgeType) -> None:
     held = Held(HOLD_MS)
     held.acknowledge(given_out(held, 0, 0).number, 0, kind, 1)
     assert held.end_session(SESSION) == (kind is not RELEASE)
@@ -115,7 +115,7 @@ def test_implicitly_accepting_a_record_whose_session_ended_sets_record_not_held(
     assert late.entries == {}
 
 
-def test_a_share_session_end_releases_only_records_acquired_in_it() -> None:
+def test_the_end_of_a_share_session_releases_only_records_acquired_in_it() -> None:
     held = Held(HOLD_MS)
     old, new = given_out(held, 0, 1), add(held, 5, 6, session=Session(0, 1))
     held.acknowledge(old.number, 0, ACCEPT, 1)
@@ -186,7 +186,10 @@ def test_after_an_abort_only_records_whose_lock_has_not_ended_are_released() -> 
     assert listed(held.drain(SESSION)) == [(1, 1, [1])]
 
 
-def test_put_back_releases_only_taken_records_that_were_not_handed_over() -> None:
+def test_put_back_releases_only_records_that_were_not_handed_over_to_the_broker() -> None:
+    """A transaction takes records in order to acknowledge them. What was handed over was already sent in it, so the
+    transaction's end decides it.
+    """
     held = Held(HOLD_MS)
     delivery = given_out(held, 0, 2)
     for offset in (0, 1):
@@ -207,7 +210,7 @@ def test_a_transaction_sends_no_acknowledgement_if_one_records_lock_has_ended() 
     assert listed(held.drain(SESSION)) == [(5, 5, [2])]
 
 
-def test_locks_are_renewed_after_two_thirds_of_their_time() -> None:
+def test_a_share_consumer_renews_locks_after_two_thirds_of_their_time() -> None:
     held = Held(HOLD_MS)
     delivery = add(held, 0, 3)
     for offset in range(3):
@@ -237,7 +240,7 @@ def test_a_returned_records_lock_is_renewed_only_until_max_poll_interval() -> No
     assert listed(held.renewals(41_000)[SESSION].acks) == [(0, 1, [4])]
 
 
-def test_a_record_whose_renewal_was_refused_is_kept_until_its_lock_ends() -> None:
+def test_a_record_whose_lock_renewal_was_refused_is_kept_until_its_lock_ends() -> None:
     held = Held(HOLD_MS)
     delivery = given_out(held, 0, 0)
     held.renewed(held.renewals(20_000)[SESSION], {PLACE}, 20_000, LOCK_MS)
@@ -263,7 +266,7 @@ def test_release_unread_releases_fetched_records_that_were_not_returned() -> Non
 
 
 @given(st.dictionaries(st.integers(0, 30), st.integers(0, 4)))
-def test_in_ranges_joins_neighbouring_offsets_of_one_type_and_loses_none(kinds: dict[int, int]) -> None:
+def test_in_ranges_joins_neighbouring_offsets_of_equal_acknowledgement_type(kinds: dict[int, int]) -> None:
     ranges = in_ranges(sorted(kinds.items()))
     said = {at: one.acknowledge_types[0] for one in ranges for at in range(one.first_offset, one.last_offset + 1)}
     assert said == kinds

@@ -36,7 +36,7 @@ def joined() -> ShareMembership:
     return member
 
 
-def test_a_join_has_epoch_zero_the_topics_and_the_rack() -> None:
+def test_a_share_members_first_heartbeat_has_epoch_zero_the_topics_and_the_rack() -> None:
     request = made("b", "a").heartbeat_request()
     assert (request.group_id, request.member_id, request.member_epoch, request.rack_id) == ("billing", "m-1", 0, "rack")
     assert request.subscribed_topic_names == ["a", "b"]
@@ -108,7 +108,7 @@ def test_an_answer_to_a_former_membership_changes_nothing() -> None:
     assert member.in_generation
 
 
-def test_leave_returns_one_heartbeat_and_none_for_a_member_that_never_joined() -> None:
+def test_a_share_members_leave_is_one_heartbeat_or_none_if_it_never_joined() -> None:
     member = ShareMembership("billing", "m-1")
     assert member.leave() is None
     member.join()

@@ -93,7 +93,7 @@ def test_the_share_session_epoch_continues_with_1_after_its_highest_value() -> N
     assert session.epoch == 1
 
 
-def test_close_returns_the_last_acknowledgements_or_none_without_a_session() -> None:
+def test_a_share_sessions_close_returns_a_last_request_or_none_without_a_session() -> None:
     session = ShareSession()
     assert session.close({}) is None
     session.ask(PLACES, {})

@@ -55,7 +55,7 @@ def test_iterating_returns_records_as_they_arrive_and_sends_acknowledgements() -
     within(main)
 
 
-def test_batches_end_after_a_timeout_without_records_and_can_continue_later() -> None:
+def test_share_batches_end_at_a_timeout_without_records_and_can_be_read_on_later() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(5)])
         async with sharer(world) as consumer:

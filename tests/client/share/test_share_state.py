@@ -19,7 +19,11 @@ import fencepost as fp
 PARTITION = TopicPartition("t", 0)
 
 
-def test_state_counts_unacknowledged_and_transactional_records_of_a_partition() -> None:
+def test_share_consumer_state_counts_returned_unsent_and_in_transaction_records() -> None:
+    """A share consumer's state() counts records per partition: fetched and not yet returned, returned, acknowledged but
+    unsent, acknowledged in a transaction.
+    """
+
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(10)])
         producer = await world.producer()

@@ -14,7 +14,7 @@ TITLES = [re.sub(r"\W+", "_", program.partition("sql.")[2].partition("(")[0]) fo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=[f"{number}_{title}" for number, title in enumerate(TITLES)])
-def test_each_program_of_the_page_about_databases_runs(tmp_path, request, program):
+def test_each_example_program_of_the_how_to_page_about_databases_runs(tmp_path, request, program):
     if "postgresql://" in program:
         url = request.getfixturevalue("postgres_url")
         program = program.replace("postgresql://localhost/orders", url)

@@ -93,7 +93,9 @@ async def shown(broker):
         return None if found is None else found.offset
 
 
-async def test_rows_and_place_are_committed_and_the_next_consumer_goes_on(broker, db):
+async def test_an_inbox_commits_rows_with_the_next_offset_where_the_next_consumer_goes_on(broker, db):
+    """The next offset of a group in a partition (its "place") stands in the user's database and moves in the same
+    database transaction as the effects."""
     await send(broker, 0, 1, 2)
     async with reading(broker) as consumer:
         await drain(db, consumer, 3)
@@ -105,7 +107,7 @@ async def test_rows_and_place_are_committed_and_the_next_consumer_goes_on(broker
 
 
 @pytest.mark.slow
-async def test_an_inbox_works_with_psycopg_too(broker, postgres_url):
+async def test_an_inbox_works_with_the_psycopg_driver(broker, postgres_url):
     async with (
         sql.connect(postgres_url.replace("postgresql:", "postgresql+psycopg:"), create=True) as db,
         reading(broker) as consumer,
@@ -127,7 +129,7 @@ async def test_an_inbox_works_with_psycopg_too(broker, postgres_url):
         assert await effects(db) == [0, 1, 2]
 
 
-async def test_an_exception_in_the_block_undoes_it_and_the_batch_is_read_again(broker, db):
+async def test_an_exception_in_an_inbox_undoes_its_rows_and_the_batch_can_be_used_again(broker, db):
     await send(broker, 0, 1)
     async with reading(broker) as consumer:
         batch = await anext(consumer.batches())
@@ -142,7 +144,7 @@ async def test_an_exception_in_the_block_undoes_it_and_the_batch_is_read_again(b
     assert await effects(db) == [0, 1, 2]
 
 
-async def test_a_group_whose_offsets_are_behind_or_gone_brings_no_record_twice(broker, db):
+async def test_an_inbox_applies_no_record_twice_if_committed_offsets_are_behind_or_deleted(broker, db):
     await send(broker, 0, 1, 2)
     async with reading(broker) as consumer:
         await drain(db, consumer, 3)
@@ -157,7 +159,7 @@ async def test_a_group_whose_offsets_are_behind_or_gone_brings_no_record_twice(b
     assert await effects(db) == [0, 1, 2, 3, 4]
 
 
-async def test_an_inbox_without_a_place_begins_at_the_groups_committed_offset(broker, db):
+async def test_an_inbox_without_a_stored_offset_begins_at_the_groups_committed_offset(broker, db):
     await send(broker, 0, 1, 2)
     async with reading(broker) as consumer:
         await consumer.commit({FIRST: 2})
@@ -166,7 +168,7 @@ async def test_an_inbox_without_a_place_begins_at_the_groups_committed_offset(br
     assert await effects(db) == [2]
 
 
-async def test_with_latest_the_end_is_written_as_place_before_a_record_is_read(broker, db):
+async def test_with_latest_an_inbox_stores_the_end_offset_before_it_reads_a_record(broker, db):
     await send(broker, 0)
     async with reading(broker, reset="latest") as consumer:
         await sql.keep_places(db, consumer)
@@ -179,7 +181,7 @@ async def test_with_latest_the_end_is_written_as_place_before_a_record_is_read(b
     assert await effects(db) == [1]
 
 
-async def test_without_group_offset_and_reset_policy_no_place_is_written(broker, db):
+async def test_without_committed_offset_and_reset_policy_an_inbox_stores_no_offset(broker, db):
     async with reading(broker, reset=None) as consumer:
         await sql.keep_places(db, consumer)
         with pytest.raises(NoOffsetError):
@@ -187,7 +189,7 @@ async def test_without_group_offset_and_reset_policy_no_place_is_written(broker,
     assert await places(db) == []
 
 
-async def test_a_consumer_whose_partition_another_claimed_is_fenced_at_its_commit(broker, db, url):
+async def test_an_inbox_whose_partition_another_consumer_claimed_is_fenced_at_its_commit(broker, db, url):
     await send(broker, 0, 1, 2)
     async with reading(broker) as zombie, reading(broker) as owner, sql.connect(url) as own:
         batches = zombie.batches(1)
@@ -210,7 +212,7 @@ async def fail_until_fenced(broker, db, consumer):
     await drain(db, consumer, 5)
 
 
-async def test_one_lost_partition_fails_a_mixed_batch_and_the_rest_is_read_again(broker, db, url):
+async def test_an_inbox_fails_a_batch_with_one_lost_partition_and_others_are_read_again(broker, db, url):
     await send(broker, 0, 1)
     await send(broker, 10, 11, partition=1)
     async with (
@@ -229,7 +231,7 @@ async def test_one_lost_partition_fails_a_mixed_batch_and_the_rest_is_read_again
     assert (await effects(db), await effects(db, 1)) == ([0, 1], [10, 11])
 
 
-async def test_batches_that_are_committed_in_another_order_repeat_no_record(broker, db):
+async def test_inbox_batches_committed_in_another_order_than_read_apply_no_record_twice(broker, db):
     await send(broker, 0, 1, 2)
     async with reading(broker) as consumer:
         batches = consumer.batches(1)
@@ -240,7 +242,7 @@ async def test_batches_that_are_committed_in_another_order_repeat_no_record(brok
     assert await effects(db) == [0, 1, 2]
 
 
-async def test_a_recreated_topic_has_a_place_of_its_own(broker, db):
+async def test_an_inbox_stores_an_own_offset_for_a_recreated_topic(broker, db):
     await send(broker, 0, 1, 2)
     async with reading(broker) as consumer:
         await drain(db, consumer, 3)
@@ -256,7 +258,7 @@ async def test_a_recreated_topic_has_a_place_of_its_own(broker, db):
     assert sorted(await places(db)) == [3, 5]
 
 
-async def test_a_topic_recreated_under_a_running_consumer_is_read_from_its_start(broker, db):
+async def test_an_inbox_reads_a_topic_recreated_under_its_running_consumer_from_its_start(broker, db):
     await send(broker, 0, 1)
     async with reading(broker) as consumer:
         await drain(db, consumer, 2)
@@ -272,7 +274,7 @@ async def test_a_topic_recreated_under_a_running_consumer_is_read_from_its_start
 
 
 @pytest.mark.parametrize("reset", ["earliest", None])
-async def test_a_place_whose_records_retention_has_deleted_is_reset_by_the_policy(broker, db, reset):
+async def test_an_inbox_offset_whose_records_were_deleted_is_reset_by_auto_offset_reset(broker, db, reset):
     await send(broker, 0)
     async with reading(broker) as consumer:
         await drain(db, consumer, 1)
@@ -309,7 +311,7 @@ async def test_an_inbox_refuses_a_consumer_whose_settings_could_repeat_or_lose_r
             await work(db, batch)
 
 
-async def test_a_commit_whose_answer_is_lost_is_looked_up_and_found_committed(broker, db):
+async def test_an_inbox_commit_without_an_answer_is_looked_up_in_the_database_as_committed(broker, db):
     await send(broker, 0, 1)
     commit = db.commit
 
@@ -327,7 +329,7 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up_and_found_committed(br
     assert await effects(db) == [0, 1]
 
 
-async def test_a_refused_commit_raises_its_error_and_the_batch_is_read_again(broker, db):
+async def test_an_inbox_whose_commit_is_refused_raises_and_its_batch_is_read_again(broker, db):
     if db.dialect == "sqlite":
         await db.execute("pragma foreign_keys = on")
     await db.execute("create table users (id integer primary key)")
@@ -343,7 +345,7 @@ async def test_a_refused_commit_raises_its_error_and_the_batch_is_read_again(bro
 
 
 @pytest.mark.parametrize("did_commit", [True, False])
-async def test_a_commit_that_cannot_be_looked_up_is_unknown_until_the_database_is_back(broker, db, did_commit):
+async def test_an_inbox_commit_without_an_answer_is_unknown_until_the_database_is_back(broker, db, did_commit):
     await send(broker, 0, 1)
     commit, run_alone = db.commit, db.run_alone
 
@@ -369,7 +371,7 @@ async def test_a_commit_that_cannot_be_looked_up_is_unknown_until_the_database_i
     assert await effects(db) == [0, 1]
 
 
-async def test_a_block_cancelled_during_its_commit_is_committed_and_not_read_again(broker, db):
+async def test_an_inbox_cancelled_during_its_commit_is_committed_and_not_read_again(broker, db):
     await send(broker, 0, 1)
     commit, has_begun, may_go_on = db.commit, asyncio.Event(), asyncio.Event()
 
@@ -394,7 +396,7 @@ async def test_a_block_cancelled_during_its_commit_is_committed_and_not_read_aga
 
 
 @pytest.mark.slow
-def test_wherever_a_block_is_cancelled_each_record_is_applied_once(tmp_path):
+def test_an_inbox_cancelled_at_any_await_applies_each_record_once(tmp_path):
     """The caller reads on, with the same consumer and the same database."""
     files = itertools.count()
 
@@ -412,7 +414,7 @@ def test_wherever_a_block_is_cancelled_each_record_is_applied_once(tmp_path):
     assert at_every_turn(main) > 10
 
 
-async def test_reading_waits_while_the_database_is_unreachable_and_then_goes_on(broker, db, caplog):
+async def test_reading_with_an_inbox_waits_while_the_database_is_down_and_then_goes_on(broker, db, caplog):
     await send(broker, 0)
     run_alone = db.run_alone
 
@@ -431,7 +433,7 @@ async def test_reading_waits_while_the_database_is_unreachable_and_then_goes_on(
     assert await effects(db) == [0]
 
 
-async def test_an_inbox_in_a_transaction_commits_rows_place_and_records_together(broker, db):
+async def test_an_inbox_in_a_producer_transaction_commits_rows_offset_and_records_together(broker, db):
     await send(broker, 0, 1)
     async with reading(broker) as consumer, Producer(broker, transactional_id="bills-1") as producer:
         batch = await anext(consumer.batches(1))
@@ -455,7 +457,7 @@ async def test_an_inbox_in_a_transaction_commits_rows_place_and_records_together
     assert found == [b"0", b"1"]
 
 
-async def test_a_transaction_in_which_the_error_of_an_inbox_was_swallowed_is_aborted(broker, db):
+async def test_a_transaction_that_swallowed_the_error_of_an_inbox_is_aborted(broker, db):
     await send(broker, 0)
     async with reading(broker) as consumer, Producer(broker, transactional_id="bills-1") as producer:
         batch = await anext(consumer.batches())

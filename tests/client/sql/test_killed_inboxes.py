@@ -140,16 +140,16 @@ async def compare(tmp_path, url, protocol, seed, times, stops_s):
 
 
 @pytest.mark.slow
-async def test_each_effect_is_there_once_whatever_becomes_of_consumers(tmp_path):
+async def test_inbox_consumers_killed_at_random_apply_each_record_once_in_sqlite(tmp_path):
     await compare(tmp_path, f"sqlite:///{tmp_path}/bills.db", "classic", 1, QUICK, [3])
 
 
 @pytest.mark.slow
-async def test_each_effect_is_there_once_in_postgresql_too(tmp_path, postgres_url):
+async def test_inbox_consumers_killed_at_random_apply_each_record_once_in_postgresql(tmp_path, postgres_url):
     await compare(tmp_path, postgres_url, "consumer", 2, QUICK, [3])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_each_effect_is_there_once_after_a_hundred_faults(tmp_path, postgres_url, protocol):
+async def test_inbox_consumers_apply_each_record_once_through_a_hundred_faults(tmp_path, postgres_url, protocol):
     await compare(tmp_path, postgres_url, protocol, 3, LONG, [3, 3, 20])

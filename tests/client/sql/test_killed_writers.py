@@ -205,12 +205,15 @@ def no_waiting_for_locks(monkeypatch):
 @pytest.mark.parametrize("orders", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True)
 @pytest.mark.slow
 def test_rows_equal_records_whatever_call_a_writer_is_killed_or_stopped_at(orders, how, end):
+    """A writer commits a row of a database and a record of Kafka in one transaction; the next writer with its id
+    decides what it left open.
+    """
     compare_all(orders, names_of_calls(orders), how, end)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [end_by_successor, end_by_resolve])
-def test_rows_equal_records_if_the_answer_to_commit_is_lost(orders, end):
+def test_database_rows_equal_records_if_the_answer_to_commit_is_lost(orders, end):
     compare_all(orders, names_of_calls(orders), "cut", end, ["commit"])
 
 
@@ -267,7 +270,7 @@ BUGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
-def test_each_planted_bug_makes_rows_and_records_differ_or_is_refused(orders, monkeypatch, plant):
+def test_each_bug_planted_in_a_writer_makes_rows_and_records_differ_or_raises(orders, monkeypatch, plant):
     how, end, only = BUGS[plant]
     names = names_of_calls(orders)
     plant(monkeypatch, orders.kind)
@@ -277,7 +280,9 @@ def test_each_planted_bug_makes_rows_and_records_differ_or_is_refused(orders, mo
 
 
 @pytest.mark.slow
-def test_a_producer_without_a_database_gets_an_error_naming_the_one_waited_for(orders):
+def test_a_producer_without_a_database_raises_naming_the_one_that_must_decide(orders):
+    """Its predecessor was killed between the database's COMMIT and EndTxn: only the database knows the outcome."""
+
     async def main(world):
         await make(world)
         await live(world, orders, Fate(9, "killed", None))  # between COMMIT and EndTxns
@@ -324,7 +329,7 @@ def test_rows_equal_records_if_the_writer_is_cancelled_in_a_call_to_the_database
     within(main, 2, transaction_two_phase_commit_enable=True)
 
 
-def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessor(orders, monkeypatch):
+def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessors_transaction(orders, monkeypatch):
     async def main(world):
         await make(world)
         await live(world, orders, Fate(9, "killed", None))  # between COMMIT and EndTxns
@@ -340,7 +345,7 @@ def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessor(orders, 
     within(main, 2, transaction_two_phase_commit_enable=True)
 
 
-def test_a_producer_with_another_database_gets_an_error_naming_the_first(tmp_path):
+def test_a_producer_with_another_database_raises_naming_that_of_its_predecessor(tmp_path):
     orders, other = SqliteOrders(tmp_path), SqliteOrders(tmp_path)
     other.renew("other")
 

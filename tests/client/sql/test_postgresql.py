@@ -83,7 +83,7 @@ async def test_a_role_needs_only_the_rights_to_read_and_write_the_tables(broker,
     assert await rows_of(db) == await records_of(broker) == [1]
 
 
-async def test_two_programs_that_make_the_tables_at_once_find_the_same_database_id(postgres_url):
+async def test_two_programs_that_create_the_sql_tables_at_once_find_the_same_database_id(postgres_url):
     several = [sql.connect(postgres_url, create=True) for _ in range(4)]
     await asyncio.gather(*(each.open() for each in several))
     assert len({each.database_id for each in several}) == 1
@@ -106,13 +106,13 @@ async def test_statements_that_end_the_blocks_transaction_are_refused(db, statem
         await db.execute(statement)
 
 
-async def test_statements_outside_a_block_are_committed_at_once_and_counted(db, postgres_url):
+async def test_sql_statements_outside_a_transaction_are_committed_at_once_and_counted(db, postgres_url):
     assert await db.execute("insert into orders select n, 'x' from generate_series(1, $1::int) n", 3) == 3
     async with sql.connect(postgres_url) as other:
         assert await rows_of(other) == [1, 2, 3]
 
 
-async def test_rolling_back_a_savepoint_of_postgresql_keeps_the_rest(broker, db):
+async def test_rolling_back_a_savepoint_of_postgresql_keeps_the_rest_of_the_transaction(broker, db):
     async with Producer(broker, transactional_id="orders-1") as producer, producer.transaction(db=db) as tx:
         await db.execute("insert into orders values (1, 'alice')")
         with pytest.raises(Exception, match="duplicate key"):

@@ -42,7 +42,7 @@ async def db(driver_url):
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
-async def test_synchronous_commit_off_is_refused_at_the_start_and_within_a_block(broker, db, driver_url):
+async def test_synchronous_commit_off_is_refused_at_the_start_and_in_a_transaction(broker, db, driver_url):
     async with Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(InvalidConfigurationError, match="synchronous_commit=off"):  # noqa: PT012
             async with producer.transaction(db=db) as tx:
@@ -58,7 +58,7 @@ async def test_synchronous_commit_off_is_refused_at_the_start_and_within_a_block
 
 
 @pytest.mark.parametrize("change", ["system_identifier = system_identifier + 1", "database_oid = database_oid + 1"])
-async def test_a_copy_with_the_identity_of_another_database_is_refused(db, driver_url, change):
+async def test_a_copy_of_a_postgresql_database_with_the_same_identity_is_refused(db, driver_url, change):
     await db.execute(f"update fencepost_database set {change}")
     with pytest.raises(InvalidConfigurationError, match="is a copy"):
         await sql.connect(driver_url).open()
@@ -66,7 +66,8 @@ async def test_a_copy_with_the_identity_of_another_database_is_refused(db, drive
         await db.close_number(WAITING)
 
 
-async def test_close_number_refuses_another_database_under_the_same_url(db):
+async def test_close_number_raises_database_away_if_another_database_has_the_url(db):
+    """close_number() makes it impossible to decide a transaction number any more in the database."""
     await db.execute("update fencepost_database set id = 'another'")
     with pytest.raises(postgresql.DatabaseAway, match="another database"):
         await db.close_number(WAITING)
@@ -74,7 +75,7 @@ async def test_close_number_refuses_another_database_under_the_same_url(db):
 
 
 @pytest.mark.slow
-async def test_a_replica_is_refused(postgres, postgres_url):
+async def test_connecting_to_a_postgresql_replica_raises(postgres, postgres_url):
     server = PostgresServer(postgres.programs, "fsync=off")
     try:
         server.make()
@@ -100,7 +101,7 @@ async def test_a_broker_without_two_phase_commit_is_refused_by_the_settings_name
     assert await rows_of(db) == []
 
 
-async def test_missing_rights_are_refused_at_once_and_by_name(broker, db, driver_url):
+async def test_a_postgresql_role_without_rights_gets_an_error_naming_the_table_at_once(broker, db, driver_url):
     await db.execute("drop role if exists stranger; create role stranger login")
     await db.execute("grant select on fencepost_database to stranger")
     async with (
@@ -116,7 +117,7 @@ async def test_missing_rights_are_refused_at_once_and_by_name(broker, db, driver
 
 
 @pytest.mark.parametrize("place", [*PLACES[:-1], pytest.param(PLACES[-1], marks=pytest.mark.slow)])
-async def test_after_a_commit_without_an_answer_rows_equal_records(
+async def test_after_a_postgresql_commit_without_an_answer_rows_equal_records(
     broker, db, driver_url, monkeypatch, place, postgres
 ):
     monkeypatch.setattr(postgresql, "COMMIT_TIMEOUT_S", 0.3)
@@ -139,7 +140,7 @@ async def test_after_a_commit_without_an_answer_rows_equal_records(
     assert await rows_of(db) == await records_of(broker) == ([0, 2] if place == BEFORE else [0, 1, 2])
 
 
-async def test_a_refused_commit_undoes_the_record_and_raises_the_databases_error(broker, db):
+async def test_a_commit_refused_by_postgresql_aborts_the_record_and_raises_its_error(broker, db):
     await db.execute("create table lines (id integer references orders (id) deferrable initially deferred)")
     async with Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(Exception) as refused:  # noqa: PT012
@@ -152,7 +153,7 @@ async def test_a_refused_commit_undoes_the_record_and_raises_the_databases_error
     assert await records_of(broker) == [8]
 
 
-async def test_a_serialization_failure_keeps_the_drivers_error(broker, db, driver_url):
+async def test_a_serialization_failure_raises_the_postgresql_drivers_own_error(broker, db, driver_url):
     await write_rows(db, 1)
     async with sql.connect(driver_url) as other, Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(Exception) as refused:  # noqa: PT012
@@ -176,7 +177,7 @@ async def write_rows(db, *numbers):
 
 
 @pytest.mark.parametrize("sends", [True, False])
-async def test_a_block_that_swallowed_a_database_error_is_aborted_as_a_whole(broker, db, sends):
+async def test_a_transaction_whose_body_swallowed_a_postgresql_error_is_aborted_as_a_whole(broker, db, sends):
     await write_rows(db, 1)
     async with Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(IllegalStateError, match="swallowed"):  # noqa: PT012
@@ -194,7 +195,10 @@ async def test_a_block_that_swallowed_a_database_error_is_aborted_as_a_whole(bro
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 
-async def test_closing_a_number_names_the_session_that_holds_its_row(broker, db, driver_url, monkeypatch):
+async def test_close_number_raises_naming_the_session_that_holds_the_writers_row(broker, db, driver_url, monkeypatch):
+    """A resolver can end that session of PostgreSQL; then the number can be closed, and the session's writer cannot
+    commit it.
+    """
     monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.1)
     async with sql.connect(driver_url) as resolver:
         generation = (await db.claim("orders-1")).generation
@@ -215,7 +219,9 @@ async def test_closing_a_number_names_the_session_that_holds_its_row(broker, db,
         await db.rollback()
 
 
-async def test_a_hanging_writer_whose_session_is_ended_gets_the_drivers_error(broker, db, driver_url, monkeypatch):
+async def test_a_hanging_writer_whose_postgresql_session_is_ended_gets_the_drivers_error(
+    broker, db, driver_url, monkeypatch
+):
     monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.1)
     prepared, go_on = asyncio.Event(), asyncio.Event()
     commit = db.commit
@@ -243,7 +249,7 @@ async def test_a_hanging_writer_whose_session_is_ended_gets_the_drivers_error(br
 
 
 @pytest.mark.parametrize("level", ["read committed", "repeatable read"])
-async def test_a_number_that_was_closed_is_never_decided(db, driver_url, level):
+async def test_a_transaction_number_closed_in_the_database_cannot_be_committed_later(db, driver_url, level):
     generation = (await db.claim("orders-1")).generation
     async with sql.connect(driver_url) as resolver:
         await db.begin()
@@ -290,7 +296,7 @@ async def test_a_restored_database_or_broker_is_reported_as_older(broker, db):
 # ---- away ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_block_begins_again_over_a_new_connection_after_its_session_was_ended(broker, db, driver_url):
+async def test_after_its_postgresql_session_was_ended_a_writer_uses_a_new_connection(broker, db, driver_url):
     async with sql.connect(driver_url) as other, Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 1)
         ((session,),) = await db.fetch("select pg_backend_pid()")
@@ -303,7 +309,7 @@ async def test_a_block_begins_again_over_a_new_connection_after_its_session_was_
 
 
 @pytest.mark.slow
-async def test_an_outcome_stays_unknown_until_the_server_is_back(broker, postgres, monkeypatch):
+async def test_the_outcome_of_a_commit_is_unknown_until_the_killed_postgresql_is_back(broker, postgres, monkeypatch):
     server = PostgresServer(postgres.programs, "fsync=off")
     try:
         server.make()

@@ -49,7 +49,7 @@ async def connection_of(driver, url):
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-async def test_each_block_takes_a_connection_of_the_users_pool_and_returns_it(broker, db, postgres_url, driver):
+async def test_each_transaction_takes_a_connection_of_the_users_pool_and_returns_it(broker, db, postgres_url, driver):
     async with (
         pool_of(driver, postgres_url) as (pool, idle),
         sql.connect(pool) as own,
@@ -66,7 +66,9 @@ async def test_each_block_takes_a_connection_of_the_users_pool_and_returns_it(br
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-async def test_a_users_connection_can_be_used_and_its_own_blocks_are_savepoints(broker, db, postgres_url, driver):
+async def test_in_a_users_connection_its_own_transaction_blocks_are_savepoints_of_ours(
+    broker, db, postgres_url, driver
+):
     async with (
         connection_of(driver, postgres_url) as connection,
         sql.connect(connection, ask=postgres_url) as own,
@@ -86,7 +88,7 @@ async def test_a_users_connection_can_be_used_and_its_own_blocks_are_savepoints(
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-async def test_a_users_connection_that_is_in_a_transaction_is_refused(broker, db, postgres_url, driver):
+async def test_a_users_connection_that_is_already_in_a_transaction_is_refused(broker, db, postgres_url, driver):
     async with (
         connection_of(driver, postgres_url) as connection,
         sql.connect(connection, ask=postgres_url) as own,
@@ -103,7 +105,7 @@ async def test_a_users_connection_that_is_in_a_transaction_is_refused(broker, db
 
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("statement", ["commit", "rollback"])
-async def test_a_user_who_ends_the_transaction_inside_its_block_gets_an_error(
+async def test_a_users_own_commit_or_rollback_inside_a_producer_transaction_raises(
     broker, db, postgres_url, driver, statement
 ):
     async with (
@@ -120,7 +122,7 @@ async def test_a_user_who_ends_the_transaction_inside_its_block_gets_an_error(
     assert await records_of(broker) == [2]
 
 
-async def test_psycopg_refuses_its_own_commit_inside_a_block_which_is_rolled_back(broker, db, postgres_url):
+async def test_psycopg_refuses_its_own_commit_in_a_transaction_which_is_rolled_back(broker, db, postgres_url):
     async with (
         connection_of("psycopg", postgres_url) as connection,
         sql.connect(connection, ask=postgres_url) as own,
@@ -134,7 +136,7 @@ async def test_psycopg_refuses_its_own_commit_inside_a_block_which_is_rolled_bac
     assert await rows_of(db) == await records_of(broker) == []
 
 
-async def test_a_users_connection_without_the_argument_ask_is_refused(postgres_url):
+async def test_sql_connect_refuses_a_users_connection_without_the_argument_ask(postgres_url):
     async with connection_of("asyncpg", postgres_url) as connection:
         with pytest.raises(InvalidConfigurationError, match="cannot be asked") as refused:
             sql.connect(connection)
@@ -149,7 +151,9 @@ def test_connect_refuses_an_object_that_is_no_database_naming_its_type(given):
 
 @pytest.mark.parametrize("place", [BEFORE, SENT])
 @pytest.mark.parametrize("connect", [asyncpg.connect, psycopg.AsyncConnection.connect, psycopg.connect])
-async def test_a_commit_that_was_cut_is_asked_about_by_ask(broker, db, postgres, postgres_url, connect, place):
+async def test_the_outcome_of_a_commit_cut_off_is_looked_up_at_the_url_given_as_ask(
+    broker, db, postgres, postgres_url, connect, place
+):
     async with CuttingProxy(postgres.port, place) as proxy:
         url = postgres_url.replace(f":{postgres.port}", f":{proxy.port}")
         is_blocking = connect is psycopg.connect
@@ -170,7 +174,7 @@ async def test_a_commit_that_was_cut_is_asked_about_by_ask(broker, db, postgres,
     assert await rows_of(db) == await records_of(broker) == ([1] if place == BEFORE else [1, 2])
 
 
-async def test_a_connection_in_place_of_a_database_is_refused_with_what_to_do(broker, postgres_url):
+async def test_a_driver_connection_passed_as_db_of_a_transaction_raises_with_a_hint(broker, postgres_url):
     async with (
         connection_of("asyncpg", postgres_url) as connection,
         Producer(broker, transactional_id="orders-1") as producer,

@@ -28,7 +28,7 @@ async def rename(db, tx):
     return name
 
 
-async def test_run_repeats_rows_and_records_after_a_serialization_failure(broker, db, postgres_url):
+async def test_producer_run_repeats_rows_and_records_after_a_serialization_failure(broker, db, postgres_url):
     seen = []
     async with sql.connect(postgres_url) as other, Producer(broker, transactional_id="orders-1") as producer:
 
@@ -45,7 +45,7 @@ async def test_run_repeats_rows_and_records_after_a_serialization_failure(broker
     assert await records_of(broker) == [1]
 
 
-async def test_run_raises_the_drivers_error_after_its_last_retry_and_at_once_any_other(broker, db, postgres_url):
+async def test_producer_run_retries_only_serialization_failures_and_then_raises_them(broker, db, postgres_url):
     seen = []
     async with sql.connect(postgres_url) as other, Producer(broker, transactional_id="orders-1") as producer:
 
@@ -66,7 +66,8 @@ async def test_run_raises_the_drivers_error_after_its_last_retry_and_at_once_any
     assert await records_of(broker) == []
 
 
-async def test_wait_decided_returns_before_the_broker_knows_and_the_next_one_waits(broker, db):
+async def test_a_wait_decided_transaction_ends_before_the_broker_knows_and_the_next_waits(broker, db):
+    """wait="decided" ends the transaction as soon as the database has committed."""
     async with Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 2)
         decisions = producer._driver.databases._decisions
@@ -89,7 +90,7 @@ async def test_wait_decided_returns_before_the_broker_knows_and_the_next_one_wai
     assert await records_of(broker) == [2, 3, 4]
 
 
-async def test_a_producer_that_closes_after_wait_decided_has_told_the_broker(broker, db):
+async def test_closing_a_producer_after_a_wait_decided_transaction_tells_the_broker(broker, db):
     async with (
         Producer(broker, transactional_id="orders-1") as producer,
         producer.transaction(db=db, wait="decided") as tx,
@@ -99,7 +100,7 @@ async def test_a_producer_that_closes_after_wait_decided_has_told_the_broker(bro
     assert await records_of(broker) == [2]
 
 
-async def test_an_outcome_the_broker_did_not_get_is_sent_before_the_next_transaction(broker, db, caplog):
+async def test_after_wait_decided_an_outcome_the_broker_missed_is_sent_before_the_next_one(broker, db, caplog):
     async with Producer(broker, transactional_id="orders-1", max_block_ms=300) as producer:
         await write(producer, db, 2)
         decisions = producer._driver.databases._decisions

@@ -39,7 +39,7 @@ async def session(request, db, postgres_url):
     await engine.dispose()
 
 
-async def test_objects_of_a_session_are_committed_with_records(broker, db, session):
+async def test_objects_of_an_sqlalchemy_session_are_committed_with_records(broker, db, session):
     async with (
         sql.connect(session, create=True) as own,
         Producer(broker, transactional_id="orders-1") as producer,
@@ -63,7 +63,7 @@ async def test_objects_of_a_session_are_committed_with_records(broker, db, sessi
     assert await rows_of(db) == await records_of(broker) == [1, 3, 1 << 20]
 
 
-async def test_an_object_that_the_database_refuses_undoes_the_record(broker, db, session):
+async def test_an_sqlalchemy_object_that_the_database_refuses_aborts_the_record(broker, db, session):
     await db.execute("insert into orders values (1, 'alice')")
     async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(IntegrityError):  # noqa: PT012
@@ -76,7 +76,8 @@ async def test_an_object_that_the_database_refuses_undoes_the_record(broker, db,
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-async def test_a_commit_of_the_session_inside_is_an_error_that_says_so(broker, db, session, goes_on):
+async def test_committing_an_sqlalchemy_session_inside_a_producer_transaction_raises(broker, db, session, goes_on):
+    """The rows of that commit stay, the record is aborted: OutcomeDivergedError."""
     async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(OutcomeDivergedError, match="committed or rolled back inside"):  # noqa: PT012
             async with producer.transaction(db=own) as tx:
@@ -90,12 +91,12 @@ async def test_a_commit_of_the_session_inside_is_an_error_that_says_so(broker, d
     assert await records_of(broker) == [3]
 
 
-async def test_a_session_of_another_database_is_refused():
+async def test_an_sqlalchemy_session_without_an_async_postgresql_engine_is_refused():
     with pytest.raises(InvalidConfigurationError, match="not a session of an asynchronous engine of PostgreSQL"):
         sql.connect(AsyncSession())
 
 
-async def test_run_repeats_what_a_serialization_failure_undid(broker, db, session):
+async def test_producer_run_repeats_sqlalchemy_work_after_a_serialization_failure(broker, db, session):
     await db.execute("insert into orders values (1, 'alice')")
     seen = []
     async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
@@ -116,7 +117,7 @@ async def test_run_repeats_what_a_serialization_failure_undid(broker, db, sessio
     assert await records_of(broker) == [1]
 
 
-async def test_an_error_that_the_block_swallowed_makes_nothing_committed(broker, db, session):
+async def test_a_transaction_that_swallowed_an_sqlalchemy_error_commits_nothing(broker, db, session):
     async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(IllegalStateError, match="swallowed"):  # noqa: PT012
             async with producer.transaction(db=own) as tx:
@@ -129,7 +130,7 @@ async def test_an_error_that_the_block_swallowed_makes_nothing_committed(broker,
 
 @pytest.mark.parametrize("place", [BEFORE, SENT])
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
-async def test_a_commit_that_was_cut_is_asked_about_over_the_sessions_engine(
+async def test_the_outcome_of_a_commit_cut_off_is_looked_up_over_the_sqlalchemy_engine(
     broker, db, postgres, postgres_url, driver, place
 ):
     async with CuttingProxy(postgres.port, place) as proxy:

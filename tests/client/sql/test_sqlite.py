@@ -71,7 +71,7 @@ async def test_a_transaction_without_records_is_committed_in_the_database_alone(
     assert await rows_of(db) == [1, 2]
 
 
-async def test_transactions_with_and_without_a_database_may_take_turns(broker, db):
+async def test_one_producers_transactions_with_and_without_a_database_may_alternate(broker, db):
     async with Producer(broker, transactional_id="orders-1") as producer:
         for number in (1, 3):
             async with producer.transaction() as tx:
@@ -111,7 +111,7 @@ async def insert_in_savepoint(db):
     [lambda db: db.execute("insert into orders values (2, 'bob')"), insert_in_savepoint],
     ids=["in_a_statement", "in_a_savepoint"],
 )
-async def test_a_block_that_continues_after_sqlite_rolled_back_leaves_no_row(broker, db, go_on):
+async def test_a_transaction_that_continues_after_sqlite_rolled_it_back_leaves_no_row(broker, db, go_on):
     await db.execute("insert into orders values (1, 'alice')")
     async with Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(IllegalStateError, match="rolled the transaction back"):  # noqa: PT012
@@ -125,7 +125,7 @@ async def test_a_block_that_continues_after_sqlite_rolled_back_leaves_no_row(bro
     assert await records_of(broker) == [3]
 
 
-async def test_a_decision_is_not_looked_up_in_another_database_under_the_same_path(db, tmp_path):
+async def test_an_outcome_is_not_looked_up_in_another_sqlite_database_under_the_same_path(db, tmp_path):
     waiting = Waiting("sql:db:orders-1", "orders-1", ProducerIdentity(1, 0), 7)
     (tmp_path / "orders.db").rename(tmp_path / "moved.db")
     with pytest.raises(DatabaseAway, match="unable to open"):
@@ -189,7 +189,7 @@ def test_urls_that_are_not_of_a_durable_sqlite_file_are_refused(url):
         sql.connect(url)
 
 
-async def test_two_blocks_on_one_database_object_at_once_are_refused(broker, db):
+async def test_two_transactions_on_one_database_object_at_once_are_refused(broker, db):
     async with (
         Producer(broker, transactional_id="orders-1") as first,
         Producer(broker, transactional_id="orders-2") as second,
@@ -200,7 +200,7 @@ async def test_two_blocks_on_one_database_object_at_once_are_refused(broker, db)
         await write(second, db, 1)
 
 
-async def test_refusing_a_second_block_of_a_database_leaves_the_first_one_open(broker, db):
+async def test_refusing_a_second_transaction_of_a_database_object_leaves_the_first_open(broker, db):
     async with (
         Producer(broker, transactional_id="orders-1") as first,
         Producer(broker, transactional_id="orders-2") as second,
@@ -228,7 +228,7 @@ async def test_refusing_a_second_block_of_a_database_leaves_the_first_one_open(b
     assert await rows_of(db) == await records_of(broker) == [1, 3]
 
 
-async def test_a_commit_that_fails_late_does_not_roll_back_the_next_block(broker, db):
+async def test_an_sqlite_commit_that_fails_late_does_not_roll_back_the_next_transaction(broker, db):
     async with (
         Producer(broker, transactional_id="orders-1") as first,
         Producer(broker, transactional_id="orders-2") as second,
@@ -273,7 +273,7 @@ async def test_a_producer_whose_successor_has_claimed_the_id_is_fenced(broker, d
     assert await records_of(broker) == [1, 2, 4]
 
 
-async def test_a_restored_database_is_reported_as_older_than_the_broker(broker, db, tmp_path):
+async def test_a_restored_sqlite_database_raises_an_error_calling_it_older_than_the_broker(broker, db, tmp_path):
     async with Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 1)
         await db.execute("update fencepost_writers set number = -1, committed = 0")
@@ -283,7 +283,7 @@ async def test_a_restored_database_is_reported_as_older_than_the_broker(broker, 
     assert await rows_of(db) == [1]
 
 
-async def test_a_restored_broker_is_reported_as_older_than_the_database(broker, db):
+async def test_a_restored_broker_raises_an_error_calling_it_older_than_the_database(broker, db):
     await db.execute("insert into fencepost_writers values ('orders-1', 1, 7, 1, 5, 0, current_timestamp)")
     async with Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(OutcomeDivergedError, match="the broker is older"):

@@ -49,7 +49,8 @@ def db(tmp_path, request):
         yield db
 
 
-def test_a_blocking_inbox_commits_rows_and_the_place(broker, consumer, db):
+def test_a_blocking_inbox_commits_rows_and_offset_or_nothing_if_it_fails(broker, consumer, db):
+    """It fails by an exception in its block, or because another consumer has claimed the partition."""
     batches = consumer.batches(1)
     work(db, next(batches))
     batch = next(batches)
@@ -68,7 +69,7 @@ def test_a_blocking_inbox_commits_rows_and_the_place(broker, consumer, db):
     assert rows_of(db) == [0, 1, 2]
 
 
-def test_an_inbox_uses_the_connection_of_the_caller(tmp_path, consumer):
+def test_a_blocking_inbox_uses_the_sqlite_connection_of_the_caller(tmp_path, consumer):
     path = tmp_path / "bills.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
         connection.execute("pragma journal_mode = wal")
@@ -81,7 +82,7 @@ def test_an_inbox_uses_the_connection_of_the_caller(tmp_path, consumer):
             assert db.fetch("select next_offset from fencepost_places") == [(2,)]
 
 
-def test_ctrl_c_in_the_block_rolls_it_back(consumer, db):
+def test_ctrl_c_in_a_blocking_inbox_rolls_it_back_and_the_batch_can_be_tried_again(consumer, db):
     batch = next(consumer.batches(1))
     with pytest.raises(KeyboardInterrupt), sql.inbox(db, batch):  # noqa: PT012
         db.execute("insert into bills values (0)")

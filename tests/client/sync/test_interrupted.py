@@ -48,7 +48,7 @@ def make_pool(servers):
 
 @pytest.mark.parametrize("make", [make_producer, make_pool])
 @pytest.mark.parametrize("interruption", [TimeLimitError, KeyboardInterrupt])
-def test_an_interrupt_while_a_transaction_begins_leaves_none_open(servers, make, interruption):
+def test_ctrl_c_while_a_blocking_transaction_begins_leaves_none_open(servers, make, interruption):
     with make(servers) as client:
         begun = client.transaction()
         begun._thread = InterruptedThread(begun._thread, interruption())
@@ -66,7 +66,7 @@ def test_refusing_a_second_transaction_leaves_the_producers_open_one_untouched(s
     assert tx.outcome == "committed"
 
 
-def test_an_interrupt_before_the_first_step_cancels_the_call_after_that_step():
+def test_ctrl_c_before_a_calls_first_step_cancels_the_call_after_that_step():
     """The call runs to its first await, so that its clean-up runs too: otherwise a transaction could stay open."""
     seen = []
 

@@ -60,7 +60,8 @@ def test_a_blocking_database_by_url_commits_rows_with_records(broker, tmp_path, 
     assert asyncio.run(records_of(broker)) == [1, 4]
 
 
-def test_a_blocking_connection_of_psycopg_takes_part_and_its_blocks_are_savepoints(broker, postgres_url):
+def test_a_psycopg_connections_own_blocks_are_savepoints_in_a_blocking_transaction(broker, postgres_url):
+    """Its own commit() in there is refused by psycopg, and then rows and records are rolled back."""
     with (
         psycopg.connect(postgres_url) as connection,
         sql.connect(connection, ask=postgres_url, create=True) as db,
@@ -81,7 +82,8 @@ def test_a_blocking_connection_of_psycopg_takes_part_and_its_blocks_are_savepoin
     assert asyncio.run(records_of(broker)) == [1]
 
 
-def test_a_blocking_pool_of_psycopg_gives_a_connection_to_each_block(broker, postgres_url):
+def test_sync_sql_connect_takes_a_psycopg_pool_and_returns_its_connection_after_use(broker, postgres_url):
+    """The pool has one connection only, so it could not be used afterwards if anything had kept it."""
     with (
         psycopg_pool.ConnectionPool(postgres_url, min_size=1, max_size=1, open=True) as pool,
         sql.connect(pool, create=True) as db,
@@ -100,7 +102,8 @@ def durable(path, **options):
     return connection
 
 
-def test_a_connection_of_sqlite3_takes_part_and_stays_open(broker, tmp_path):
+def test_an_sqlite3_connection_commits_rows_with_records_and_stays_open(broker, tmp_path):
+    """A commit() of the caller inside a transaction raises OutcomeDivergedError; later transactions work."""
     connection = durable(tmp_path / "orders.db", check_same_thread=False)
     with (
         sql.connect(connection) as db,
@@ -125,7 +128,7 @@ def test_a_connection_of_sqlite3_takes_part_and_stays_open(broker, tmp_path):
     assert asyncio.run(records_of(broker)) == [1, 4]
 
 
-def test_connections_of_sqlite3_that_cannot_take_part_are_refused_by_name(tmp_path):
+def test_sqlite3_connections_in_memory_bound_to_a_thread_or_not_durable_are_refused(tmp_path):
     for connection, cause in (
         (durable(":memory:", check_same_thread=False), "in memory"),
         (durable(tmp_path / "orders.db"), "thread"),

@@ -47,7 +47,7 @@ def values(broker, topic):
     return [record.value for record in broker.records(topic)]
 
 
-def test_a_delivery_is_waited_for_when_its_result_is_asked(broker, topic):
+def test_result_of_a_blocking_delivery_waits_until_the_record_is_written(broker, topic):
     with sync.Producer(broker.bootstrap_servers) as producer:
         deliveries = [producer.send(topic, str(number).encode()) for number in range(10)]
         assert [delivery.result().offset for delivery in deliveries] == list(range(10))
@@ -213,7 +213,7 @@ def test_ctrl_c_ends_the_wait_for_records_and_leaves_the_group(broker, topic):
     assert not broker.inside(lambda inner: inner.groups.groups[topic].members if topic in inner.groups.groups else ())
 
 
-def test_settings_are_taken_from_other_clients_configurations(broker, topic):
+def test_blocking_clients_take_settings_from_other_clients_configurations(broker, topic):
     config = {"bootstrap.servers": broker.bootstrap_servers}
     with sync.Producer.from_config({**config, "linger.ms": 1}) as producer, sync.Admin.from_config(config) as admin:
         producer.send_and_wait(topic, b"x")
@@ -349,7 +349,7 @@ def test_importing_the_sync_clients_starts_no_thread():
     assert done.stdout.strip() == "1"
 
 
-def test_an_unreachable_broker_is_an_error_of_start():
+def test_starting_a_blocking_client_raises_if_the_broker_is_unreachable():
     with Broker() as broker:
         where = broker.bootstrap_servers
     with pytest.raises(Exception, match=where.rpartition(":")[2]):

@@ -27,7 +27,8 @@ HOLD = {
 
 
 @pytest.mark.slow
-def test_with_one_fault_in_any_order_of_steps_rows_and_records_are_the_same():
+def test_in_the_commit_model_with_one_fault_database_rows_equal_committed_records():
+    """The model of a transaction over a database and a broker: every order of steps, with the faults at every place."""
     states, steps = look_at_all(Model(HOLD["as it is"]))
     print(states, steps)
     assert states > 5_000
@@ -35,21 +36,21 @@ def test_with_one_fault_in_any_order_of_steps_rows_and_records_are_the_same():
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", HOLD)
-def test_with_two_faults_in_any_order_of_steps_rows_and_records_are_the_same(name: str):
+def test_in_the_commit_model_with_two_faults_database_rows_equal_committed_records(name: str):
     states, steps = look_at_all(Model(HOLD[name], faults=2))
     print(name, states, steps)
     assert states > 40_000
 
 
 @pytest.mark.long
-def test_with_three_transactions_in_any_order_rows_and_records_are_the_same():
+def test_in_the_commit_model_with_three_transactions_database_rows_equal_records():
     states, steps = look_at_all(Model(HOLD["as it is"], faults=2, transactions=(2, 1)))
     print(states, steps)
     assert states > 200_000
 
 
 @pytest.mark.long
-def test_with_three_faults_in_any_order_of_steps_rows_and_records_are_the_same():
+def test_in_the_commit_model_with_three_faults_database_rows_equal_committed_records():
     states, steps = look_at_all(Model(HOLD["as it is"], faults=3))
     print(states, steps)
     assert states > 150_000
@@ -81,6 +82,6 @@ MUTANTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
-def test_each_bug_is_found_in_the_model_of_a_commit_over_two_systems(name: str):
+def test_the_commit_model_finds_each_bug_planted_in_a_commit_with_a_database(name: str):
     with pytest.raises(Violated):
         look_at_all(Model(MUTANTS[name]))

@@ -19,11 +19,11 @@ from fencepost.client.values import ProducerIdentity
 WAITING = Waiting("sql:d:x", "x", ProducerIdentity(7, 1), 4)
 
 
-def test_the_table_of_steps_has_a_next_step_for_every_answer_except_at_its_end():
+def test_a_commit_with_a_database_has_a_next_step_for_every_answer_until_it_stops():
     assert set(TABLE) == {(step, answer) for step in Step if step is not Step.STOPPED for answer in Answer}
 
 
-def test_a_step_without_an_answer_is_repeated_or_its_outcome_is_asked():
+def test_a_database_commits_step_without_an_answer_is_repeated_or_asked_about():
     again = {step for step in Step if TABLE.get((step, Answer.NONE)) is step}
     assert set(Step) - again == {Step.DECIDE, Step.COMMIT, Step.STOPPED}
     assert TABLE[Step.COMMIT, Answer.NONE] is TABLE[Step.COMMIT, Answer.NO] is Step.CLOSE_OWN
@@ -34,7 +34,7 @@ def test_the_ledger_key_names_the_database_and_the_transactional_id():
 
 
 @pytest.mark.parametrize(("row", "ledger", "number"), [(NONE_YET, NONE_YET, 0), (3, 2, 4), (2, 3, 4)])
-def test_the_next_number_is_above_the_last_of_the_database_and_of_the_broker(row, ledger, number):
+def test_the_next_transaction_number_is_above_the_last_of_database_and_ledger(row, ledger, number):
     assert next_number(Row(1, row, True), Standing(ledger, True, None)) == number
 
 
@@ -48,12 +48,12 @@ def test_the_next_number_is_above_the_last_of_the_database_and_of_the_broker(row
         (Row(1, 4, True), Standing(4, True, None), False),
     ],
 )
-def test_a_committed_row_above_the_ledger_with_nothing_waiting_shows_an_older_broker(row, standing, is_older):
+def test_a_committed_row_above_the_ledger_and_nothing_prepared_means_an_older_broker(row, standing, is_older):
     assert (older_broker(row, standing) is not None) == is_older
 
 
 @pytest.mark.parametrize(
     ("row", "ledger", "is_older"), [(3, 4, True), (NONE_YET, 0, True), (4, 4, False), (5, 4, False)]
 )
-def test_a_row_below_the_ledger_shows_an_older_database(row, ledger, is_older):
+def test_a_transaction_number_below_the_ledgers_means_an_older_database(row, ledger, is_older):
     assert (older_database(Row(1, row, True), Standing(ledger, True, None)) is not None) == is_older

@@ -44,7 +44,7 @@ def explore(version, name, faults, rivals):
 @pytest.mark.requirement("S-138")
 @pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_in_all_runs_with_two_faults_a_transaction_ends_as_its_client_was_told(version, name):
+def test_with_at_most_two_faults_a_transaction_ends_as_its_client_was_told(version, name):
     """In every run of a scenario with at most two faults, the outcome that the client reports is the broker's."""
     tried, endings = explore(version, name, 2, rivals=True)
     assert tried > 500
@@ -54,7 +54,7 @@ def test_in_all_runs_with_two_faults_a_transaction_ends_as_its_client_was_told(v
 @pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_in_runs_with_three_faults_a_transaction_ends_as_its_client_was_told(version, name):
+def test_with_at_most_three_faults_a_transaction_ends_as_its_client_was_told(version, name):
     """In every run of a scenario with at most three faults, the outcome that the client reports is the broker's."""
     tried, _ = explore(version, name, 3, rivals=True)
     assert tried > 10_000
@@ -132,7 +132,7 @@ BUGS = {
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_exploring_detects_each_bug_planted_in_the_state_machine(name, monkeypatch):
+def test_exploring_all_runs_detects_each_bug_planted_in_transaction_states(name, monkeypatch):
     break_it, version, scenario = BUGS[name]
     break_it(monkeypatch)
     with pytest.raises(AssertionError):

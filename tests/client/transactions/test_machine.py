@@ -66,7 +66,7 @@ def test_the_transition_table_has_a_cell_for_every_event_in_every_state():
 
 
 @pytest.mark.parametrize("event", ASKED)
-def test_no_state_answers_an_application_call_with_refusal_bug_or_ignored(event):
+def test_no_state_ignores_an_application_call_or_answers_it_as_a_bug(event):
     assert not {cell(event, state) for state in State} & {Refusal.BUG, Refusal.IGNORED}
 
 
@@ -74,7 +74,7 @@ def test_no_event_leaves_the_fatal_state():
     assert {cell(event, State.FATAL) for event in Event} == {Refusal.BROKEN, Refusal.IGNORED}
 
 
-def test_only_the_same_commit_or_a_new_producer_id_ends_an_unknown_outcome():
+def test_only_the_same_commit_or_a_new_producer_id_ends_an_unknown_commit_outcome():
     left = {event for event in Event if isinstance(cell(event, State.UNKNOWN_OUTCOME), State)}
     assert left == {Event.COMMIT, Event.INIT, Event.BROKEN}
 
@@ -119,7 +119,7 @@ def test_only_error_code_0_counts_as_success():
             assert (verdict(code) is Verdict.DONE) == (code == 0)
 
 
-def test_worst_returns_the_verdict_of_the_most_severe_partition_error():
+def test_worst_returns_verdict_and_code_of_the_most_severe_partition_error():
     assert worst([0, 0]) == (Verdict.DONE, 0)
     assert worst([55, 29, 55]) == (Verdict.ABORT, 29)
     assert worst([55, 51]) == (Verdict.AGAIN, 51)

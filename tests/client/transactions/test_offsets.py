@@ -21,7 +21,7 @@ async def committed(world: TxnWorld) -> int | None:
 
 
 @both
-def test_offsets_that_are_still_sent_are_waited_for_by_commit(version):
+def test_a_commit_waits_for_offsets_that_are_still_being_sent(version):
     async def main(world: TxnWorld) -> None:
         await make(world)
         producer = await world.producer()

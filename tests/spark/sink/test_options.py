@@ -71,7 +71,10 @@ def test_stream_mark_differs_by_checkpoint_query_name_and_topic():
     assert stream_mark(options(topic="t")) == ""
 
 
-def test_a_decisions_digest_depends_on_topic_and_planned_offsets_not_on_the_time():
+def test_a_micro_batchs_digest_depends_on_topic_and_planned_offsets_not_on_its_time():
+    """The digest identifies what Spark planned for a micro-batch. A sink without a topic (None: a column of the rows
+    names it) and one with the topic "*" have different digests, too."""
+
     def file(time, offsets):
         return f'v1\n{{"batchTimestampMs":{time}}}\n{offsets}\n'
 

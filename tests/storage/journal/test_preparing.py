@@ -107,7 +107,7 @@ def test_small_journal_units_are_admitted_while_a_large_one_waits_for_space(driv
     assert driven.ready_bytes > 8 * BLOCK
 
 
-def test_is_ready_for_becomes_true_once_a_file_is_made_or_no_file_can_be_so_large(driven):
+def test_journal_is_ready_for_a_size_once_a_file_is_made_or_if_none_can_be_so_large(driven):
     journal = driven.journal
     size = journal.largest_unit_bytes
     assert not journal.is_ready_for(size)
@@ -117,7 +117,7 @@ def test_is_ready_for_becomes_true_once_a_file_is_made_or_no_file_can_be_so_larg
     assert journal.is_ready_for(size + 1), "it may be of many batches, each of which fits"
 
 
-def test_is_ready_for_is_true_if_the_disk_has_no_space_for_the_needed_file(disk, driven):
+def test_journal_is_ready_for_a_size_whose_file_the_disk_has_no_space_for(disk, driven):
     """The request then does not wait; it is refused when it is appended."""
     journal = driven.journal
     size = journal.largest_unit_bytes
@@ -223,7 +223,7 @@ def test_only_one_journal_file_is_prepared_at_a_time(driven):
     assert driven.ready_bytes > 0
 
 
-def test_half_used_and_nearly_full_become_true_as_the_journal_fills(driven):
+def test_half_used_and_nearly_full_are_true_of_a_full_journal_until_it_is_recycled(driven):
     journal = driven.journal
     seen = []
     while journal.admits(3000):

@@ -48,6 +48,7 @@ def run(driver, steps, pause):
 def test_batches_set_aside_in_recovery_become_the_same_segments_as_by_a_flush(
     steps, segment_bytes, index_interval_bytes
 ):
+    """put_by() takes the recovered batches out of the tail; write_put_by() writes them into segments later."""
     settings = {"segment_bytes": segment_bytes, "index_interval_bytes": index_interval_bytes, "segment_ms": 50}
     flushed, recovered = LogDriver(**settings), LogDriver(**settings)
     for driver in (flushed, recovered):  # the segment that both go on with
@@ -76,6 +77,7 @@ def test_batches_set_aside_in_recovery_become_the_same_segments_as_by_a_flush(
 
 
 def test_batches_set_aside_in_recovery_are_written_only_by_write_put_by_in_slices():
+    """put_by() takes the recovered batches out of the tail and writes nothing."""
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     before = len(disk.operations)
@@ -87,7 +89,7 @@ def test_batches_set_aside_in_recovery_are_written_only_by_write_put_by_in_slice
     assert max(len(getattr(one, "data", b"")) for one in disk.operations) == SLICE_BYTES
 
 
-def test_a_log_without_batches_set_aside_in_recovery_has_nothing_to_write():
+def test_write_put_by_writes_nothing_if_recovery_set_no_batches_aside():
     driver = LogDriver()
     driver.log.write_put_by(all_of_it=True)
     assert not driver.disk.exists(DIRECTORY)

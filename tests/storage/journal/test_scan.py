@@ -446,7 +446,8 @@ def test_a_journal_file_that_changes_between_two_reads_of_a_scan_is_damage(disk,
     assert damage.value.position == position - form.ROUND_HEADER_BYTES
 
 
-def test_a_missing_first_journal_round_is_damage_if_earlier_files_were_reused(disk):
+def test_a_scan_raises_if_the_oldest_files_first_round_is_missing_after_file_reuse(disk):
+    """In a new journal nothing was written then; but files are reused only after later rounds were synced."""
     driven = long_journal(disk, 6)
     driven.journal.recycle(4)
     driven.fill()
@@ -456,8 +457,8 @@ def test_a_missing_first_journal_round_is_damage_if_earlier_files_were_reused(di
         scan(disk, DIRECTORY)
 
 
-def test_a_damaged_only_journal_round_is_damage_if_earlier_files_were_reused(disk):
-    """No later round says that it was synced; but earlier files are reused only after it was synced."""
+def test_a_scan_raises_if_the_only_journal_round_is_damaged_after_file_reuse(disk):
+    """No later round says that it was synced; but files are reused only after it was synced."""
     driven = Driven(disk)
     for _ in range(2):
         driven.append(b"x" * 3000)

@@ -225,7 +225,7 @@ SIZES = st.lists(st.integers(1, 400), min_size=1, max_size=25)
     segment_bytes=st.sampled_from([1500, 1 << 20]),
     asked=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 3000), st.integers(0, 60)), max_size=12),
 )
-def test_a_file_part_is_a_prefix_of_what_a_read_returns(sizes, interval, segment_bytes, asked):
+def test_a_file_part_sent_from_the_file_is_a_prefix_of_what_a_read_returns(sizes, interval, segment_bytes, asked):
     driver = flushed(sizes, index_interval_bytes=interval, segment_bytes=segment_bytes)
     end = driver.log.end_offset
     read_all(driver, max_bytes=700)
@@ -328,6 +328,7 @@ def test_a_file_part_stays_readable_after_retention_removed_its_segment():
 
 
 def test_a_file_part_garbage_collected_unreleased_is_released_at_the_files_next_use():
+    """A file part is a range of a segment file that is sent to a socket without being read."""
     driver = flushed()
     read_all(driver)
     found = left(driver)

@@ -58,6 +58,7 @@ def test_an_empty_producer_snapshot_is_used_once_the_batches_below_it_are_flushe
 
 
 def test_snapshot_floor_advances_although_producers_change_at_every_checkpoint():
+    """The snapshot floor is the offset from which the next start scans the log for producers."""
     driver = a_transaction_in_segments()
     for epoch_ends in range(5):
         driver.marker(PRODUCER + epoch_ends, RETIRED_EPOCH, Marker.ABORT)
@@ -148,7 +149,8 @@ def test_wants_snapshot_is_false_after_a_snapshot_of_a_log_that_has_no_segments(
     assert not driver.log.snapshots.hold_segments
 
 
-def test_adopt_returns_true_only_the_first_time_producers_became_empty():
+def test_snapshots_adopt_returns_true_only_the_first_time_producers_became_empty():
+    """adopt() notes at which offset no producer is remembered any more, so that an empty snapshot counts from there."""
     driver = a_transaction_in_segments()
     driver.snapshot()
     driver.log.snapshots.adopt()
@@ -157,7 +159,7 @@ def test_adopt_returns_true_only_the_first_time_producers_became_empty():
     assert driver.log.snapshots.kept[-1] == Snapshot(driver.log.end_offset, empty=True)
 
 
-def test_one_snapshot_does_not_free_segments_that_end_at_the_log_start():
+def test_with_one_producer_snapshot_segments_that_end_at_the_log_start_are_kept():
     driver = LogDriver(segment_bytes=150)
     for sequence in range(6):
         of_a_producer(driver, sequence)
@@ -169,7 +171,7 @@ def test_one_snapshot_does_not_free_segments_that_end_at_the_log_start():
 
 
 @pytest.mark.parametrize("start_at", ["end_offset", "in the next"])
-def test_one_snapshot_does_not_free_the_first_segment_if_the_log_start_is_above_it(start_at):
+def test_with_one_producer_snapshot_a_segment_below_the_log_start_is_kept(start_at):
     driver = LogDriver(segment_bytes=300)
     for sequence in range(9):
         of_a_producer(driver, sequence)
@@ -187,7 +189,7 @@ def kept(driver: LogDriver, *snapshots: Snapshot) -> list[Snapshot]:
     return driver.log.snapshots.kept
 
 
-def test_choose_keeps_the_newest_two_flushed_snapshots_and_returns_older_files():
+def test_choose_keeps_the_two_newest_flushed_snapshots_and_returns_older_paths():
     driver = LogDriver()
     for sequence in range(5):
         of_a_producer(driver, sequence)

@@ -43,7 +43,10 @@ def files_of_journal(disk: SimulatedDisk) -> list[str]:
     return disk.list(f"{DIRECTORY}/journal")
 
 
-def test_an_adopted_directory_is_in_the_store_before_its_first_new_journal_round():
+def test_a_directory_taken_into_a_store_is_complete_there_before_its_first_new_round():
+    """A data directory with a journal of its own is opened with an object store for the first time: a copy of it is
+    made there, and its own journal removed.
+    """
     objects = SimulatedObjects()
     disk = plain()
     before = dump(Driven(disk.after_process_crash()).store)
@@ -58,7 +61,7 @@ def test_an_adopted_directory_is_in_the_store_before_its_first_new_journal_round
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lives", [1, 2, 3, 7])
-def test_an_adopted_directory_continues_after_any_number_of_earlier_starts(lives):
+def test_a_directory_taken_into_a_store_continues_after_any_number_of_earlier_starts(lives):
     objects = SimulatedObjects()
     disk = plain(lives=lives)
     owner = Owning(objects, disk)
@@ -74,7 +77,7 @@ def test_an_adopted_directory_continues_after_any_number_of_earlier_starts(lives
     assert Owning(objects, node=2).values() == [*VALUES, b"new", b"newer", b"newest"]
 
 
-def test_of_the_points_of_an_adopted_directory_only_the_newest_two_are_kept():
+def test_only_the_newest_two_points_of_a_directory_taken_into_a_store_are_kept():
     objects = SimulatedObjects()
     owner = Owning(objects, plain())
     for _ in range(3):
@@ -85,7 +88,7 @@ def test_of_the_points_of_an_adopted_directory_only_the_newest_two_are_kept():
 
 
 @pytest.mark.parametrize("how", ["another began", "another was adopted", "its own was left behind"])
-def test_adopting_a_directory_into_a_store_that_has_other_data_raises_store_damaged(how):
+def test_taking_a_directory_into_a_store_with_other_data_raises_store_damaged(how):
     objects = SimulatedObjects()
     disk = plain(b"mine")
     if how == "another began":
@@ -103,7 +106,10 @@ def test_adopting_a_directory_into_a_store_that_has_other_data_raises_store_dama
     assert Driven(disk).log("t").end_offset == 1
 
 
-def test_an_adoption_overtaken_by_another_node_raises_and_its_retry_is_refused():
+def test_taking_a_directory_into_a_store_fails_if_another_node_took_it_first():
+    """The first attempt raises Overtaken, and each later one StoreDamaged, because the object store has the other
+    node's data by then.
+    """
     objects = SimulatedObjects()
     seen = objects.client()
 
@@ -120,7 +126,7 @@ def test_an_adoption_overtaken_by_another_node_raises_and_its_retry_is_refused()
         Owning(objects, disk)
 
 
-def test_a_damaged_directory_is_not_adopted():
+def test_taking_a_damaged_directory_into_a_store_raises_and_begins_no_epoch():
     disk = plain()
     folder = next(name for name in disk.list(f"{DIRECTORY}/logs") if name.startswith("t-"))
     name = next(each for each in disk.list(f"{DIRECTORY}/logs/{folder}") if each.endswith(".log"))
@@ -131,7 +137,7 @@ def test_a_damaged_directory_is_not_adopted():
     assert not Looking(objects, pause).look().epoch
 
 
-def test_a_successor_of_an_adopted_restored_directory_also_has_its_restored_mark():
+def test_the_restored_mark_of_a_directory_taken_into_a_store_is_on_the_next_node_too():
     objects = SimulatedObjects()
     disk = plain()
     disk.open(f"{DIRECTORY}/restored", create=True).close()
@@ -157,7 +163,7 @@ def check_goes_on(objects: SimulatedObjects, disk: SimulatedDisk) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_an_adoption_whose_client_dies_at_any_call_can_be_continued(after):
+def test_taking_a_directory_into_a_store_continues_after_a_kill_at_any_store_call(after):
     call = 0
     while True:
         objects, disk = SimulatedObjects(), plain()
@@ -174,7 +180,7 @@ def test_an_adoption_whose_client_dies_at_any_call_can_be_continued(after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_directory_of_an_unfinished_adoption_can_be_served_without_the_store(after):
+def test_a_directory_only_partly_taken_into_a_store_can_be_served_without_the_store(after):
     call = marked = 0
     while True:
         objects, disk = SimulatedObjects(), plain()
@@ -229,7 +235,7 @@ def store_of(notes: Sequence[Any]) -> SimulatedObjects:
 
 
 @pytest.mark.slow
-def test_an_adoption_cut_by_a_power_loss_at_any_moment_can_be_continued():
+def test_taking_a_directory_into_a_store_continues_after_a_power_cut_at_any_moment():
     objects = Noted()
     objects.disk = disk = plain(history=True)
     begun = len(disk.operations)

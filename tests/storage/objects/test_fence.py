@@ -9,7 +9,10 @@ def test_after_a_create_answered_exists_or_unclear_the_next_step_reads_the_objec
     assert [fence.after_create(answer) for answer in Answer] == [Step.CREATED, Step.LOOK, Step.LOOK]
 
 
-def test_after_look_returns_the_step_for_an_own_object_a_seal_none_and_any_other():
+def test_after_look_returns_a_step_for_each_thing_found_in_place_of_a_created_round():
+    """An owner whose create had no clear answer reads the object: its own counts as created, a seal fences it, nothing
+    there is created again, anything else is damage.
+    """
     steps = {found: fence.after_look(found) for found in Found}
     assert steps == {
         Found.OWN: Step.CREATED,
@@ -78,6 +81,7 @@ def test_a_seal_is_placed_at_the_first_free_name_of_the_window(rounds, place):
 
 
 def test_is_proof_is_true_for_a_listing_that_is_ordered_or_fits_in_one_page():
+    """Only of such a listing is it certain that it leaves out no object."""
     assert fence.is_proof([1, 2, 3, 4], page=2)
     assert not fence.is_proof([1, 3, 2, 4], page=2)
     assert not fence.is_proof([1, 2, 2], page=2)
@@ -113,7 +117,7 @@ def test_a_takeover_that_misses_an_object_restarts_if_another_takeover_overtook_
     assert Taker(epoch=5, window=2).looked(begun=4, passed=True).phase is Phase.GONE
 
 
-def test_runs_lists_the_journal_rounds_since_the_checkpoint_over_several_epochs():
+def test_runs_returns_the_rounds_since_the_checkpoint_as_one_range_per_epoch():
     headers = {
         Place(7, 3): Header(Place(2, 40)),
         Place(7, 0): Header(Place(2, 40), base=5, base_end=2),

@@ -19,6 +19,7 @@ COMPLETE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPLETE)
 def test_in_every_order_of_steps_of_owners_no_acknowledged_round_is_behind_the_seal(name: str):
+    """Rounds behind the seal of an epoch are ignored by the next owner, so an acknowledged one would be lost."""
     bounds, least = COMPLETE[name]
     states, complete = look_at_all(Model(bounds))
     print(name, states)
@@ -155,7 +156,7 @@ def epochs_that_have_not_begun_are_not_ended(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
-def test_the_model_finds_each_bug_put_into_the_fence(name: str, monkeypatch: Any):
+def test_the_fence_model_finds_each_bug_planted_in_the_rules_between_owners(name: str, monkeypatch: Any):
     plant, bounds, letters = MUTANTS[name]
     plant(monkeypatch)
     with pytest.raises(Violated) as violated:

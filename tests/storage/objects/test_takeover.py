@@ -193,7 +193,8 @@ def test_a_takeover_whose_rounds_a_newer_owner_deleted_raises_overtaken():
     assert Owning(objects.client(), node=4).values() == [b"first", b"of the third", b"and another"]
 
 
-def test_an_owner_that_ended_its_epoch_raises_at_the_next_round_and_its_seal_counts():
+def test_an_owner_that_ended_its_epoch_cannot_write_and_the_next_has_all_its_records():
+    """Ending raises while a round is open. The seal says that the owner handed the epoch over itself."""
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -306,7 +307,7 @@ def test_a_later_point_of_the_same_directory_ships_only_added_bytes():
     assert Owning(objects, node=3).values() == other.values()
 
 
-def test_newest_behind_returns_the_newest_point_only_while_it_has_every_journal_unit():
+def test_newest_behind_returns_the_newest_point_only_if_no_record_was_written_since():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -460,7 +461,7 @@ def test_after_a_takeover_dies_at_any_call_the_next_has_the_same_records(after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_with_any_store_errors_released_records_are_kept_exactly_once(seed):
+def test_under_random_store_errors_each_new_owner_has_released_records_exactly_once(seed):
     faults = Faults(before=0.1, after=0.1, late=0.1, conflicts=0.1, reads=0.2, lists=0.2)
     objects, acked = SimulatedObjects(seed, faults), []
     owners = []

@@ -45,7 +45,7 @@ def test_overlapping_finds_aborted_transactions_with_an_offset_in_the_range(entr
 
 
 @given(HISTORIES.map(history), OFFSETS, st.integers(1, 60), st.integers(0, 50))
-def test_if_overlapping_returns_is_over_later_entries_would_not_change_its_result(entries, offset, length, known):
+def test_once_overlapping_returns_is_over_later_entries_do_not_change_its_result(entries, offset, length, known):
     below = offset + length
     found, is_over = overlapping(entries[:known], offset, below)
     if is_over:

@@ -44,7 +44,7 @@ def killed_at(sides, name, *, is_done):
 
 
 @pytest.mark.parametrize(("name", "is_done"), first_only(PLACES, 2))
-async def test_a_killed_cutover_is_finished_by_the_next(monkeypatch, name, is_done):
+async def test_a_cutover_killed_between_real_brokers_is_finished_by_the_next_cutover(monkeypatch, name, is_done):
     monkeypatch.setattr("fencepost.client.mirror.cutover.sides.QUIET_S", 0.01)
     async with two_clusters() as to:
         await to.source.create_topics([NewTopic("a", 2)])

@@ -77,13 +77,13 @@ def test_each_step_of_a_cutover_names_what_undoes_it():
     assert steps(found(barrier="none"))[0].undo is None
 
 
-def test_moved_offsets_keep_their_metadata_and_lose_the_sources_leader_epoch():
+def test_offsets_moved_by_a_cutover_keep_their_metadata_and_have_no_leader_epoch():
     groups = {"g": {A: OffsetAndMetadata(3, "text", 7), B: OffsetAndMetadata(0)}}
     maps = {A: PartitionMap([Run(0, 0, 2), Run(5, 3, 1)]), B: PartitionMap([])}
     assert move_groups(groups, maps, {A: 5, B: 0}) == {"g": {A: OffsetAndMetadata(3, "text"), B: OffsetAndMetadata(0)}}
 
 
-def test_find_overtaken_names_groups_with_a_higher_offset_on_the_target():
+def test_find_overtaken_returns_a_problem_per_group_that_is_further_on_the_target():
     there = {A: OffsetAndMetadata(8)}
     problems = find_overtaken({"g": group(there=there), "h": group()}, {"g": {A: OffsetAndMetadata(7)}, "h": {}})
     assert [each.text.partition(",")[0] for each in problems] == ["group g stands at offset 8 of a-0 at the target"]
@@ -101,11 +101,11 @@ def test_find_overtaken_names_groups_with_a_higher_offset_on_the_target():
         ({"g": group(members_there=("x@h",))}, ["group g has got members at the target meanwhile: x@h"]),
     ],
 )
-def test_find_moved_names_groups_whose_offsets_or_members_have_changed(after, problems):
+def test_find_moved_names_source_groups_whose_offsets_or_members_changed_meanwhile(after, problems):
     assert [each.text for each in find_moved({"g": group()}, after)] == problems
 
 
-def test_refuse_written_names_the_producers_of_records_written_meanwhile():
+def test_refuse_written_returns_a_problem_per_producer_that_wrote_during_the_cutover():
     written = [Written(A, 9, 0, 7, "copier"), Written(A, 9, 0, 7), Written(B, 0, 0, -1)]
     assert [each.text for each in refuse_written(written, "source")] == [
         "the transactional producer copier has written to a-0 at the source, at offset 9",
@@ -114,5 +114,5 @@ def test_refuse_written_names_the_producers_of_records_written_meanwhile():
     ]
 
 
-def test_named_returns_the_first_five_names_and_counts_the_others():
+def test_named_returns_a_text_of_the_first_five_names_and_the_count_of_the_others():
     assert named(f"n{each}" for each in range(7)) == "n0, n1, n2, n3, n4 and 2 more"

@@ -351,7 +351,7 @@ def test_a_cutover_that_cannot_be_undone_reports_that_writes_are_still_refused()
     assert run(made)[0] == "done"
 
 
-def test_after_an_error_that_nobody_expects_all_is_taken_back():
+def test_a_cutover_that_fails_by_an_unexpected_error_is_undone_and_the_error_raised():
     class BrokenSides(FakeSides):
         async def read_maps(self):
             raise ZeroDivisionError

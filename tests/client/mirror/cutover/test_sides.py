@@ -155,7 +155,7 @@ async def test_a_cutover_of_a_group_with_members_names_them_and_changes_nothing(
     assert await to.target.list_group_offsets("other") == {}
 
 
-async def test_a_cutover_is_undone_if_its_mirror_does_not_run(to):
+async def test_a_cutover_is_undone_if_its_mirror_is_not_running(to):
     await fill(to)
     await mirror_all(to, "a", "b")
     await to.source.alter_group_offsets("g", {A0: 1})
@@ -200,7 +200,7 @@ async def test_a_cutover_fails_if_a_group_has_a_higher_offset_on_the_target(to):
     assert not await refuses(to, "a")
 
 
-async def test_with_acls_a_cutover_refuses_writes_and_finds_those_of_super_users(to, monkeypatch):
+async def test_with_acls_a_cutover_denies_writes_and_fails_if_a_super_user_still_wrote(to, monkeypatch):
     read_maps = AdminSides.read_maps
 
     async def write_first(self):
@@ -238,7 +238,10 @@ async def by_rule(self, topics):
     return "rule"
 
 
-async def test_where_the_first_rule_of_a_topic_closes_it_to_readers_it_is_taken_back(to, monkeypatch):
+async def test_a_cutover_whose_acl_would_lock_readers_out_fails_and_deletes_the_acl(to, monkeypatch):
+    """A topic without any ACL is open to everyone; the cutover's own ACL, against writes, would be its first and end
+    that.
+    """
     monkeypatch.setattr(Looking, "barrier", by_rule)
     settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "allow_everyone_if_no_acl_found": True}
     async with two_clusters({**settings, "super_users": "User:admin"}) as open_:

@@ -58,7 +58,7 @@ BUGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUGS)
-def test_each_bug_of_a_relay_is_found_in_the_model_of_outboxes(name: str):
+def test_the_outbox_model_finds_each_bug_planted_in_a_relay(name: str):
     variant, keys = BUGS[name]
     with pytest.raises(Violated):
         look_at_all(Model(variant, keys, rollbacks=0))

@@ -154,6 +154,7 @@ async def test_rows_that_are_committed_late_are_sent_once_and_in_the_order_of_th
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAIVE)
 async def test_naive_relays_lose_rows_that_are_committed_late_or_change_their_order(broker, db, writers, name):
+    """This shows that the test above can fail."""
     relay = Naive(broker, db, NAIVE[name])
     await late_commits(relay, writers)
     with pytest.raises(AssertionError):

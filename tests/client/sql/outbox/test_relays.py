@@ -151,7 +151,7 @@ async def test_a_topic_that_is_not_there_stops_the_relay_and_no_row_is_skipped(b
     assert await values_of(broker, topic) == []
 
 
-async def test_a_users_own_table_works_by_hold_and_needs_a_column_seq_by_offsets(broker, db, path, topic):
+async def test_a_relay_of_a_users_own_table_works_by_hold_and_needs_seq_by_offsets(broker, db, path, topic):
     table, column = "out;'\"box", 'pay"load'
     quoted = ['"' + each.replace('"', '""') + '"' for each in (table, column)]
     change(path, "create table {} (id integer primary key, {} text, kind text)".format(*quoted))
@@ -164,7 +164,7 @@ async def test_a_users_own_table_works_by_hold_and_needs_a_column_seq_by_offsets
     assert "add column seq" in refused.value.hint
 
 
-async def test_a_table_or_column_that_is_missing_is_named(broker, db, topic):
+async def test_an_outbox_relay_names_a_missing_table_or_column_in_its_error(broker, db, topic):
     with pytest.raises(InvalidConfigurationError, match="there is no table none") as refused:
         await send_all(broker, db, topic, "hold", table="none")
     assert "fencepost sql schema --dialect sqlite --outbox none" in refused.value.hint
@@ -174,7 +174,7 @@ async def test_a_table_or_column_that_is_missing_is_named(broker, db, topic):
 
 
 @pytest.mark.parametrize("by", WAYS)
-async def test_rows_that_are_kept_are_marked_and_deleted_after_their_time(broker, db, path, topic, by):
+async def test_an_outbox_relay_told_to_keep_rows_marks_sent_ones_and_deletes_them_later(broker, db, path, topic, by):
     change(path, "insert into outbox (key, value) values ('k', '1'), ('k', '2')")
     assert await send_all(broker, db, topic, by, keep_ms=60_000) == 2
     assert await send_all(broker, db, topic, by, keep_ms=60_000) == 0
@@ -185,7 +185,7 @@ async def test_rows_that_are_kept_are_marked_and_deleted_after_their_time(broker
     assert await values_of(broker, topic) == [b"1", b"2"]
 
 
-async def test_a_newer_relay_of_the_name_ends_the_older_one(broker, db, path, topic):
+async def test_a_second_outbox_relay_of_the_same_name_ends_the_first(broker, db, path, topic):
     async with (
         sql.outbox(broker, db, to=topic, by="hold") as old,
         sql.connect(f"sqlite:///{path}") as other,
@@ -202,7 +202,8 @@ async def test_a_newer_relay_of_the_name_ends_the_older_one(broker, db, path, to
 
 
 @pytest.mark.parametrize("other", ["hold", "names"])
-async def test_another_way_is_refused_while_rows_are_numbered(broker, db, path, topic, other):
+async def test_an_outbox_relay_by_another_method_is_refused_while_numbered_rows_wait(broker, db, path, topic, other):
+    """A relay by "offsets" numbers rows in a column; until they are sent, no relay by "hold" or "names" may begin."""
     await send_all(broker, db, topic, "offsets")
     change(path, "insert into outbox (key, value) values ('k', '1')", "update outbox set seq = 1")
     with pytest.raises(IllegalStateError, match=r"were numbered by relay .* by 'offsets'"):
@@ -213,7 +214,7 @@ async def test_another_way_is_refused_while_rows_are_numbered(broker, db, path, 
     assert await values_of(broker, topic) == [b"1", b"2"]
 
 
-async def test_a_relay_whose_offset_was_deleted_is_refused_until_resume_at_is_given(broker, db, path, topic):
+async def test_a_relay_whose_committed_offset_was_deleted_raises_until_given_resume_at(broker, db, path, topic):
     change(path, "insert into outbox (value) values (1), (2)")
     await send_all(broker, db, topic, "offsets")
     async with Admin(broker) as admin:
@@ -228,7 +229,7 @@ async def test_a_relay_whose_offset_was_deleted_is_refused_until_resume_at_is_gi
     assert await values_of(broker, topic) == [b"1", b"2", b"3"]
 
 
-async def test_a_restored_database_is_refused(broker, db, path, topic):
+async def test_an_outbox_relay_refuses_a_database_restored_to_before_its_committed_offset(broker, db, path, topic):
     change(path, "insert into outbox (value) values (1), (2)")
     await send_all(broker, db, topic, "offsets")
     change(path, "update fencepost_relays set last_seq = 1", "insert into outbox (value, seq) values (1, 1)")
@@ -238,7 +239,9 @@ async def test_a_restored_database_is_refused(broker, db, path, topic):
     assert await values_of(broker, topic) == [b"1", b"2"]
 
 
-async def test_a_table_of_another_database_does_not_take_over_the_place(broker, db, path, topic, tmp_path):
+async def test_an_outbox_relay_refuses_another_database_than_its_committed_offset_names(
+    broker, db, path, topic, tmp_path
+):
     change(path, "insert into outbox (value) values (1), (2)")
     await send_all(broker, db, topic, "offsets")
     async with sql.connect(f"sqlite:///{tmp_path}/other.db") as other:
@@ -246,7 +249,7 @@ async def test_a_table_of_another_database_does_not_take_over_the_place(broker, 
             await send_all(broker, other, topic, "offsets", create=True)
 
 
-async def test_the_place_is_committed_again_before_it_expires(broker, db, path, topic, monkeypatch):
+async def test_an_idle_outbox_relay_commits_its_offset_again_before_it_expires(broker, db, path, topic, monkeypatch):
     committed = []
     commit = relaying.ByOffsets._commit
 
@@ -264,13 +267,13 @@ async def test_the_place_is_committed_again_before_it_expires(broker, db, path, 
         assert committed == [0, 0]
 
 
-async def test_without_by_the_way_is_hold_where_the_broker_supports_it(broker, db, topic):
+async def test_without_the_argument_by_an_outbox_relay_uses_hold_if_the_broker_supports_it(broker, db, topic):
     async with sql.outbox(broker, db, to=topic) as relay:
         await relay.move()
         assert relay.way is Way.HOLD
 
 
-async def test_a_locked_database_is_waited_for(broker, db, path, topic, monkeypatch):
+async def test_an_outbox_relay_reports_a_locked_database_and_waits_for_it(broker, db, path, topic, monkeypatch):
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_S", 0)
     troubles, is_locked = [], asyncio.Event()
 
@@ -296,11 +299,11 @@ async def test_a_locked_database_is_waited_for(broker, db, path, topic, monkeypa
 
 
 @pytest.mark.parametrize("more", [{"by": "luck"}, {"at_once": 0}, {"columns": "value="}])
-async def test_options_that_make_no_sense_are_refused(broker, db, more):
+async def test_an_outbox_refuses_an_unknown_method_zero_rows_at_once_or_an_empty_column(broker, db, more):
     with pytest.raises(InvalidConfigurationError):
         sql.outbox(broker, db, to="t", **more)
 
 
-async def test_only_offsets_can_be_resumed(broker, db, topic):
+async def test_an_outbox_relay_refuses_resume_at_unless_it_works_by_offsets(broker, db, topic):
     with pytest.raises(KafkaError, match="only 'offsets'"):
         await send_all(broker, db, topic, "hold", resume_at=1)
