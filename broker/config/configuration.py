@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from .kafka_names import is_harmless, promises_protection
-from .kafka_options import UNOBEYED
+from .kafka_options import NO_EFFECT
 from .listener_settings import OVERRIDE
 from .options import InvalidOption, Option, nearest
 from .settings import BROKER_OPTIONS, BrokerSettings, Source
@@ -44,11 +44,11 @@ class ConfigurationTexts:
 def broker_settings(
     flags: Mapping[str, str], environment: Mapping[str, str], file: Mapping[str, object], file_name: str = "file"
 ) -> tuple[BrokerSettings, list[str]]:
-    """Return the settings from all three sources, and a warning for each kind of setting that is ignored.
+    """Return the settings from all three sources, and the warnings: one that lists all ignored names, or none.
 
-    A flag counts before the environment, and that before the file. file_name: for error texts. Raises InvalidOption for
-    an invalid value, even of an ignored setting; an unknown name; or a setting that asks for protection, such as TLS,
-    which this broker does not have.
+    A flag wins over the environment, and the environment over the file. file_name: for error texts. Raises
+    InvalidOption for an invalid value, even of an ignored setting; for an unknown name; and for a setting that asks for
+    protection, such as TLS, which this broker does not have.
     """
     given = ConfigurationTexts()
     for origin, names in (
@@ -69,8 +69,8 @@ def _warnings(given: ConfigurationTexts) -> list[str]:
 
 
 def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> None:
-    """Add the values of one source; they replace those of earlier ones. An option's own name counts before its
-    aliases.
+    """Add the values of one source to `given`, in place of values from earlier sources. If a source gives an option
+    both by its own name and by an alias, the own name wins.
 
     origin: the source, for error texts. names: the texts, by the names given. Raises InvalidOption.
     """
@@ -87,8 +87,8 @@ def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> No
         elif promises_protection(name, names[name]):
             raise InvalidOption(f"{name} ({origin}) asks for protection that this broker does not have", name)
         elif is_harmless(name):
-            if name in UNOBEYED:
-                UNOBEYED[name].parse(names[name])
+            if name in NO_EFFECT:
+                NO_EFFECT[name].parse(names[name])
             given.ignored.append(name)
         else:
             raise UnknownName(_as_spelt(name, origin), origin, _hint(name, origin))
@@ -96,10 +96,10 @@ def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> No
 
 @cache
 def accepted_names() -> Mapping[str, tuple[Option, int, int]]:
-    """Return every accepted name of a setting, with its option, the factor for its number, and its rank.
+    """Return every accepted name of a setting, with its (option, factor, rank).
 
-    The factor converts a number to the option's unit, such as hours to ms. The rank is 0 for the option's own name, and
-    higher for its aliases.
+    The factor converts a number given under this name to the option's unit, such as hours to ms. The rank is 0 for the
+    option's own name, and 1, 2, … for its aliases; the name with the lowest rank wins.
     """
     found: dict[str, tuple[Option, int, int]] = {}
     for row in BROKER_OPTIONS.values():
@@ -110,17 +110,19 @@ def accepted_names() -> Mapping[str, tuple[Option, int, int]]:
 
 
 def _one_directory(name: str, text: str, origin: str) -> None:
-    """Raise InvalidOption if log.dirs, a list in Kafka, names several directories. log.dir may contain a comma."""
+    """Raise InvalidOption if log.dirs, which is a list in Kafka, names several directories. A log.dir with a comma is
+    valid: one directory.
+    """
     if name == "log.dirs" and "," in text:
         number = len(text.split(","))
         raise InvalidOption(f"{name} ({origin}) names {number} directories, and a broker has one", name)
 
 
 def _in_units_of(row: Option, name: str, text: str, factor: int) -> str:
-    """Convert a number to the option's unit, by the factor of the name under which it was given. Negative numbers
-    stay.
+    """Convert a number to the option's unit, by the factor of the name under which it was given. Negative numbers are
+    returned unchanged, since they stand for "no limit".
 
-    Raises InvalidOption if it is no number.
+    Raises InvalidOption if the text is not a number.
     """
     if factor == 1:
         return text
@@ -132,7 +134,9 @@ def _in_units_of(row: Option, name: str, text: str, factor: int) -> str:
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (full name, value as text) from nested tables: "log.retention.ms" may be one key or several nested ones."""
+    """Yield (full name, value as text) of each value in nested tables. The setting log.retention.ms may be one key
+    "log.retention.ms", or nested tables.
+    """
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, Mapping):

@@ -22,9 +22,10 @@ HALF_SENT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How many connections and open files of logs there may be at one time. backlog: connections not accepted yet.
+    """How many connections and open files of logs there may be at one time.
 
-    half_sent: connections with a large reply under way, each of which takes one more descriptor.
+    backlog: connections that the kernel may hold before the broker accepts them. half_sent: connections with a large
+    reply under way, each of which takes one more descriptor.
     """
 
     connections: int
@@ -34,7 +35,9 @@ class Shares:
 
 
 def shares(descriptors: int, max_open_files: int, max_connections: int) -> Shares:
-    """Divide this number of file descriptors, which must be at least LEAST_DESCRIPTORS."""
+    """Divide this number of file descriptors, which must be at least LEAST_DESCRIPTORS, among connections, files of
+    logs, and the reserve.
+    """
     share = descriptors // LARGEST_SHARE
     reserve = min(RESERVE, share)
     open_files = min(max_open_files, max(share, LEAST_OPEN_FILES))

@@ -26,8 +26,8 @@ _LONGEST_S = 2**63 - 1
 
 
 def reset_duration_ms(reset: str) -> int:
-    """Parse share.auto.offset.reset of the form by_duration:PnDTnHnMn.nS. Returns how many ms before now a group
-    begins.
+    """Parse a share.auto.offset.reset of the form by_duration:PnDTnHnMn.nS. Returns how many ms before now a new group
+    starts to read.
 
     Raises ValueError for any other value.
     """
@@ -140,10 +140,10 @@ class GroupConfigs:
 
     @classmethod
     def of(cls, configs: Mapping[str, str], broker: BrokerSettings) -> "GroupConfigs":
-        """Return the values in effect for a group with these configs: its own, within the broker's bounds, else the
-        broker's.
+        """Return the values in effect for a group: from its own configs, limited to the broker's bounds, else the
+        broker's settings.
 
-        Raises InvalidOption for a value that cannot be parsed.
+        configs: the group's own, as texts by name. Raises InvalidOption for a value that cannot be parsed.
         """
         values: dict[str, Any] = {row.field_name: _value(row, configs, broker) for row in OPTIONS.values()}
         bounded = {row.field_name: _within_bounds(row.name, values[row.field_name], broker) for row in BOUNDED}
@@ -189,8 +189,8 @@ def _shown(name: str, text: str) -> str:
 
 
 def _whose(name: str) -> str:
-    """Return an addition to the error for an unknown config: that its kind of group does not exist here; "" for
-    others.
+    """Return an addition to the error for an unknown config, which says that there are no groups of its type here (such
+    as streams groups); "" for any other name.
     """
     kind = next((kind for kind in OF_OTHER_KINDS if name.startswith(kind)), None)
     return f" (there are no {kind[:-1]} groups here)" if kind else ""
@@ -204,7 +204,7 @@ def _value(row: Option, configs: Mapping[str, str], broker: BrokerSettings) -> V
 
 
 def _bounds(name: str) -> tuple[str, str]:
-    """Return the names of the two broker settings that limit this config: of the least and of the greatest value."""
+    """Return the names of the two broker settings that limit this config: first the minimum, then the maximum."""
     kind, _, of = name.partition(".")
     return f"group.{kind}.min.{of}", f"group.{kind}.max.{of}"
 

@@ -14,7 +14,7 @@ PREFIX = "group.consumer."
 
 
 def _some(value: Value) -> str | None:
-    """Return the error for an empty list of assignors; None if it is not empty."""
+    """Return an error if the list of assignors is empty; else None."""
     return None if value else "Configuration 'group.consumer.assignors' must not be empty."
 
 

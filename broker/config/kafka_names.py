@@ -79,7 +79,9 @@ def is_harmless(name: str) -> bool:
 
 
 def promises_protection(name: str, text: str) -> bool:
-    """Return whether somebody who sets this value relies on a protection, such as TLS or a login."""
+    """Return whether this setting, with this value, promises a protection that the broker does not give, such as a
+    security provider.
+    """
     if name in HARMLESS or (name not in PROTECTION and not name.startswith(PROTECTION_PREFIXES)):
         return False
     return re.sub(r"[A-Z0-9_]+:", "", text.strip()).replace("PLAINTEXT", "").strip(",") not in ("", "none", "GSSAPI")

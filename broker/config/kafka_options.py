@@ -172,12 +172,12 @@ transaction.state.log.min.isr:I=1 transaction.state.log.replication.factor:H=1 u
 
 
 def _option(word: str) -> Option:
-    """Make the option of one word of the table below: NAME:TYPE, where the first letter of the type counts."""
+    """Make the option from one entry of the table below, NAME:TYPE. Only the first letter of the type is used."""
     name, _, rest = word.partition(":")
     least, most = _AT_LEAST.get(name), _AT_MOST.get(name)
     settable = name in SETTABLE
     return Option(name, _TYPES[rest[0]], "", DOC, at_least=least, at_most=most, dynamic=settable, no_effect=True)
 
 
-UNOBEYED = {row.name: row for row in map(_option, _KAFKAS.split())}
+NO_EFFECT = {row.name: row for row in map(_option, _KAFKAS.split())}
 DEFAULTS = {word.partition(":")[0]: word.partition("=")[2] if "=" in word else None for word in _KAFKAS.split()}

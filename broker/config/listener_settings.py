@@ -53,7 +53,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def all_addresses(value: Value) -> str | None:
-    """Return the error of a list of addresses; None if it is valid."""
+    """Return the error for a list of addresses; None if all are valid."""
     assert isinstance(value, tuple)
     try:
         for entry in value:
@@ -64,7 +64,7 @@ def all_addresses(value: Value) -> str | None:
 
 
 def all_reachable(value: Value) -> str | None:
-    """Return the error of a list of advertised addresses, whose port must not be 0; None if it is valid."""
+    """Return the error for a list of advertised addresses, whose port must not be 0; None if all are valid."""
     assert isinstance(value, tuple)
     wrong = all_addresses(value)
     if wrong is None and any(address(entry)[1] == 0 for entry in value):
@@ -73,7 +73,7 @@ def all_reachable(value: Value) -> str | None:
 
 
 def all_protocols(value: Value) -> str | None:
-    """Return the error of a list of NAME:PROTOCOL; None if it is valid."""
+    """Return the error for a list of NAME:PROTOCOL; None if all are valid."""
     assert isinstance(value, tuple)
     for entry in value:
         name, _, protocol = entry.partition(":")
@@ -153,7 +153,7 @@ LISTENER_OPTIONS = options_of(ListenerOptions)
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerSettings:
-    """One listener. advertised: the (host, port) that its clients are told; None for its own address."""
+    """One listener. advertised: the (host, port) that its clients are told; None if they are told its own address."""
 
     name: str
     host: str
@@ -172,7 +172,7 @@ class ListenerSettings:
 
     @property
     def asks_who_connects(self) -> bool:
-        """Whether clients must log in, or show a certificate, before they are served."""
+        """Whether clients must log in, or present a certificate, before they are served."""
         return self.asks_for_login or (self.uses_tls and self.options.ssl_client_auth == REQUIRED)
 
 
@@ -240,7 +240,10 @@ def _split_by_listener(overrides: Mapping[str, str], names: Sequence[str]) -> di
 
 
 def _overridable(key: str, setting: str) -> Any:
-    """Return the option of this name if it can be set for one listener. key: the full name. Raises InvalidOption."""
+    """Return the option of this name if it can be set for one listener.
+
+    setting: the name after the listener's prefix. key: the full name, for error texts. Raises InvalidOption.
+    """
     plain = setting.removeprefix(f"{BY_TOKEN.lower()}.sasl.oauthbearer.")
     setting = setting if plain == setting else f"sasl.oauthbearer.{plain}"
     for row in LISTENER_OPTIONS.values():

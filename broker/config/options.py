@@ -42,9 +42,10 @@ class InvalidOption(ValueError):
 class Option:
     """One setting.
 
-    `aliases` are other names, each with the factor that converts its number (hours to ms). `broker` names the broker's
-    setting that is a topic's default. `dynamic_at_least`: the least value that may be set at runtime; with less,
-    clients might not be able to set it back. `no_effect`: it is accepted, stored and shown, but has no effect here.
+    `aliases` are other names, each with the factor that converts its number to the unit of this option (hours to ms).
+    `broker`: the broker's setting that is the default of this topic's setting. `dynamic_at_least`: the least value that
+    may be set at runtime; with less, clients might not be able to set it back. `no_effect`: it is accepted, stored and
+    shown, but has no effect here.
     """
 
     name: str
@@ -105,14 +106,16 @@ class Option:
             raise InvalidOption(f"Invalid value {text} for configuration {self.name}: {wanted}", self.name) from None
 
     def _wrong(self, value: Value) -> str:
-        """Return what to show of an invalid value: of a list the first entry that is not allowed, else all of it."""
+        """Return the text that an error shows for an invalid value: the first entry of a list that is not allowed, or
+        the whole value.
+        """
         if not isinstance(value, tuple):
             return text_of(value)
         wrong = [entry for entry in value if self.one_of and entry not in self.one_of]
         return wrong[0] if wrong else f"[{', '.join(value)}]"
 
     def _out_of_bounds(self, value: Value) -> str | None:
-        """Return why the value is not allowed, in Kafka's words; None if it is."""
+        """Return why the value is not allowed, in Kafka's words; None if it is allowed."""
         if self.one_of:
             entries = value if isinstance(value, tuple) else (value,)
             return None if set(entries) <= set(self.one_of) else f"String must be one of: {', '.join(self.one_of)}"
@@ -152,7 +155,7 @@ def _boolean(text: str) -> bool:
 
 
 def _refuse(text: str) -> bool:
-    """Raise ValueError. Where an expression is needed, not a statement."""
+    """Raise ValueError. It is a function because a conditional expression cannot contain a raise statement."""
     raise ValueError(text)
 
 
@@ -182,9 +185,9 @@ def text_of(value: Value) -> str:
 
 
 def option(default: Any, doc: str, **row: Any) -> Any:
-    """Return a dataclass field that is a setting. doc: its description. row: other fields of its Option.
+    """Return a dataclass field for one setting. doc: its description. row: other fields of its Option.
 
-    Its type follows from the default, unless `row` has one.
+    Its type follows from the default, unless `row` contains a type.
     """
     kinds = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, str: ConfigType.STRING, tuple: ConfigType.LIST}
     row.setdefault("type", kinds.get(default.__class__, ConfigType.LONG))

@@ -25,9 +25,10 @@ GROUP_ORDER = (
 
 
 def check_order(settings: object, prefix: str, order: Iterable[tuple[str, str, str]]) -> None:
-    """Raise InvalidOption for the first (setting, relation, other setting) that does not hold.
+    """Raise InvalidOption for the first (setting, relation, other setting) in `order` whose values do not have this
+    relation.
 
-    prefix: of the names of both settings.
+    settings: an object with a field for each setting. prefix: the beginning of the names of both settings.
     """
     for of, words, other in order:
         name, other_name = prefix + of, prefix + other

@@ -14,7 +14,7 @@ UNLIMITED = 2**31 - 1
 
 @lru_cache(maxsize=8)
 def connections_of_addresses(text: str) -> dict[str, int]:
-    """Parse `max.connections.per.ip.overrides`: return the limit of each IP address. Raises ValueError."""
+    """Parse `max.connections.per.ip.overrides`. Returns the limit of each IP address. Raises ValueError."""
     pairs = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
     return {str(ip_address(address.strip("[] "))): _count(number) for address, _, number in pairs}
 
@@ -27,7 +27,7 @@ def _count(text: str) -> int:
 
 
 def _overrides(value: Value) -> str | None:
-    """Return the error of a value of `max.connections.per.ip.overrides`; None if it is valid."""
+    """Return the error for a value of `max.connections.per.ip.overrides`; None if it is valid."""
     assert isinstance(value, str)
     try:
         connections_of_addresses(value)

@@ -56,7 +56,9 @@ class Source(IntEnum):
 
 
 def _replicas(role: str) -> Callable[[Value], str | None]:
-    """Return a check of {role}.replication.throttled.replicas: the error of a value, or None if it is valid."""
+    """Return a function that checks {role}.replication.throttled.replicas: it returns the error for a value, or None if
+    the value is valid.
+    """
 
     def check(value: Value) -> str | None:
         """Return the error of a value; None if it is valid."""
@@ -454,10 +456,9 @@ class TopicSettings:
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerSettings) -> "TopicSettings":
-        """Return a topic's settings: its own where set, else the broker's defaults. Raises InvalidOption, with Kafka's
-        texts.
+        """Return a topic's settings: its own where set, else the broker's defaults.
 
-        Values are checked one by one; check() compares them.
+        Checks each value alone; check() compares values with each other. Raises InvalidOption, with Kafka's texts.
         """
         values: dict[str, Value] = {}
         for name, row in TOPIC_OPTIONS.items():

@@ -80,7 +80,7 @@ def _value(row: Option) -> str:
 
 
 def _bounds(row: Option) -> str:
-    """Return the cell with the allowed values of an option; empty if all are."""
+    """Return the cell with the allowed values of an option; empty if every value is allowed."""
     if row.one_of:
         return ("any of " if row.type is ConfigType.LIST else "") + ", ".join(f"`{entry}`" for entry in row.one_of)
     bounds = [f"≥ {row.at_least:,}"] if row.at_least is not None else []

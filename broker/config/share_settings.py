@@ -26,7 +26,7 @@ _ORDER = (
 
 @dataclass(frozen=True, kw_only=True)
 class ShareSettings:
-    """What share groups obey, and the log of where they stand."""
+    """The settings of share groups, and of the topic that stores their state."""
 
     group_share_session_timeout_ms: int = option(
         45_000, "After how long without a heartbeat a member of a share group is removed.", type=INT, at_least=1
@@ -119,8 +119,8 @@ class ShareSettings:
     )
 
     def check_share_groups(self) -> None:
-        """Raise InvalidOption if a default is out of its bounds, a session is too short, or there is not one
-        assignor.
+        """Raise InvalidOption if a default is out of its bounds, if a session timeout is too short for its heartbeat
+        interval, or if there is not exactly one assignor.
         """
         name, count = PREFIX + "assignors", len(self.group_share_assignors)
         if count != 1:

@@ -9,7 +9,7 @@ INT = ConfigType.INT
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
-    """How often a store is asked, and when its owner is taken for gone."""
+    """How often the broker asks an object store, and after what time the owner of the journal counts as gone."""
 
     store_puts_per_second: int = option(
         10,

@@ -24,17 +24,17 @@ from ..config.configuration import accepted_names
 from ..config.group_configs import OPTIONS as GROUP_OPTIONS
 from ..config.group_configs import synonyms as group_synonyms
 from ..config.kafka_names import is_harmless
-from ..config.kafka_options import SETTABLE, UNOBEYED
+from ..config.kafka_options import NO_EFFECT, SETTABLE
 from ..config.listener_settings import OVERRIDE
-from ..config.options import ConfigType, InvalidOption, Option, nearest
-from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source
-from ..config.unobeyed import (
+from ..config.no_effect import (
     SPELT_OTHERWISE,
-    check_unobeyed,
+    check_ignored_option,
     left_over,
     spelt_synonyms,
-    unobeyed_synonyms,
+    synonyms_of_ignored_option,
 )
+from ..config.options import ConfigType, InvalidOption, Option, nearest
+from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
@@ -196,7 +196,7 @@ def _broker_resource(
     of_all = topics.broker_configs("")
     of_one = topics.broker_configs(name) if name else {}
     is_other = name not in ("", str(broker.node_id))
-    rows = {**UNOBEYED, **SPELT_OTHERWISE, **BROKER_OPTIONS}
+    rows = {**NO_EFFECT, **SPELT_OTHERWISE, **BROKER_OPTIONS}
     rows |= left_over({each: text for each, text in (*of_all.items(), *of_one.items()) if each not in rows})
 
     def synonyms(option: str) -> _Synonyms:
@@ -209,7 +209,7 @@ def _broker_resource(
             return settings.synonyms(option)
         if option in SPELT_OTHERWISE:
             return spelt_synonyms(option, settings)
-        return unobeyed_synonyms(option, of_one, of_all)
+        return synonyms_of_ignored_option(option, of_one, of_all)
 
     shown = of_one if is_other else rows if name else of_all
     return {option: rows[option] for option in shown}, synonyms, {"": name}
@@ -231,9 +231,10 @@ def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> N
 
 
 def _check_logged_broker(broker: Services, name: str, what: str) -> None:
-    """Check the broker id of a BROKER_LOGGER resource.
+    """Raise INVALID_REQUEST if the name of a BROKER_LOGGER resource is not the id of this broker. what: what the error
+    calls the name.
 
-    This broker has no loggers to configure, so their list is empty.
+    This broker has no loggers to configure, so the callers then answer with an empty list.
     """
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
@@ -392,13 +393,13 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
     kept = broker.topics.broker_configs(name)
     _check_settable([config.name for config in resource.configs if not _takes_away(config, kept)])
     try:
-        configs = merge(kept, {**UNOBEYED, **BROKER_OPTIONS})
+        configs = merge(kept, {**NO_EFFECT, **BROKER_OPTIONS})
         if name not in ("", str(broker.node_id)) and not configs.items() <= kept.items():
             text = f"Unexpected broker id, expected {broker.node_id}, but received {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)  # what is kept of another may only be removed
         for config in resource.configs:
             if config.name in SETTABLE and config.name in configs:
-                check_unobeyed(config.name, configs[config.name], name)
+                check_ignored_option(config.name, configs[config.name], name)
         if validate_only:
             broker.topics.check_broker_configs(name, configs)
         else:

@@ -54,14 +54,14 @@ class Access:
         return self.allows(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def check(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """Raise the error of the resource's type, such as TOPIC_AUTHORIZATION_FAILED, if the session's user lacks the
-        right.
+        """Raise the error that belongs to the resource type, such as TOPIC_AUTHORIZATION_FAILED, if the session's user
+        may not do this operation on the resource.
         """
         if not self.allows(session, operation, resource_type, name):
             raise KafkaError(REFUSED[resource_type])
 
     def check_on_cluster(self, session: Session, operation: Operation) -> None:
-        """Raise CLUSTER_AUTHORIZATION_FAILED if the session's user lacks the right."""
+        """Raise CLUSTER_AUTHORIZATION_FAILED if the session's user may not do this operation on the cluster."""
         self.check(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def allows_on_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
@@ -73,7 +73,7 @@ class Access:
     def allowed(
         self, session: Session, operation: Operation, resource_type: ResourceType, names: Iterable[str]
     ) -> set[str]:
-        """Return the names for which the user has the right."""
+        """Return those of the names on which the session's user may do this operation."""
         return {name for name in names if self.allows(session, operation, resource_type, name)}
 
     def operations(self, session: Session, resource_type: ResourceType, name: str) -> int:

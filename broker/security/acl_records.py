@@ -36,7 +36,7 @@ def acl_removed(binding: AclBinding) -> Change:
 
 
 def apply_acl(authorizer: Authorizer, key: bytes, value: bytes | None) -> None:
-    """Add or remove the ACL in a record. Raises DamagedAclRecord, NewerAclRecord; then nothing was changed."""
+    """Add or remove the ACL in a record. Raises DamagedAclRecord or NewerAclRecord, and changes nothing then."""
     binding = _binding_of(key)
     if value is None:
         authorizer.remove(binding)

@@ -14,7 +14,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class Code(IntEnum):
-    """An enum with its numbers on the wire, hashed by number, which is much faster than Enum's hash."""
+    """An enum of numbers that are sent on the wire. It is hashed by number, which is much faster than Enum's hash."""
 
     __hash__ = int.__hash__
 
@@ -121,7 +121,9 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """A filter of ACLs. None and ANY match everything; MATCH: all ACLs whose pattern matches the name."""
+    """A filter of ACLs. None and ANY match every ACL. The pattern type MATCH selects all ACLs whose pattern matches
+    resource_name.
+    """
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -193,7 +195,7 @@ def _wrong_with(binding: AclBinding) -> str | None:
 
 
 def check_filter(wanted: AclFilter) -> None:
-    """Raise INVALID_REQUEST if the filter of a deletion has an unknown code."""
+    """Raise INVALID_REQUEST if the filter of a request that deletes ACLs has an unknown code."""
     kinds = (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission)
     if not all(kinds):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")

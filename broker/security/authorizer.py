@@ -37,7 +37,9 @@ class Authorizer:
     """All ACLs of one broker, with indexes and a cache of decisions."""
 
     def __init__(self, super_users: Collection[Principal] = (), *, allow_everyone_if_no_acl: bool = False) -> None:
-        """super_users: may do everything. allow_everyone_if_no_acl: a resource without any ACL is open to all."""
+        """super_users: principals that may do everything. allow_everyone_if_no_acl: whether everybody may do everything
+        with a resource to which no ACL applies.
+        """
         self._super_users = frozenset(super_users)
         self._allow_everyone_if_no_acl = allow_everyone_if_no_acl
         self._bindings: dict[AclBinding, None] = {}
@@ -105,7 +107,7 @@ class Authorizer:
         return [binding for binding in self.near(wanted) if wanted.matches(binding)]
 
     def near(self, wanted: AclFilter) -> Collection[AclBinding]:
-        """Return candidates for a filter: all ACLs that may match it, and as few others as the indexes allow."""
+        """Return candidates for a filter: all ACLs that may match it, and as few others as the indexes can exclude."""
         if wanted.resource_name is None or wanted.resource_type is ResourceType.ANY:
             return self._bindings if wanted.principal is None else self._of_principal(wanted.principal)
         kind, name = wanted.resource_type, wanted.resource_name
@@ -142,7 +144,8 @@ class Authorizer:
     def allows_on_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Return whether the principal may do this operation on at least one resource of that type.
 
-        As in Kafka, operations that others imply count only where rules hold for every name.
+        As in Kafka, an operation that another one implies (Read implies Describe) counts only if its rule applies to
+        every name.
         """
         key = (principal, host, operation, resource_type, None)
         answer = self._answers.get(key)
@@ -162,8 +165,10 @@ class Authorizer:
     def _decide(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Return whether the ACLs allow it, without the cache: a super user may do all; a matching DENY wins over any
-        ALLOW; without any ACL for the resource, allow.everyone.if.no.acl.found decides.
+        """Return whether the ACLs allow the operation. Does not look into the cache.
+
+        A super user may do everything. A DENY rule that applies wins over any ALLOW. If no ACL applies to the resource,
+        allow.everyone.if.no.acl.found decides.
         """
         if principal in self._super_users:
             return True
@@ -181,7 +186,7 @@ class Authorizer:
         return is_allowed or (not is_found and self._allow_everyone_if_no_acl)
 
     def _fitting(self, kind: ResourceType, name: str) -> Iterator[dict[Principal, _Rules]]:
-        """Yield, for each resource pattern that matches the name, its ACLs by principal."""
+        """Yield, for each resource pattern that matches the name, the ACLs with this pattern, by principal."""
         by_pattern = self._by_pattern
         for literal in {name, ANY_NAME}:
             if found := by_pattern.get((kind, PatternType.LITERAL, literal)):
@@ -191,7 +196,7 @@ class Authorizer:
                 yield found
 
     def _allows_one(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Return whether an ALLOW rule exists whose pattern is not completely covered by a DENY rule."""
+        """Return whether the principal has an ALLOW rule whose pattern is not completely covered by a DENY rule."""
         named: dict[tuple[Permission, PatternType], set[str]] = {
             (permission, pattern): set() for permission in Permission for pattern in PatternType
         }

@@ -60,7 +60,9 @@ def expires_ms(certificate: bytes) -> int:
 
 
 def _fields(certificate: bytes) -> list[_Part]:
-    """Return the fields of a certificate: number, algorithm, issuer, validity, subject, … Raises BadCertificate."""
+    """Return the fields of a certificate without its version: serial number, algorithm, issuer, validity, subject, …
+    Raises BadCertificate.
+    """
     try:
         (whole,) = _parts(certificate)
         fields = list(_parts(next(iter(_parts(whole.body))).body))
@@ -73,7 +75,7 @@ def _fields(certificate: bytes) -> list[_Part]:
 
 
 def _parts(data: bytes) -> Iterator[_Part]:
-    """Split DER into its consecutive elements. Raises BadCertificate."""
+    """Yield the consecutive elements of DER data. Raises BadCertificate."""
     at = 0
     while at < len(data):
         header = data[at : at + 2]
@@ -143,7 +145,10 @@ _RULES = re.compile(rf"\s*(?:{_RULE})\s*(?:,\s*|$)")
 
 
 class MappingRule(NamedTuple):
-    """A rule that maps a subject to a name. pattern: None for DEFAULT, the subject itself. case: L, U or empty."""
+    """A rule that maps a subject to a user's name.
+
+    pattern: None for DEFAULT, which maps a subject to itself. case: L for lower case, U for upper case, or empty.
+    """
 
     pattern: re.Pattern[str] | None = None
     replacement: str = ""
@@ -175,7 +180,9 @@ def mapping_rules(text: str) -> tuple[MappingRule, ...]:
 
 
 def _rule(pattern: str, replacement: str, case: str) -> MappingRule:
-    """Return the rule. Raises ValueError for a bad pattern, or a replacement that names a missing group."""
+    """Return the rule with this pattern, replacement and case. Raises ValueError for an invalid pattern, or a
+    replacement that names a group which the pattern lacks.
+    """
     try:
         compiled = re.compile(pattern)
     except re.error as error:

@@ -149,15 +149,15 @@ class ScramUsers:
         return self.find(name, mechanism) or decoy
 
     def any_or_decoy(self, name: str) -> ScramCredential:
-        """Return a credential of either mechanism, against which a plain password is checked; a decoy for an unknown
-        user.
+        """Return the credential against which a user's plain password is checked, for either mechanism; a decoy for an
+        unknown user.
         """
         chosen = self._draw_mechanism(name)
         decoy = self._decoy(name, chosen)  # so that a check takes as long as for a known user
         return _credential_to_check(self._by_name.get(name, {})) or decoy
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply a record of the log. No other method changes users. Raises DamagedUserRecord, NewerUserRecord."""
+        """Apply a record of the log. Only this method changes users. Raises DamagedUserRecord, NewerUserRecord."""
         kind, *rest = unpack_list(key, DamagedUserRecord)
         if kind == SECRET:
             self.secret = _fields(value or b"", (bytes,))[0]
@@ -181,19 +181,21 @@ class ScramUsers:
             del self._by_name[name]
 
     def _count_checked(self, credentials: dict[Mechanism, ScramCredential], count: int) -> None:
-        """Count by which mechanism the user's plain password is checked. count: 1 or -1."""
+        """Add `count` (1 or -1) to the number of users whose plain password is checked by the mechanism of this user. A
+        user without credentials is not counted.
+        """
         if checked := _credential_to_check(credentials):
             self._checked_by[checked.mechanism] += count
 
     def _draw_mechanism(self, name: str) -> Mechanism:
-        """Choose a mechanism by the name, with the same distribution as the existing users have."""
+        """Choose a mechanism for an unknown user's name. Each is chosen as often as existing users have it."""
         drawn = int.from_bytes(hmac.digest(self.secret, f"mechanism {name}".encode(), "sha256")[:7]) / (1 << 56)
         by_256 = self._checked_by[Mechanism.SHA_256]
         by_512 = self._checked_by[Mechanism.SHA_512]
         return Mechanism.SHA_512 if drawn * (by_256 + by_512) < by_512 else Mechanism.SHA_256
 
     def _decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
-        """Return a credential for an unknown user. It matches no password and is always the same for a name."""
+        """Return a decoy: a credential that matches no password. The same name always gets the same one."""
         known = f"{mechanism.sasl_name} {name}".encode()
         seed, stored_key, server_key = (
             hmac.digest(self.secret, known + bytes([number]), "sha512") for number in range(3)
@@ -204,7 +206,9 @@ class ScramUsers:
 
 
 def _credential_to_check(credentials: dict[Mechanism, ScramCredential]) -> ScramCredential | None:
-    """Return the credential of a user by which a plain password is checked."""
+    """Return the credential against which a user's plain password is checked: that for SHA-256, if there is one. None
+    without credentials.
+    """
     return credentials.get(Mechanism.SHA_256) or credentials.get(Mechanism.SHA_512)
 
 
@@ -255,9 +259,9 @@ def _credential_of(mechanism: Mechanism, value: bytes) -> ScramCredential:
 
 
 def _fields(value: bytes, types: tuple[type, ...]) -> list[Any]:
-    """Decode the fields of a record's value, which must have these types. Raises DamagedUserRecord, NewerUserRecord.
+    """Decode the fields of a record's value, without its version. They must have these types.
 
-    No error text quotes any of it, because it is secret.
+    Raises DamagedUserRecord, NewerUserRecord, whose texts quote nothing of the value, because it is secret.
     """
     version, *fields = unpack_list(value, DamagedUserRecord)
     if isinstance(version, int) and version > RECORD_VERSION:

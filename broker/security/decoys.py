@@ -25,7 +25,7 @@ DRAWS = 32  # at most, until a salt fits in no smaller alphabet than it should; 
 
 
 class Alphabet(IntEnum):
-    """The characters that a salt consists of. A salt is of the first alphabet that it fits."""
+    """The set of characters that a salt is made of. A salt belongs to the first alphabet below that contains all of it."""
 
     DIGITS = 0
     HEX = 1
@@ -48,7 +48,8 @@ _BASE_36 = _CHARACTERS[Alphabet.BASE_36].encode()
 
 
 class Kind(NamedTuple):
-    """The properties of credentials that are visible in a SCRAM login: all except the random bytes of the salt.
+    """The kind of a credential: its properties that a client sees in a SCRAM login, which are all except the random
+    bytes of the salt.
 
     length: of the salt, for BASE_64 after decoding; 0 if it is random.
     """
@@ -59,7 +60,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(salt: bytes, iterations: int) -> Kind:
-    """Return the kind of a credential with this salt and iteration count."""
+    """Return the kind (iterations, alphabet and length) of a credential with this salt and iteration count."""
     alphabet = next(each for each in Alphabet if _fits(salt, each))
     if alphabet is Alphabet.KAFKA:
         return Kind(iterations, alphabet, 0)
@@ -82,7 +83,10 @@ def _fits(salt: bytes, alphabet: Alphabet) -> bool:
 
 
 class Kinds:
-    """The number of credentials of each kind, for one mechanism. usual: the kind to use while there are none."""
+    """How many credentials there are of each kind (iterations, alphabet and length), for one mechanism.
+
+    usual: the kind of decoys while there are no credentials.
+    """
 
     def __init__(self, usual: Kind) -> None:
         self._usual = usual
@@ -97,15 +101,16 @@ class Kinds:
         self._commonest = None
 
     def decoy(self, seed: bytes) -> tuple[bytes, int]:
-        """Return a salt and an iteration count for an unknown user. seed: made of the name, unknown to clients."""
+        """Return (salt, iterations) for an unknown user. seed: made from the name, and unknown to clients."""
         kind = self._choose(seed)
         return _salt(kind, hmac.digest(seed, b"salt %d %d %d" % kind, "sha256")), kind.iterations
 
     def _choose(self, seed: bytes) -> Kind:
-        """Choose a kind by the seed, each with the probability that a user has it.
+        """Return the kind of credential that an unknown user pretends to have, chosen by the seed. Each kind is as
+        likely as it is frequent among users.
 
-        When the counts change, the choice for a seed changes only towards a kind that has more users now, or away from
-        one that has fewer.
+        When the counts change, the choice for a seed changes only to a kind that has more users now, or away from one
+        that has fewer.
         """
         if self._commonest is None:
             counts = self._counts.items()
@@ -116,15 +121,15 @@ class Kinds:
 
 
 def _distance(seed: bytes, kind: Kind, weight: int) -> float:
-    """Return an exponentially distributed number with rate `weight`, derived from the seed. The kind with the smallest
-    is chosen.
+    """Return an exponentially distributed number with rate `weight`, derived from the seed and the kind. _choose()
+    takes the kind with the smallest number, so a kind is chosen with a probability proportional to its weight.
     """
     drawn = int.from_bytes(hmac.digest(seed, b"kind %d %d %d" % kind, "sha256")[:7])
     return -math.log((drawn + 1) / (1 << 56)) / weight
 
 
 def _salt(kind: Kind, seed: bytes) -> bytes:
-    """Return a salt of this kind. It is drawn again, at most DRAWS times, while it also fits an earlier kind."""
+    """Return a salt of this kind. If it also belongs to an earlier alphabet, another one is drawn, at most DRAWS times."""
     salt = b""
     for draw in range(DRAWS):
         salt = _draw(kind, seed + bytes([draw]))
@@ -134,7 +139,7 @@ def _salt(kind: Kind, seed: bytes) -> bytes:
 
 
 def _draw(kind: Kind, seed: bytes) -> bytes:
-    """Return the salt of this kind that belongs to the seed."""
+    """Return one salt with the kind's alphabet and length, derived from the seed."""
     random = hashlib.shake_256(seed).digest(2 * max(kind.length, SALT_BYTES))
     if kind.alphabet is Alphabet.BYTES:
         return random[: kind.length]

@@ -29,9 +29,8 @@ class KeyRefresher:
         every_ms: int,
         shown: str,
     ) -> None:
-        """fetch: blocks for a limited time, and returns a limited number of bytes.
-
-        shown: the source, for log messages.
+        """put: called in the loop with each key set that was fetched. fetch: blocks for a limited time, and returns a
+        limited number of bytes. shown: the source, for log messages.
         """
         self._fetch = fetch
         self._put = put
@@ -49,14 +48,14 @@ class KeyRefresher:
         self._begin()
 
     def hurry(self) -> None:
-        """Fetch the keys at once, because a token names an unknown one; but not within SOONEST_MS of the last fetch."""
+        """Fetch the keys at once, because a token names an unknown one; but at least SOONEST_MS after the last fetch."""
         if self._stopped or self._is_fetching:
             return
         since_ms = 0.0 if self._fetched_s is None else (self._loop.time() - self._fetched_s) * 1000
         self._again_in(max(0.0, SOONEST_MS - since_ms))
 
     def stop(self) -> None:
-        """Refresh the keys no more."""
+        """Stop fetching. A fetch that is under way has no effect."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -55,7 +55,8 @@ class Phase(Enum):
 
 
 class Reply(NamedTuple):
-    """A response of the login. ends: the login has failed, and the connection ends after this response.
+    """A response of the login. ends: whether the login has failed, so that the connection is closed after this
+    response.
 
     Such a response is sent with a delay, to slow down guessing.
     """
@@ -65,8 +66,10 @@ class Reply(NamedTuple):
 
 
 class Login:
-    """The login of one connection. name: the user's, None before success. expires_ms: the session's end, by the
-    monotonic clock.
+    """The login of one connection.
+
+    name: the user's, None before success. expires_ms: the end of the session, by the monotonic clock; None if it does
+    not expire.
     """
 
     __slots__ = (
@@ -103,7 +106,7 @@ class Login:
         return self.expires_ms is not None and monotonic_ms >= self.expires_ms
 
     def admits_another(self) -> bool:
-        """Count a request before the login. Returns False if there were too many."""
+        """Count a request that came before the login has succeeded. Returns False if there were too many."""
         self._requests += 1
         return self._requests <= REQUESTS_AT_MOST
 
@@ -148,7 +151,7 @@ class Login:
         return self._succeed(outcome, now)
 
     def conclude(self, is_right: bool, now: Times) -> Reply:
-        """Finish the login after the PasswordCheck. is_right: its result."""
+        """Finish a login for which authenticate() returned a PasswordCheck. is_right: the result of that check."""
         check, self._check = self._check, None
         assert check is not None
         return self._succeed(check.success, now) if is_right else self._fail(WRONG_PASSWORD)
@@ -156,8 +159,8 @@ class Login:
     # ---- what comes of them ----------------------------------------------------------------------------------
 
     def _may_renew(self, now: Times) -> bool:
-        """Return whether the client may log in again now: not too soon after the last time, since a check takes
-        milliseconds.
+        """Return whether the client may log in again now, and note the time if so. It may not soon after the last
+        login, because a check takes milliseconds of CPU.
         """
         if not self.is_renewable or (self._renewed and now.monotonic_ms - self._begun_ms < LEAST_BETWEEN_MS):
             return False
@@ -165,8 +168,9 @@ class Login:
         return True
 
     def _succeed(self, success: Success, now: Times) -> Reply:
-        """Note the authenticated user and when the session expires. Returns the reply; a refusal for a renewal as
-        another user, or with an expired credential.
+        """Note the authenticated user and when the session expires. Returns the reply.
+
+        The reply is a refusal if a renewal names another user, or the credential has expired.
         """
         who = success.identity
         if self.name is not None and who.name != self.name:

@@ -35,8 +35,8 @@ class BadKeySet(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must contain. claim: the name of the claim with the user's name. skew_s: tolerated difference of
-    clocks.
+    """What a token must contain. claim: the name of the claim that contains the user's name. skew_s: the difference of
+    clocks that is tolerated.
     """
 
     issuer: str
@@ -47,7 +47,7 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
-    """A public key, and the algorithms that it may verify."""
+    """A public key, and the names of the algorithms that may be used with it."""
 
     algorithms: tuple[str, ...]
     key: Any = field(repr=False)
@@ -58,7 +58,9 @@ KeySet = Mapping[str | None, VerificationKey]
 
 
 def read_key_set(text: bytes) -> KeySet:
-    """Parse a key set (JWKS) and return its usable keys. Raises BadKeySet, ImportError."""
+    """Parse a key set (JWKS) and return its usable keys by key id. Raises BadKeySet; ImportError if PyJWT is not
+    installed.
+    """
     try:
         entries = json.loads(text)["keys"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -143,9 +145,10 @@ class TokenVerifier:
         return payload
 
     def _key_for(self, name: object) -> VerificationKey:
-        """Return the key that a token names; without a key id the only key, if there is just one.
+        """Return the key that a token names. A token without a key id may be verified by the only key, if there is just
+        one.
 
-        Raises TokenRefused.
+        Raises TokenRefused, after calling on_unknown_key().
         """
         if name is None and len(self.keys) == 1:
             return next(iter(self.keys.values()))

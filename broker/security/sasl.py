@@ -51,7 +51,9 @@ class Success(NamedTuple):
 
 
 class PasswordCheck(NamedTuple):
-    """A password check that the caller must still run, because it takes long. success: the outcome if it is right."""
+    """A password check that the caller must still run, because it takes milliseconds. success: the outcome if the
+    password is right.
+    """
 
     credential: ScramCredential
     password: bytes
@@ -69,7 +71,7 @@ Outcome = Challenge | Success | PasswordCheck
 
 
 class Exchange(Protocol):
-    """One login by one mechanism."""
+    """One client's login by one mechanism."""
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
         """Handle the client's next message. Raises LoginFailed. After that, or Success, no message may follow."""
@@ -217,8 +219,10 @@ class BearerExchange(Exchange):
         self._has_failed = False
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
-        """Verify the token in the client's message. Raises LoginFailed. An invalid token is first answered with an
-        error.
+        """Verify the token in the client's message. Raises LoginFailed.
+
+        An invalid token is first answered with a Challenge that contains the error; the client's next message then
+        raises LoginFailed.
         """
         if self._has_failed:  # RFC 7628: the client confirms the error with one byte of 1; other bytes change nothing
             raise LoginFailed(INVALID_TOKEN)

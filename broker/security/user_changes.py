@@ -48,10 +48,10 @@ UNKNOWN_MECHANISM = Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM
 def decide_changes(
     users: ScramUsers, request: AlterUserScramCredentialsRequest, most_users: int
 ) -> Generator[int, None, tuple[dict[str, Change], list[Altered]]]:
-    """Return the records to write by user, and the result for each user, in the request's order. Yields after each
-    user.
+    """Return the records to write, by user, and the result for each user, in the request's order.
 
-    most_users: the most users that may exist, including those that the request adds.
+    Yields 1 before each deletion or upsertion, so that the caller can let other requests run. most_users: the most
+    users that may exist, including those that the request adds.
     """
     refused: dict[str, Refusal | None] = {}
     changes: dict[str, Change] = {}
@@ -125,12 +125,14 @@ Infos = tuple[tuple[int, int], ...]
 
 
 def infos_of(users: ScramUsers, name: str) -> Infos:
-    """Return mechanism and iterations of each credential that the user has now."""
+    """Return (mechanism, iterations) of each credential that the user has now."""
     return tuple(sorted((int(each.mechanism), each.iterations) for each in users.of(name)))
 
 
 def describe(name: str, infos: Infos) -> Described:
-    """Return the description of a user with these credentials. Without any, the user does not exist."""
+    """Return the response row of a user with these credentials. Without credentials, it says that the user does not
+    exist.
+    """
     if not infos:
         text = f"Attempt to describe a user credential that does not exist: {name}"
         return _not_described(name, KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text))
@@ -139,7 +141,7 @@ def describe(name: str, infos: Infos) -> Described:
 
 
 def refuse_duplicate(name: str) -> Described:
-    """Return the refusal for a user that a request names more than once."""
+    """Return the response row that refuses to describe a user whom the request names more than once."""
     text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
     return _not_described(name, KafkaError(ErrorCode.DUPLICATE_RESOURCE, text))
 

@@ -20,6 +20,7 @@ from ...storage.log.settings import LogSettings
 from ...storage.store import Store
 from ..config.kafka_options import SETTABLE
 from ..config.live_settings import LiveSettings
+from ..config.no_effect import Synonyms, inherited_synonyms
 from ..config.options import InvalidOption
 from ..config.settings import (
     BROKER_OPTIONS,
@@ -30,7 +31,6 @@ from ..config.settings import (
     TopicSettings,
     topic_synonyms,
 )
-from ..config.unobeyed import Synonyms, inherited_synonyms
 from .catalogue import (
     Change,
     TopicEntry,

@@ -455,7 +455,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             self._revocations.pop(member_id, None)
 
     def _wake_at(self, deadlines: dict[str, int], member_id: str, at_ms: int) -> None:
-        """Set a member's deadline, in monotonic ms, and call expire() by then."""
+        """Set a member's deadline, in monotonic ms, and move wake_ms ahead, so that expire() is called by then."""
         deadlines[member_id] = at_ms
         self.wake_ms = min(self.wake_ms, at_ms)
 

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 from fencepost.broker.config.configuration import UnknownName, broker_settings
-from fencepost.broker.config.kafka_options import DEFAULTS, UNOBEYED
+from fencepost.broker.config.kafka_options import DEFAULTS, NO_EFFECT
 from fencepost.broker.config.options import InvalidOption
 from fencepost.cli.arguments.connecting import BOOTSTRAP_VARIABLE
 from fencepost.cli.arguments.login import CONFIG_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
@@ -156,4 +156,4 @@ def test_an_impossible_value_of_an_ignored_setting_is_refused(name: str, value: 
 def test_settings_without_effect_accept_kafkas_default_values() -> None:
     for name, default in DEFAULTS.items():
         if default is not None:
-            UNOBEYED[name].parse(default)
+            NO_EFFECT[name].parse(default)

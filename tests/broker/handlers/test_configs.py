@@ -2,9 +2,9 @@
 
 import pytest
 from config_requests import APPEND, BROKER, DELETE, OK, SET, SUBTRACT, TOPIC, alter, change, describe, overrides
-from fencepost.broker.config.kafka_options import SETTABLE, UNOBEYED
+from fencepost.broker.config.kafka_options import NO_EFFECT, SETTABLE
+from fencepost.broker.config.no_effect import SPELT_OTHERWISE
 from fencepost.broker.config.settings import BROKER_OPTIONS, BrokerSettings
-from fencepost.broker.config.unobeyed import SPELT_OTHERWISE
 from fencepost.broker.topics.catalogue import broker_configs_changed
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
@@ -388,7 +388,7 @@ def test_every_kafka_broker_setting_is_shown_with_its_value_for_one_node() -> No
     with SimulatedBroker(BrokerSettings(node_id=7, log_retention_ms=7_200_000)) as broker:
         (node,) = (str(broker.broker.node_id),)
         found = {config.name: config for config in describe(broker, BROKER, node, include_documentation=True).configs}
-        kafkas = UNOBEYED.keys() | SPELT_OTHERWISE.keys()
+        kafkas = NO_EFFECT.keys() | SPELT_OTHERWISE.keys()
         assert len(kafkas) == 224, "of the 340 that 4.3.1 has; the others are obeyed"
         assert kafkas | BROKER_OPTIONS.keys() == found.keys()
         values = {name: found[name].value for name in kafkas}

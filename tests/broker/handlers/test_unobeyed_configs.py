@@ -2,7 +2,7 @@
 
 import pytest
 from config_requests import APPEND, BROKER, OK, SET, TOPIC, change, describe
-from fencepost.broker.config.kafka_options import SETTABLE, UNOBEYED
+from fencepost.broker.config.kafka_options import NO_EFFECT, SETTABLE
 from fencepost.broker.config.options import Option
 from fencepost.broker.topics.catalogue import broker_configs_changed
 from fencepost.protocol.errors import ErrorCode
@@ -24,19 +24,19 @@ def beyond(row: Option) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(name for name in SETTABLE if beyond(UNOBEYED[name])))
+@pytest.mark.parametrize("name", sorted(name for name in SETTABLE if beyond(NO_EFFECT[name])))
 def test_a_setting_without_effect_is_refused_outside_kafkas_bounds(broker: SimulatedBroker, name: str) -> None:
-    for value in beyond(UNOBEYED[name]):
+    for value in beyond(NO_EFFECT[name]):
         code, text = change(broker, BROKER, "1", (name, SET, value))
         assert code == ErrorCode.INVALID_REQUEST
         assert (text or "").startswith(f"Invalid value {value} for configuration {name}: Value must be ")
-    assert change(broker, BROKER, "1", (name, SET, str(int(UNOBEYED[name].at_least or 0)))) == OK
+    assert change(broker, BROKER, "1", (name, SET, str(int(NO_EFFECT[name].at_least or 0)))) == OK
 
 
 def test_kafkas_settings_for_thread_counts_must_be_at_least_1(broker: SimulatedBroker) -> None:
     counts = {name for name in SETTABLE if "threads" in name or name == "num.replica.fetchers"}
     assert len(counts) == 6
-    assert {UNOBEYED[name].at_least for name in counts} == {1}
+    assert {NO_EFFECT[name].at_least for name in counts} == {1}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .configuration import accepted_names
-from .kafka_options import DEFAULTS, OF_ONE_BROKER, UNOBEYED
+from .kafka_options import DEFAULTS, NO_EFFECT, OF_ONE_BROKER
 from .options import ConfigType, InvalidOption, Option, text_of
 from .settings import BrokerSettings, Source
 
@@ -43,21 +43,23 @@ _DEFAULT_OF_TOPICS = {
 Synonyms = list[tuple[str, str | None, Source]]
 
 
-def check_unobeyed(name: str, text: str, broker: str) -> None:
-    """Check a value of a setting that has no effect here. broker: the broker's id; "" for all brokers. Raises
-    InvalidOption.
+def check_ignored_option(name: str, text: str, broker: str) -> None:
+    """Raise InvalidOption if Kafka would refuse this value of a setting that has no effect here.
+
+    broker: the id of the broker that it is set for; "" for all brokers.
     """
     if name in OF_ONE_BROKER and not broker:
         raise InvalidOption(
             f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
         )
-    UNOBEYED[name].parse(text)
+    NO_EFFECT[name].parse(text)
 
 
-def unobeyed_synonyms(name: str, of_one: Mapping[str, str], of_all: Mapping[str, str]) -> Synonyms:
-    """Return (name, value, source) of the values set for one broker and for all brokers, then of the default.
+def synonyms_of_ignored_option(name: str, of_one: Mapping[str, str], of_all: Mapping[str, str]) -> Synonyms:
+    """Return the synonyms of a setting that this broker stores but does not act on, as a list of (name, value, source):
+    its value for this broker, its value for all brokers, and its default, each where there is one.
 
-    of_one, of_all: the configs stored for this broker and for all.
+    of_one, of_all: the configs stored for this broker and for all brokers, by name.
     """
     given = ((of_one, Source.DYNAMIC_BROKER), (of_all, Source.DYNAMIC_DEFAULT_BROKER))
     kept: Synonyms = [(name, configs[name], source) for configs, source in given if name in configs]
@@ -67,26 +69,31 @@ def unobeyed_synonyms(name: str, of_one: Mapping[str, str], of_all: Mapping[str,
 def inherited_synonyms(option: str, of_one: Mapping[str, str], of_all: Mapping[str, str]) -> Synonyms:
     """Return (name, value, source) of the broker's values that a topic's setting inherits, without the default.
 
-    option: the topic's setting. Empty if the broker has no setting for it.
+    option: the topic's setting. The list is empty if the broker has no setting for it. of_one, of_all: as above.
     """
     name = _DEFAULT_OF_TOPICS.get(option)
-    return unobeyed_synonyms(name, of_one, of_all)[:-1] if name else []
+    return synonyms_of_ignored_option(name, of_one, of_all)[:-1] if name else []
 
 
 def spelt_synonyms(name: str, settings: BrokerSettings) -> Synonyms:
-    """Return (name, value, source) of a setting by one of its aliases, with values in that alias's unit."""
+    """Return (name, value, source) of a setting under one of its aliases, such as log.retention.hours, with values in
+    that alias's unit.
+    """
     row, factor, _ = accepted_names()[name]
     return [(name, _in_units(text, factor), source) for _, text, source in settings.synonyms(row.name)]
 
 
 def _in_units(text: str, factor: int) -> str:
-    """Convert a number from ms or bytes to the larger unit of an alias. factor: as in accepted_names(). Negative ones
-    stay.
+    """Convert a number from ms or bytes to the larger unit of an alias. Negative numbers are returned unchanged.
+
+    factor: as in accepted_names().
     """
     return text if factor == 1 or int(text) < 0 else text_of(int(text) // factor)
 
 
 def left_over(names: Mapping[str, str]) -> dict[str, Option]:
-    """Return options for stored configs of earlier versions that are unknown now. They are shown without values."""
+    """Return options for stored configs that earlier versions knew and this one does not. As options of type PASSWORD,
+    they are shown without values.
+    """
     doc = "Kept by an earlier version; nobody knows it. It can be removed."
     return {name: Option(name, ConfigType.PASSWORD, "", doc, dynamic=True) for name in names}
