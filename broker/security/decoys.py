@@ -25,7 +25,7 @@ DRAWS = 32  # at most, until a salt fits in no smaller alphabet than it should; 
 
 
 class Alphabet(IntEnum):
-    """The set of characters that a salt is made of. A salt belongs to the first alphabet below that contains all of it."""
+    """The set of characters that a salt consists of. A salt belongs to the first alphabet that contains all of it."""
 
     DIGITS = 0
     HEX = 1
@@ -129,7 +129,7 @@ def _distance(seed: bytes, kind: Kind, weight: int) -> float:
 
 
 def _salt(kind: Kind, seed: bytes) -> bytes:
-    """Return a salt of this kind. If it also belongs to an earlier alphabet, another one is drawn, at most DRAWS times."""
+    """Return a salt of this kind. One that also belongs to an earlier alphabet is drawn again, at most DRAWS times."""
     salt = b""
     for draw in range(DRAWS):
         salt = _draw(kind, seed + bytes([draw]))

@@ -48,7 +48,7 @@ class KeyRefresher:
         self._begin()
 
     def hurry(self) -> None:
-        """Fetch the keys at once, because a token names an unknown one; but at least SOONEST_MS after the last fetch."""
+        """Fetch the keys now, because a token names an unknown one; but at least SOONEST_MS after the last fetch."""
         if self._stopped or self._is_fetching:
             return
         since_ms = 0.0 if self._fetched_s is None else (self._loop.time() - self._fetched_s) * 1000

@@ -26,10 +26,10 @@ ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRAN
 
 
 class Joining(NamedTuple):
-    """A partition that becomes part of a transaction with the first batch written to it (transactions of version 2).
+    """A partition that becomes part of a transaction with the first batch written to it (TV2, KIP-890).
 
-    The caller appends `batch`, the new transaction state, to `log` in the same unit (atomic commit) as the data. Once
-    that unit is committed, and only then, it calls Admission.joined().
+    The caller appends `batch`, which contains the new transaction state, to `log` in the same unit (atomic commit) as
+    the data. It calls Admission.joined() after that unit is committed, not before.
     """
 
     log: PartitionLog
@@ -38,7 +38,7 @@ class Joining(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes the state record adds to the unit, for the check whether the store has room."""
+        """How many bytes the state record adds to the unit, for the check whether the store has room."""
         return PART_BYTES + self.batch.size
 
 
@@ -84,10 +84,11 @@ class Admission:
         version: int,
         connection: Connection,
     ) -> bool:
-        """Return whether a batch for this partition simply continues the open transaction.
+        """Return whether a batch for this partition simply continues the open transaction, so that the fast path needs
+        no further check.
 
-        True: check_data() and admit_batch() would accept it and log nothing, so the fast path may skip them. False: not
-        known; the caller must call them.
+        If True, check_data() and admit_batch() would accept it and log nothing. If False, the caller must call them, to
+        find out.
         """
         txn = self._transactions.get(transactional_id)
         if (
@@ -100,8 +101,8 @@ class Admission:
         return self._fence_policy.passes(txn, Kind.DATA, PRODUCE, version, connection)
 
     def is_remade(self, transactional_id: str | None, partition: Partition) -> bool:
-        """Return whether the id's open transaction contains this partition's name, but of a deleted topic of that
-        name.
+        """Return whether the id's open transaction contains a partition of a deleted topic that had the same topic name
+        and index as this partition.
         """
         txn = self._transactions.get(transactional_id or "")
         key, log_id = (partition.topic.name, partition.index), partition.log.log_id
@@ -112,7 +113,7 @@ class Admission:
     ) -> None:
         """Check a Produce request before its batches are read.
 
-        Raises OlderConnection if it came over an older connection than the producer uses by now, and KafkaError
+        Raises OlderConnection if the producer has already used a newer connection than `on`, and KafkaError
         UNSUPPORTED_VERSION if transaction.v1.policy refuses the request's version.
         """
         self._fence_policy.check_policy(PRODUCE, version)
@@ -130,10 +131,10 @@ class Admission:
         version: int,
         connection: Connection,
     ) -> Joining | None:
-        """Return the state to log if transaction version 2 adds the group's offsets to the transaction now; None if
-        nothing has to be logged. Raises KafkaError.
+        """Check that a group's offsets may be committed in the transaction. Raises KafkaError if not.
 
-        version: of the TxnOffsetCommit request.
+        Returns the state to log in the same unit if TV2 adds the group's offsets to the transaction now, or None if
+        nothing has to be logged. version: of the TxnOffsetCommit request.
         """
         self._fence_policy.check_policy(TXN_OFFSET_COMMIT, version)
         txn = self._transactions.get(transactional_id)
@@ -152,11 +153,11 @@ class Admission:
     def admit_acknowledgements(
         self, transactional_id: str, producer_id: int, producer_epoch: int, homes: Mapping[PartitionKey, int]
     ) -> Joining | None:
-        """Check that a transaction may acknowledge records of a share group.
+        """Check that a transaction may acknowledge records of a share group. Raises KafkaError if not.
 
-        Returns the transaction state to log in the same unit, or None if nothing is added. homes: the partitions of
-        __share_group_state concerned, with their log ids. Raises KafkaError; INVALID_TXN_STATE where a client of TV1
-        has opened the transaction: its next one would have the same epoch.
+        Returns the transaction state to log in the same unit, or None if no partition is added. homes: the partitions
+        of __share_group_state concerned, with their log ids. Raises INVALID_TXN_STATE if a client of TV1 has opened the
+        transaction, because its next transaction would have the same epoch.
         """
         txn = self._coordinator.find(transactional_id)
         given = self._coordinator.inputs(transactional_id)
@@ -206,8 +207,8 @@ class Admission:
     ) -> None:
         """Add all partitions of one Produce request (TV2) to the transaction with one state record.
 
-        If they may not be added, nothing changes and nothing is raised: admit_batch() then decides for each partition
-        alone.
+        If they cannot be added together, changes nothing and raises nothing: admit_batch() then decides about each
+        partition alone.
         """
         given = self._coordinator.inputs(transactional_id)
         txn = self._transactions.get(transactional_id)
@@ -220,7 +221,9 @@ class Admission:
             return
 
     def joined(self, joining: Joining) -> None:
-        """Apply the transaction state of `joining` in memory, after the unit that contains it is committed."""
+        """Apply the transaction state of `joining` in memory. Call it after the unit that contains the state is
+        committed.
+        """
         state = joining.transaction
         self._coordinator.apply(state.transactional_id, state)
 
@@ -238,7 +241,8 @@ class Admission:
 def _refusal(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
     """Translate an error of the coordinator into one that clients of this API and version handle.
 
-    api: None for a partition that the broker adds to the transaction itself (TV2). txn: None if there is none.
+    api: None for a partition that the broker adds to the transaction itself (TV2). txn: the id's state; None if the id
+    is unknown.
     """
     if error is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "the producer is fenced by a newer epoch")

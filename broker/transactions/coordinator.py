@@ -140,8 +140,8 @@ class TransactionCoordinator:
             self.apply(*records.read(record.key or b"", record.value))
 
     def inputs(self, transactional_id: str) -> Inputs:
-        """Return what a decision about this id needs from outside: the times, a source of producer ids, the next
-        offset.
+        """Return what a decision about this id needs from outside: times, producer ids, the next offset, is it
+        ephemeral.
         """
         new_producer_id = self._topics.next_producer_id
         ephemeral = self.is_ephemeral(transactional_id)
@@ -284,9 +284,9 @@ class TransactionCoordinator:
         return decision
 
     def _tell_of_fence(self, transactional_id: str, connection: Connection, was_open: bool) -> None:
-        """Log which client replaced another one as the id's producer; the number of such lines is limited.
+        """Log which client becomes the id's producer in place of another one; the number of such lines is limited.
 
-        Nothing is logged if the connection is the owner's. was_open: whether this aborts an open transaction.
+        Nothing is logged if the connection is the present owner's. was_open: whether this aborts an open transaction.
         """
         before = self.owners.get(transactional_id)
         if before is None or before.number == connection.number:
@@ -299,9 +299,10 @@ class TransactionCoordinator:
         )  # fmt: skip
 
     def _make_room(self, most: int) -> None:
-        """Forget the longest unused ids if `most` ids are known, so that one more fits.
+        """If `most` ids are known, forget the longest unused ones, so that one more fits.
 
-        Raises KafkaError POLICY_VIOLATION if none can be forgotten: all are in use, or the log cannot be written.
+        Raises KafkaError POLICY_VIOLATION if none can be forgotten, because all are in use or the log cannot be
+        written.
         """
         known = len(self.transactions)
         if known < most:
@@ -376,10 +377,10 @@ class TransactionCoordinator:
         version: int,
         connection: Connection,
     ) -> Decision:
-        """Handle EndTxn. Returns the decision, with an error or the pair for the answer.
+        """Handle EndTxn. Returns the decision, with an error, or with the producer id and epoch for the answer.
 
         The decision, the markers of all partitions and the completion are written as one unit. version: of the request;
-        from 5 on it is TV2, which bumps the epoch. Raises KafkaError, OlderConnection.
+        from version 5 on the request is TV2, which bumps the epoch. Raises KafkaError, OlderConnection.
         """
         txn = self._check_sender(transactional_id, producer_id, producer_epoch, END_TXN, version, connection)
         given = self.inputs(transactional_id)
@@ -390,9 +391,9 @@ class TransactionCoordinator:
     # ---- what nobody asks for --------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Replay __transaction_state at start.
+        """Replay __transaction_state at start. Raises what replay() raises.
 
-        Partitions that are offline are left out; their ids are answered with an error. Raises what replay() raises.
+        Partitions that are offline are left out; requests for their ids are then answered with an error.
         """
         self.topic.load(self.replay)
         self.unused = OrderedDict.fromkeys(sorted(self.unused, key=self._updated_age_ms))
@@ -426,10 +427,12 @@ class TransactionCoordinator:
         return bool(decision.states)
 
     def end_by_hand(self, partition: Partition, order: MarkerOrder, coordinator_epoch: int) -> None:
-        """Write the marker that an admin requested to one partition (WriteTxnMarkers). The caller has checked it.
+        """Write the marker that an admin requested to one partition (WriteTxnMarkers). The caller has checked the
+        request.
 
-        If the producer has a transaction open there, the whole of it is aborted (machine.part_aborted). Raises
-        KafkaError: INVALID_TXN_STATE for a commit of such a transaction, or while it waits for a ledger's decision.
+        If the producer has a transaction open there, the whole transaction is aborted (machine.part_aborted). Raises
+        KafkaError: INVALID_TXN_STATE if the marker would commit a part of such a transaction, or if the transaction
+        waits for a ledger's decision.
         """
         log_id = partition.log.log_id
         key = partition.topic.name, partition.index
@@ -486,9 +489,8 @@ class TransactionCoordinator:
     ) -> Transaction | None:
         """Return the id's state; None if the id is unknown.
 
-        Raises KafkaError if transaction.v1.policy refuses the request, OlderConnection if it came over an older
-        connection than the current producer's. A stale producer epoch is not refused here, but by the machine
-        (states/machine.py).
+        Raises KafkaError if transaction.v1.policy refuses the request, and OlderConnection if the producer has already
+        used a newer connection. It does not refuse a stale producer epoch: the machine does that (states/machine.py).
         """
         self.fence_policy.check_policy(api, version)
         txn = self.find(transactional_id)

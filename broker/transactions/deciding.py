@@ -37,7 +37,7 @@ _ENDED = frozenset({Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT})
 class Outcome(NamedTuple):
     """The result of a proposal.
 
-    refused: transactions that cannot end this way, with the errors; if there are any, nothing was written.
+    refused: the transactions that cannot end as proposed, each with its error; if there are any, nothing was written.
     """
 
     verdict: Verdict
@@ -49,8 +49,9 @@ class Outcome(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The end of one transaction, ready to be written. txn: the state on which the plan is based; if the id has
-    another one by now, the plan is out of date.
+    """The end of one transaction, ready to be written.
+
+    txn: the state on which the plan is based; once the id has another state, the plan is out of date.
     """
 
     txn: Transaction
@@ -86,10 +87,11 @@ class Deciding:
         self._log_ids: set[int] = set()  # of all logs that were ever to get a marker
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """Yield the preparation as small steps; the caller calls each, with pauses in between.
+        """Yield the steps that prepare finish(), as functions for the caller to call one by one, with pauses in
+        between.
 
-        They plan and encode what finish() writes. Only for a decision that was made before do they change anything:
-        they abort transactions that still wait for it.
+        They plan and encode what finish() writes, and change nothing. Only if this decision was made before, they abort
+        the named transactions that still wait for it.
         """
         verdict = self._verdict()
         if verdict is Verdict.ALREADY_DECIDED:
@@ -104,11 +106,10 @@ class Deciding:
         self._up_to_date = True
 
     def finish(self) -> Outcome:
-        """Write the decision in one unit and apply it. Returns the outcome, also where the ledger refuses the
-        proposal.
+        """Write the decision in one unit and apply it. Returns the outcome, also if the ledger refuses the proposal.
 
-        Transactions that changed since steps() are planned again. Raises KafkaError if the unit cannot be written; then
-        nothing was changed.
+        Transactions that have changed since steps() are planned again. Raises KafkaError if the unit cannot be written;
+        then nothing was changed.
         """
         entry = self._ledger.entries.get(self._proposal.key)
         verdict = self._verdict()
@@ -124,9 +125,9 @@ class Deciding:
         return self._commit()
 
     def _abort_some(self) -> None:
-        """Abort the next ABORTED_AT_ONCE of the named transactions that still wait.
+        """Abort the next ABORTED_AT_ONCE of the named transactions that still wait for this decision.
 
-        Used where the decision was made before: they were prepared after it, so they can no longer commit.
+        Called if the decision was made before. These transactions were prepared after it, so they can no longer commit.
         """
         some, self._left = self._left[:ABORTED_AT_ONCE], self._left[ABORTED_AT_ONCE:]
         self._aborted += self._ledger.abort_what_waits(self._proposal, some)
@@ -136,15 +137,15 @@ class Deciding:
         return judge(self._ledger.entries.get(self._proposal.key), self._proposal)
 
     def _to_end(self) -> list[str]:
-        """Return the ids to end: those the proposal names, then all others that wait under its key for its number or a
-        lower one.
+        """Return the ids whose transactions to end: those the proposal names, then all others that wait under its key
+        for its number or a lower one.
         """
         waiting = self._coordinator.prepared.up_to(self._proposal.key, self._proposal.number)
         return [*self._listed, *(name for name in waiting if name not in self._listed)]
 
     def _plan(self, name: str) -> None:
-        """Plan the end of one transaction. One that cannot end this way gets no plan; finish() refuses it if the
-        proposal names it.
+        """Plan the end of one transaction. One that cannot end as proposed gets no plan; finish() then refuses the
+        proposal if it names the transaction.
         """
         txn = self._coordinator.transactions.get(name)
         item = self._listed.get(name)
@@ -168,8 +169,8 @@ class Deciding:
     def _marks(self, txn: Transaction, marker: Batch) -> list[Append] | None:
         """Return the markers that end the transaction, one for each of its partitions.
 
-        None if a partition is offline, deleted or owned by a participant (such as a group's offsets): then _mark()
-        makes them.
+        Returns None if a partition is offline, deleted or owned by a participant (such as the log of a group's
+        offsets); _mark() then makes the markers when the unit is written.
         """
         logs, partitions = self._ledger.logs, txn.partitions
         if any(topic in self._coordinator.participants for topic, _ in partitions) or not logs.keys() >= set(
@@ -205,8 +206,8 @@ class Deciding:
                 self._plan(name)
 
     def _find_refused(self) -> tuple[tuple[str, ErrorCode], ...]:
-        """Return (id, error) for each named transaction that cannot end this way, and for each held one that the
-        proposal does not name.
+        """Return (id, error) for each named transaction that cannot end as proposed, and for each held one (which
+        others may not abort) that the proposal does not name.
 
         If there is one, finish() writes nothing.
         """
@@ -258,7 +259,7 @@ class Deciding:
         return Outcome(Verdict.DECIDE, entry, aborted=aborted, ended=self._find_next_pairs(), deleted=deleted)
 
     def _find_deleted(self) -> tuple[PartitionKey, ...]:
-        """Return the partitions, deleted meanwhile, of the transactions that are to be committed."""
+        """Return those partitions of the transactions to be committed whose topics have been deleted."""
         return tuple(
             key
             for plan in self._plans.values()
@@ -268,10 +269,10 @@ class Deciding:
         )
 
     def _find_next_pairs(self) -> tuple[Item, ...]:
-        """Return the named ids whose transaction has ended and that did nothing since, each with the producer id and
+        """Return each named id whose transaction has ended and that has done nothing since, with the producer id and
         epoch that its producer uses next.
 
-        An id that was initialised again belongs to another producer, so its pair is not returned.
+        An id that was initialised again is left out, because it belongs to another producer now.
         """
         found = []
         for name, item in self._listed.items():
@@ -302,9 +303,10 @@ class Deciding:
         return written
 
     def _mark(self, unit: TransactionUnit, written: Sequence[Written], now_ms: int) -> None:
-        """Add all markers to the unit: those made ahead where possible.
+        """Add all markers to the unit: those made by steps() where possible.
 
-        The markers of offline or deleted partitions, and of participants, are made here.
+        The markers of offline or deleted partitions, and of participants, are made here, when their state can no longer
+        change before the commit.
         """
         logs = self._ledger.logs
         odd = {log_id for log_id in self._log_ids if log_id not in logs or logs[log_id].offline is not None}

@@ -84,7 +84,9 @@ class Fences:
         return len(self._fences)
 
     def of(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Fence:
-        """Return the fence of this producer id and epoch; made new if the id's last fence was of another pair."""
+        """Return the fence of this producer id and epoch. If the id's last fence was for another producer id or epoch,
+        it is replaced by a new one.
+        """
         found = self._fences.get(transactional_id)
         if found is not None and found[0] == producer_id and found[1] == producer_epoch:
             return found[2]

@@ -47,8 +47,8 @@ class FencePolicy:
     def admit(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> None:
         """Check the connection of a request that has the current producer id and epoch.
 
-        Raises OlderConnection if the request is of TV1, the policy is fencing, and a newer connection was served
-        already.
+        Raises OlderConnection if the request is of TV1, transaction.v1.policy is fence-connections, and a newer
+        connection of the producer was served already.
         """
         if version > HIGHEST_TV1_VERSION[api] or self._settings.now.transaction_v1_policy != FENCING:
             return
@@ -59,8 +59,8 @@ class FencePolicy:
             raise OlderConnection(f"the {kind.name} request for {txn.transactional_id!r} came over an older connection")
 
     def passes(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> bool:
-        """Return whether check_policy() and admit() would accept the request. False: the caller calls them, to raise
-        and log.
+        """Return whether check_policy() and admit() would accept the request. If False, the caller calls them, so that
+        they log and raise.
         """
         if version > HIGHEST_TV1_VERSION[api]:
             return True
@@ -75,7 +75,7 @@ class FencePolicy:
         self._fences.forget(transactional_id)
 
     def _tell_of_late(self, txn: Transaction, api: int, connection: Connection) -> None:
-        """Log why a connection is closed; at most one line in SILENT_MS."""
+        """Log why a connection is closed: its request came late. Writes at most one line in SILENT_MS."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._silent_until_ms:
             self._silent_until_ms = now_ms + SILENT_MS

@@ -45,8 +45,8 @@ class Item(NamedTuple):
 class Proposal(NamedTuple):
     """A request to decide: to commit (or abort) the transactions in `items` as decision `number` under `key`.
 
-    takeover: a new owner may go on with higher numbers under a key that another owner used. digest: the sink's own
-    fingerprint; it must be the same where a decision is repeated.
+    takeover: allows a new owner to make decisions with higher numbers under a key that another owner used. digest: the
+    sink's own fingerprint of the decision; a repeated decision must have the same one.
     """
 
     key: str
@@ -59,7 +59,7 @@ class Proposal(NamedTuple):
 
 
 class Verdict(Enum):
-    """What to do with a proposal, judged by the entry alone."""
+    """What to do with a proposal, according to the last entry of its key alone."""
 
     DECIDE = "new"
     ALREADY_DECIDED = "the same again"
@@ -67,10 +67,10 @@ class Verdict(Enum):
 
 
 def judge(entry: Entry | None, proposal: Proposal) -> Verdict:
-    """Return what to do with a proposal: new if its number is higher, by the same owner or with a takeover; already
-    decided if it repeats the entry; else a conflict.
+    """Return what to do with a proposal.
 
-    entry: the last decision of its key; None if there is none.
+    DECIDE if its number is higher than that of the entry, and the owner is the same or takeover is set; ALREADY_DECIDED
+    if it repeats the entry; else CONFLICT. entry: the last decision of its key; None if there is none.
     """
     if entry is None:
         return Verdict.DECIDE
@@ -96,8 +96,8 @@ def wrong_with(item: Item, txn: Transaction | None, proposal: Proposal, is_there
     """Return the error if the transaction that `item` names cannot be ended as proposed; NONE if it can.
 
     is_there: tells by log id whether a partition still exists. A transaction with a deleted partition can be aborted
-    but not committed. If it is held, the rest is committed all the same: whoever holds it has made that decision
-    elsewhere already.
+    but not committed; but if it is held, the partitions that exist are committed, because its commit is already decided
+    elsewhere (in a database).
     """
     if txn is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -111,7 +111,9 @@ def wrong_with(item: Item, txn: Transaction | None, proposal: Proposal, is_there
 
 
 def wrong_in(proposal: Proposal) -> str | None:
-    """Return what makes a proposal invalid whatever the ledger has, as a text for the client; None if it is valid."""
+    """Return what makes a proposal invalid regardless of the ledger's entries, as a text for the client; None if it is
+    valid.
+    """
     if not 0 < len(proposal.key.encode()) <= LONGEST_KEY_BYTES:
         return f"a ledger key has between 1 and {LONGEST_KEY_BYTES} bytes"
     if proposal.number < 0:
@@ -137,7 +139,7 @@ class PreparedIds:
         return len(self._key_of)
 
     def follow(self, transactional_id: str, txn: Transaction | None) -> None:
-        """Update the table after an id has got this state; txn None: the id was removed."""
+        """Update the table after an id has changed to this state; txn None: the id was removed."""
         if transactional_id in self._key_of:
             key = self._key_of.pop(transactional_id)
             for by_key in (self._by_key, self._held):
@@ -155,7 +157,9 @@ class PreparedIds:
         return self._by_key.keys()
 
     def held_keys(self) -> Collection[str]:
-        """Return the ledger keys for which held transactions wait. max.ledger.entries counts each of them already."""
+        """Return the ledger keys for which held transactions wait. The limit max.ledger.entries counts these keys as
+        used.
+        """
         return self._held.keys()
 
     def held_up_to(self, key: str, number: int) -> list[str]:
@@ -167,7 +171,7 @@ class PreparedIds:
         return self._key_of.keys()
 
     def on(self, key: str) -> Mapping[str, int]:
-        """Return the ids that wait under a key, each with the number of the decision it waits for."""
+        """Return the ids that wait under a key, with the number of the decision that each waits for."""
         return self._by_key.get(key, {})
 
     def up_to(self, key: str, number: int) -> list[str]:

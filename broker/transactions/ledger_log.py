@@ -88,7 +88,9 @@ class Ledger:
             self.topic.log(0)
 
     def ready_for(self, proposal: Proposal) -> None:
-        """Create the log if needed, and check that the proposal's key fits into the ledger. Raises KafkaError."""
+        """Create the ledger's log if needed, and check that the proposal's key fits into the ledger. Raises KafkaError
+        if one of the two is impossible.
+        """
         self.check_known()
         self._check_place(proposal.key)
         self.topic.ensure()
@@ -96,7 +98,8 @@ class Ledger:
     def _check_place(self, key: str) -> None:
         """Raise POLICY_VIOLATION if the key is new and max.ledger.entries keys are in use.
 
-        A key for which a held transaction waits counts from PrepareTxn on: its decision must not meet the limit.
+        A key for which a held transaction waits counts as in use from its PrepareTxn on, so that its decision is never
+        refused by this limit.
         """
         held, most = self.coordinator.prepared.held_keys(), self._settings.now.max_ledger_entries
         if key in self.entries or key in held or len(self.entries) + len(held) < most:
@@ -106,11 +109,11 @@ class Ledger:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{used} keys are in use already (max.ledger.entries)")
 
     def prepare(self, request: Preparation, check: Callable[[], None] | None = None) -> Decision:
-        """Handle PrepareTxn: let the transaction wait for its decision. Returns the coordinator's decision.
+        """Handle PrepareTxn: make the transaction wait for its decision. Returns the coordinator's decision.
 
         If the ledger has decided this number or a higher one already, the transaction is aborted and the error is
-        LEDGER_CONFLICT. Raises KafkaError; then nothing was changed. check: called before the transaction is made to
-        wait; raises KafkaError to refuse that.
+        LEDGER_CONFLICT. check: called before the transaction is made to wait; raises KafkaError to refuse that. Raises
+        KafkaError; then nothing was changed.
         """
         item, coordinator = request.item, self.coordinator
         self.check_known()
@@ -157,8 +160,8 @@ class Ledger:
             )
 
     def abort_what_waits(self, proposal: Proposal, items: Sequence[Item]) -> int:
-        """Abort those of `items` that still wait for this decision, which was made before. Returns how many it
-        aborted.
+        """Abort those of `items` that still wait for this decision, which the ledger has made already. Returns how many
+        it aborted.
         """
         transactions = self.coordinator.transactions
         decisions = []
@@ -173,10 +176,10 @@ class Ledger:
         return len(decisions)
 
     def remove(self, key: str) -> None:
-        """Remove the entry of a key, with a tombstone.
+        """Remove the entry of a key, by writing a tombstone.
 
-        Raises KafkaError: RESOURCE_NOT_FOUND if there is none, INVALID_TXN_STATE while a transaction waits for a
-        decision under it.
+        Raises KafkaError: RESOURCE_NOT_FOUND if there is no entry, INVALID_TXN_STATE while a transaction waits for a
+        decision under this key.
         """
         self.check_known()
         if key not in self.entries:
@@ -196,8 +199,8 @@ class Ledger:
                 self.look()
 
     def look(self) -> None:
-        """Log once each transaction that has waited for its decision for transaction.prepared.alert.ms, a held one for
-        HELD_ALERT_MS; set the metric to their number.
+        """Find the transactions that have waited for their decision for transaction.prepared.alert.ms (a held one: at
+        most HELD_ALERT_MS). Log each of them once, and set the metric to their number.
         """
         alert_ms, age_ms = self._settings.now.transaction_prepared_alert_ms, self._store.age_ms()
         late = set()

@@ -14,7 +14,9 @@ LONGEST_NAME = 250  # characters of a client id or software that are kept and sh
 
 
 class Owner(NamedTuple):
-    """The client that owns an id. Long names are cut to LONGEST_NAME characters. number: of its connection."""
+    """The client that owns an id. Long names are cut to LONGEST_NAME characters. number: of its connection, counted as
+    connections are accepted.
+    """
 
     client_id: str | None
     software: str
@@ -38,7 +40,7 @@ def owner_of(connection: Connection) -> Owner:
 
 
 class Owners:
-    """The owners of one coordinator's ids. is_known: tells whether an id exists."""
+    """The clients that own the transactional ids of one coordinator."""
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
         """is_known: returns whether a transactional id exists."""
@@ -49,15 +51,15 @@ class Owners:
         return len(self._owners)
 
     def took(self, transactional_id: str, connection: Connection) -> None:
-        """Make the client of this connection the id's owner, after an answered InitProducerId. Unknown ids are
-        ignored.
+        """Make the client of this connection the owner of the id. Call it after a successful InitProducerId. An unknown
+        id is ignored.
         """
         if self._is_known(transactional_id):
             self._owners[transactional_id] = owner_of(connection)
 
     def heard(self, transactional_id: str, connection: Connection) -> None:
-        """Note a request of the id's current producer. If no owner is known, as after a restart, its client becomes
-        the owner.
+        """Note a request of the id's current producer. If no owner is known, as after a restart, the client of the
+        connection becomes the owner.
         """
         if transactional_id not in self._owners:
             self.took(transactional_id, connection)

@@ -69,7 +69,9 @@ def key(transactional_id: str) -> bytes:
 
 
 def value(txn: Transaction) -> bytes:
-    """Encode a transaction's state as a record's value: version 1; version 2 (fencepost's own) if it is held."""
+    """Encode a transaction's state as a record's value: in version 1, or in version 2 (fencepost's own) if the
+    transaction is held.
+    """
     version = VALUE_VERSION
     tags = []
     if txn.previous_producer_id != NO_ID:
@@ -245,7 +247,9 @@ def _client_version(transactional_id: str, tags: dict[int, bytes]) -> int:
 
 
 def _read_prepared(content: bytes, hold: bool) -> Prepared:
-    """Decode the tagged field of a prepared transaction: which decision it waits for, and for how long."""
+    """Decode the tagged field of a prepared transaction: which decision it waits for, and with what timeout. hold:
+    whether the record is of a held transaction.
+    """
     number, timeout_ms, since_age_ms = _PREPARED.unpack_from(content)
     return Prepared(content[_PREPARED.size :].decode(), number, timeout_ms, since_age_ms, hold)
 

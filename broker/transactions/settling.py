@@ -35,8 +35,8 @@ Owed = tuple[tuple[int, int], MarkerDebt]
 
 
 async def settle(shared: Shared, coordinator: TransactionCoordinator) -> None:
-    """Write all owed markers, and complete all transactions in PREPARE_COMMIT or PREPARE_ABORT. Raises KafkaError if
-    the disk has no room.
+    """Write all owed markers that can be written, and complete all transactions in PREPARE_COMMIT or PREPARE_ABORT.
+    Raises KafkaError if the disk has no room.
     """
     while debts := list(islice(_payable(shared), SLICE)):
         await with_room(shared.clock, lambda: _pay(shared, coordinator.participants, debts))
@@ -46,7 +46,7 @@ async def settle(shared: Shared, coordinator: TransactionCoordinator) -> None:
 
 
 async def with_room(clock: Clock, work: Callable[[], None]) -> None:
-    """Call `work`; if it raises KafkaError, try again until the journal has room for it.
+    """Call `work`; while it raises KafkaError, because the journal has no room, try again.
 
     Raises the last KafkaError after WAIT_FOR_ROOM_S seconds.
     """
@@ -62,14 +62,18 @@ async def with_room(clock: Clock, work: Callable[[], None]) -> None:
 
 
 def _payable(shared: Shared) -> list[Owed]:
-    """Return the owed markers whose logs are online now, or deleted, so that the debt can be removed."""
+    """Return the owed markers that can be dealt with now: their logs are online, or deleted, so that only the debt is
+    to be removed.
+    """
     logs = shared.store.logs
     debts = shared.topics.catalogue.marker_debts.items()
     return [(key, debt) for key, debt in debts if key[0] not in logs or logs[key[0]].offline is None]
 
 
 def _pay(shared: Shared, participants: Participants, debts: list[Owed]) -> None:
-    """Write these owed markers and remove the debts, in one unit. For a deleted log only the debt is removed."""
+    """Write these owed markers and remove the debts, in one unit. If a log is deleted, its debt is removed without a
+    marker.
+    """
     store, wall_ms = shared.store, shared.clock.now_ms()
     changes: list[Change] = []
     parts: list[Part] = []

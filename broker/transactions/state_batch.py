@@ -25,8 +25,9 @@ Layout = tuple[Callable[..., bytes], bytes, bytes, bytes, bytes]
 
 
 def state_batch(key: bytes, states: Sequence[Transaction], now_ms: int, *, gone: bool = False) -> Batch:
-    """Return the states, in their order, as one batch. gone: a tombstone follows, which removes the id. now_ms: wall
-    time.
+    """Return one batch with these states of an id, in their order. now_ms: wall time.
+
+    gone: whether a tombstone follows them, which removes the id.
     """
     pieces = [_record(number, key, state) for number, state in enumerate(states)]
     if gone:
@@ -92,9 +93,9 @@ def _record(number: int, key: bytes, txn: Transaction) -> bytes:
 def _layout(
     number: int, key_bytes: int, partitions: tuple[tuple[PartitionKey, int], ...], client_version: int
 ) -> Layout:
-    """Return where each field of a record stands, for keys of this size and these partitions.
+    """Return the position of each field in a record, for keys of this size and these partitions.
 
-    The positions are found in a record that records.py encoded.
+    The positions are found in a record that records.py encoded with placeholder values.
     """
     written = Transaction("", 0, 0, 0, Status.ONGOING, dict(partitions), client_version=client_version, opened_at=0)
     value = records.value(written)

@@ -132,8 +132,8 @@ class Sweeps:
                 return
 
     def _forget(self, ids: Sequence[str]) -> None:
-        """Remove ids, all at once. If that fails by a bug, one by one, so that the bug affects only one id. Raises
-        KafkaError.
+        """Remove ids, all at once. If that fails because of a bug, remove them one by one, so that the bug affects only
+        one id. Raises KafkaError.
         """
         try:
             self._coordinator.forget(ids)

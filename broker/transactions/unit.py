@@ -29,7 +29,9 @@ class TransactionUnit:
     __slots__ = ("_debts", "_ends", "_participants", "_settled", "_size", "_store", "_topics", "appends")
 
     def __init__(self, store: Store, topics: Topics, participants: Participants) -> None:
-        """participants: by topic, what else logs something when a transaction ends there."""
+        """participants: by topic, the objects that also log something when a transaction with a partition of that topic
+        ends.
+        """
         self.appends: list[Append] = []
         self._store = store
         self._topics = topics
@@ -51,9 +53,10 @@ class TransactionUnit:
         coordinator_epoch: int = COORDINATOR_EPOCH,
         made: Batch | None = None,
     ) -> None:
-        """Add a marker for every partition of a transaction. A deleted partition gets none; an offline one is owed it.
+        """Add a marker for every partition of a transaction. A deleted partition gets none; for an offline one, the
+        unit logs that it is owed one.
 
-        wall_ms: the markers' timestamp. made: the marker, if marker_of() was called before.
+        wall_ms: the markers' timestamp. made: the marker, if the caller has made it with marker_of() before.
         """
         marker = made or marker_of(order, wall_ms, coordinator_epoch)
         logs = self._store.logs
@@ -71,14 +74,15 @@ class TransactionUnit:
                 self._settle(log, settle(partition, order.producer_id, order.commit))
 
     def add_marks(self, marks: Sequence[Append]) -> None:
-        """Add markers made before, for online logs that belong to no participant."""
+        """Add markers that were made before the unit, for logs that are online and belong to no participant."""
         self.appends += marks
         self._size += (PART_BYTES + MARKER_BYTES) * len(marks)
 
     def _owe(self, log_id: int, order: MarkerOrder) -> None:
-        """Note that an offline log is owed a marker, which settling.py writes later.
+        """Note that an offline log is owed a marker, which settling.py writes when the log is back.
 
-        If it is owed one for this producer already, that one's outcome stays, with the higher epoch.
+        If it is already owed one for this producer, the outcome (commit or abort) of that marker stays, with the higher
+        of the two epochs.
         """
         key = log_id, order.producer_id
         earlier = self._topics.catalogue.marker_debts.get(key)

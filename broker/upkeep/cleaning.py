@@ -68,7 +68,9 @@ class Cleaning:
     async def every(
         self, interval_ms: Callable[[], int], visit: Visit, concerns: Callable[[PartitionLog], bool] = _any
     ) -> None:
-        """Run passes, interval_ms() apart. concerns: selects the logs to visit."""
+        """Visit all online logs that `concerns` selects, again and again, with pauses of interval_ms(), until the
+        broker ends.
+        """
         while not await self._pause(interval_ms):
             self._slice_began_ms = self._store.clock.monotonic_ms()
             for one in list(self._store.logs.values()):
@@ -81,7 +83,7 @@ class Cleaning:
     async def _pause(self, interval_ms: Callable[[], int]) -> bool:
         """Wait for interval_ms(). Returns whether the broker ends.
 
-        An interval that is changed meanwhile takes effect within LONGEST_PAUSE_S.
+        A change of the interval while it waits takes effect within LONGEST_PAUSE_S.
         """
         waited_s = 0.0
         while (left_s := max(interval_ms() / 1000, 2 * PAUSE_S) - waited_s) > 0:
@@ -92,7 +94,7 @@ class Cleaning:
         return self._tasks.ending
 
     async def _give_way(self) -> None:
-        """Yield to the loop if this slice is used up."""
+        """Pause, so that other tasks can run, if the pass has run for SLICE_MS since its last pause."""
         if self._store.clock.monotonic_ms() - self._slice_began_ms >= SLICE_MS:
             await self._tasks.pause(PAUSE_S)
             self._slice_began_ms = self._store.clock.monotonic_ms()
@@ -113,7 +115,7 @@ class Cleaning:
             self._tell(error)
 
     def may_compact(self, one: PartitionLog) -> bool:
-        """Return whether this log is ever compacted."""
+        """Return whether this log is compacted at all: its settings say so, and no bug was met in compacting it."""
         return one.settings.compacts and one.log_id not in self.given_up
 
     async def compaction(self, one: PartitionLog) -> None:
@@ -154,6 +156,6 @@ class Cleaning:
         self._tell(error)
 
     def _tell(self, error: Exception) -> None:
-        """Pass an error that must never happen to the callbacks of on_failure."""
+        """Pass an error that must never happen to the callbacks in on_failure."""
         for callback in self.on_failure:
             callback(error)

@@ -45,9 +45,9 @@ Positions = dict[str, list[tuple[int, int, int]]]  # by topic: partition, id of 
 class Source(NamedTuple):
     """A coordinator whose state is part of the snapshots.
 
-    fields: the names of a row's values; a snapshot with others is of another version, and not used. rows: yields the
-    state as plain values and tuples; the state may change meanwhile. read: decodes a row. put: applies a decoded row to
-    the state.
+    topic: the coordinator's log. fields: the names of a row's values; a snapshot with other names was written by
+    another version, and is not used. rows: yields the state as rows of plain values and tuples; the state may change
+    meanwhile. read: decodes a row. put: applies a decoded row to the state.
     """
 
     topic: InternalTopic
@@ -58,8 +58,10 @@ class Source(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The content of a snapshot file. positions: the offset in each log up to which it covers. slices: by topic,
-    packed rows.
+    """The content of a snapshot file.
+
+    positions: by topic, the offset in each partition of its log up to which the snapshot covers the log. fields: by
+    topic, the names of a row's values. slices: by topic, packed rows.
     """
 
     positions: Positions
@@ -100,8 +102,8 @@ def read_from(disk: Disk, directory: str) -> Callable[[LogEntry], int | None]:
     positions: Positions | None = None
 
     def of(entry: LogEntry) -> int | None:
-        """Return from which offset a start reads this log: that of the newest snapshot, else 0; None if it is no
-        coordinator's.
+        """Return from which offset a start reads this log: the one in the newest snapshot, else 0. None if it is not a
+        coordinator's log.
         """
         nonlocal positions
         if entry.topic not in INTERNAL:

@@ -113,7 +113,9 @@ class Housekeeping:
         await asyncio.gather(*self._tasks)
 
     async def leave_tidy(self, has_time: Callable[[], bool]) -> None:
-        """Flush and checkpoint while there is time, so that the next start is quick. Call it after end_tasks()."""
+        """Flush and checkpoint while has_time() returns True, so that the next start is quick. Call it after
+        end_tasks().
+        """
         self._has_time = has_time
         if self._store.halted is None:
             await self._halt_on_error(self._leave_tidy())
@@ -176,7 +178,7 @@ class Housekeeping:
         return await future
 
     async def _make_room(self, error: TryLater) -> None:
-        """Wait before a retry. If file descriptors ran out, close files of logs first.
+        """Wait before a retry. If the process ran out of file descriptors, first close some files of logs.
 
         Raises what OpenFiles.sync raises; then the broker must halt.
         """
@@ -185,13 +187,15 @@ class Housekeeping:
         await self.pause(AFTER_FAILURE_S)
 
     async def _all(self, runs: Sequence[Callable[[], None]]) -> None:
-        """Run blocking jobs in parallel until all have ended. Raises one of their errors, TryLater only if no other."""
+        """Run blocking jobs in parallel and wait until all have ended. If some fail, raises one of their errors: a
+        TryLater only if all are.
+        """
         ended = await asyncio.gather(*map(self.job, runs), return_exceptions=True)
         if errors := [error for error in ended if error is not None]:
             raise min(errors, key=lambda error: isinstance(error, TryLater))
 
     def keep(self, work: Awaitable[None]) -> None:
-        """Run one more task until the end. An error that it raises halts the broker."""
+        """Run `work` as one more task that end_tasks() waits for. An error that it raises halts the broker."""
         self._tasks.append(self._loop.create_task(self._halt_on_error(work)))
 
     async def _halt_on_error(self, work: Awaitable[None]) -> None:
@@ -204,7 +208,9 @@ class Housekeeping:
     # ---- reactions -------------------------------------------------------------------------------------------
 
     def _released(self, moved: Collection[PartitionLog]) -> None:
-        """Wake the tasks that have work to do after a round (write of the journal) was released."""
+        """Wake the tasks that have work to do after a round (one write of the journal) was released. moved: the logs
+        whose readable end has moved.
+        """
         if self._flush_is_due:
             self._flush_wanted.set()
         if self._store.journal.may_fill:
@@ -215,7 +221,9 @@ class Housekeeping:
         self._look_at_congestion()
 
     async def _watch(self) -> None:
-        """Look every tick for work that is due, until housekeeping ends."""
+        """Every TICK_S, wake the tasks that may have work, until housekeeping ends. It sleeps while no work is
+        expected.
+        """
         tick_ms, due_ms = round(TICK_S * 1000), self._clock.monotonic_ms() + round(TICK_S * 1000)
         while not await self.pause(TICK_S):
             late_ms = max(0, self._clock.monotonic_ms() - due_ms)
@@ -240,7 +248,7 @@ class Housekeeping:
 
     @property
     def _quiet(self) -> bool:
-        """Return whether no work is due now or expected."""
+        """Whether no work is due now or expected soon."""
         store = self._store
         plenty = store.spare_bytes > store.settings.tail_max_bytes  # nothing is refused for want of space
         return plenty and not (store.tail_bytes or store.unflushed or self._congested or store.congested)
@@ -256,9 +264,7 @@ class Housekeeping:
 
     @property
     def _flush_is_due(self) -> bool:
-        """Return whether tails (batches in memory, not in segments yet) are large, absolutely or relative to their
-        limit.
-        """
+        """Whether tails (batches in memory, not in segments yet) are large, absolutely or relative to their limit."""
         return self._store.tail_bytes >= FLUSH_AT_BYTES or self._store.tails_are_large
 
     # ---- flushing and filling --------------------------------------------------------------------------------
@@ -281,9 +287,9 @@ class Housekeeping:
                 self._flush_wanted.set()
 
     async def _flush_pass(self) -> bool:
-        """Flush as many bytes as tails have now.
+        """Flush as many bytes as the tails have now.
 
-        Returns whether there may be more. Raises what _flush_once() raises.
+        Returns whether there may be more to flush. Raises what _flush_once() raises.
         """
         left = self._store.tail_bytes
         taken = await self._flush_once()
@@ -292,8 +298,8 @@ class Housekeeping:
         return taken > 0
 
     async def _flush_once(self) -> int:
-        """Write some tails to segments. Returns how many bytes; 0 if there was nothing. Raises TryLater; nothing is
-        lost.
+        """Write some tails (batches in memory) to segments. Returns how many bytes were written; 0 if there was nothing
+        to write. Raises TryLater; the batches are then still in the tails.
         """
         run = self._upkeep.begin_flush(pace=not self.ending)
         if run is None:
@@ -359,9 +365,10 @@ class Housekeeping:
                 await self.pause(TICK_S)
 
     def _may_lose_ms(self) -> int:
-        """Return how many ms of the store's age may be lost by a crash, before the age is saved.
+        """Return how many ms of the store's age (its time in service) may be lost by a crash before the age is saved.
 
-        Fewer while a timeout is pending: it would never end in a broker that is killed again and again.
+        They are fewer while a timeout is pending, since it would otherwise never end in a broker that is killed again
+        and again.
         """
         return min(self._settings.checkpoint_interval_ms, LOST_AGE_MS) if self.timeout_pending() else LOST_AGE_MS
 
@@ -378,7 +385,7 @@ class Housekeeping:
         return self.ending
 
     async def _sleep_until_stirred(self) -> None:
-        """Sleep until stir() is called, or the store's age should be saved."""
+        """Sleep until stir() is called, or until it is time to save the store's age."""
         self._checkpoint_wanted.clear()
         try:
             async with asyncio.timeout(self._upkeep.ms_until_behind / 1000):
@@ -418,15 +425,16 @@ class Housekeeping:
                 await self._make_room(error)
 
     async def _remove_all(self) -> None:
-        """Delete the files that the last checkpoints no longer name, an old checkpoint before the files that it names.
-        Stops at a halt, and when the time of an orderly stop is used up.
+        """Delete the files that the last checkpoints no longer name; an old checkpoint is deleted before the files that
+        it names. Stops if the broker is halted, or when the time of an orderly stop is used up.
         """
         while self._removals and self._store.halted is None and self._has_time():
             await self.job(self._removals[0].run)
             self._removals.popleft()
 
     async def _snapshots(self, logs: Sequence[PartitionLog]) -> None:
-        """Write the snapshots of producers of these logs. Ends early if the journal waits for the checkpoint.
+        """Write the snapshots of producers of these logs. Returns early if the journal is nearly full and waits for the
+        checkpoint.
 
         With thousands of logs this takes seconds.
         """
@@ -441,10 +449,10 @@ class Housekeeping:
                 log.snapshotted(job)
 
     async def synced(self, unit: int) -> None:
-        """Wait until the journal is synced up to and including this unit; at once if it is, as mostly in mode os.
+        """Wait until the journal is synced up to and including this unit. Returns at once if it already is.
 
-        Raises BrokerHalted; OSError, after which the broker must halt. A sync_job is used, not a synced round: rounds
-        that need no sync would wait until all that was written before them is on the device.
+        Raises BrokerHalted; OSError, after which the broker must halt. It uses a sync_job, not a synced round, because
+        rounds that need no sync would wait until all that was written before them is on the device.
         """
         await self._wait_for(self._rounds.when_released, unit)
         if self._store.synced_unit < unit and (sync := self._store.journal.sync_job()) is not None:
@@ -454,7 +462,7 @@ class Housekeeping:
         await self._wait_for(self._rounds.when_synced, unit)
 
     async def _wait_for(self, call_when: Callable[[int, Callable[[], None]], None], unit: int) -> None:
-        """Wait for a unit. call_when: Rounds.when_released or when_synced. Raises: BrokerHalted."""
+        """Wait until call_when, which is Rounds.when_released or when_synced, reports the unit. Raises BrokerHalted."""
         told = asyncio.Event()
         call_when(unit, told.set)
         while not told.is_set():

@@ -49,8 +49,8 @@ async def fence_all(
     transactions: TransactionCoordinator,
     producers: NamedProducers,
 ) -> None:
-    """Make all producer ids, epochs and group generations of the old broker invalid. Raises KafkaError if the disk has
-    no room.
+    """Make all producer ids, epochs and group generations that clients of the old broker hold invalid. Raises
+    KafkaError if the disk has no room.
     """
     await with_room(shared.clock, lambda: shared.topics.skip_producer_ids(SKIPPED_PRODUCER_IDS))
     await with_room(shared.clock, shared.topics.fence_leader_epoch)
@@ -76,8 +76,8 @@ async def fence_all(
 
 
 def forget_mark(disk: Disk, directory: str, shared: Shared) -> None:
-    """Remove the mark of a restored directory. It stays if a coordinator's log is offline: the next start then fences
-    again.
+    """Remove the mark of a restored directory, so that the next start does not fence clients again. The mark stays if a
+    coordinator's log is offline, because that log's clients are not fenced yet.
     """
     offline = [each for each in shared.store.logs.values() if each.topic in INTERNAL and each.offline is not None]
     if offline:

@@ -42,14 +42,15 @@ class Initialisation(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Settings: transaction.max.timeout.ms and transaction.two.phase.commit.enable."""
+    """The settings transaction.max.timeout.ms and transaction.two.phase.commit.enable."""
 
     max_timeout_ms: int = 900_000
     two_phase_commit: bool = False
 
 
 def init_producer_id(txn: Transaction | None, request: Initialisation, limits: Limits, given: Inputs) -> Decision:
-    """Decide about an InitProducerId: the states to log, and the pair or the error to answer.
+    """Decide about an InitProducerId. Returns the states to log, and the producer id and epoch, or the error, to
+    answer.
 
     txn: the id's state; None if the id is unknown.
     """
@@ -75,8 +76,8 @@ def _refusal(request: Initialisation, limits: Limits) -> ErrorCode:
 
 
 def _event(txn: Transaction | None, request: Initialisation) -> Event:
-    """Return the event in the transaction table: a new producer or the current pair (INIT), the pair that the last
-    bump replaced (INIT_RETRY), or any other pair (INIT_STALE).
+    """Return the event in the transaction table: INIT for a new producer, or one with the current producer id and
+    epoch; INIT_RETRY for the pair that the last bump of the epoch replaced; INIT_STALE for any other pair.
     """
     if txn is None or request.producer_id == NO_ID or txn.producer_epoch == NO_EPOCH:
         return Event.INIT
@@ -88,7 +89,9 @@ def _event(txn: Transaction | None, request: Initialisation) -> Event:
 
 
 def _finish(txn: Transaction | None, do: Action, request: Initialisation, given: Inputs) -> Decision:
-    """Return a decision whose last state is the EMPTY one with which the request is answered."""
+    """Return the decision for an allowed request. Its last state is EMPTY, with the producer id and epoch that the
+    client is given. do: the action from the transaction table.
+    """
     decision = Decision()
     timeout_ms = TWO_PHASE_TIMEOUT_MS if request.enable_2pc else request.timeout_ms
     if do is Action.CREATE or txn is None:
@@ -124,8 +127,8 @@ def _finish(txn: Transaction | None, do: Action, request: Initialisation, given:
 
 
 def _abort(txn: Transaction, given: Inputs) -> Decision:
-    """Abort the open transaction. Unlike at its other ends, an ephemeral id is not forgotten: it gets another producer
-    id.
+    """Abort the open transaction. Unlike elsewhere, an ephemeral id is not forgotten at this end: it gets another
+    producer id.
     """
     worn = txn._replace(producer_epoch=LAST_EPOCH) if given.ephemeral else txn
     return end_transaction(worn, Action.ABORT_AND_BUMP, given._replace(ephemeral=False))

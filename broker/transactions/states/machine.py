@@ -33,7 +33,7 @@ TOO_MANY = f"a transaction has at most {MOST_PARTITIONS} partitions: commit it, 
 
 
 def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Return the error if producer id and epoch are not the transaction's current ones; NONE if they are."""
+    """Return the error if producer id and epoch are not the current ones of the transaction; NONE if they are."""
     if txn is None or txn.status is Status.DEAD or txn.producer_id != producer_id:
         return _UNKNOWN
     return ErrorCode.NONE if txn.producer_epoch == producer_epoch else _FENCED
@@ -94,7 +94,8 @@ def verify(
     """Return NONE if a batch (or offsets) of TV1 may be written to the partition, else the error: INVALID_TXN_STATE if
     the partition was not added.
 
-    A topic that was deleted and created again under the same name is another one, to which nothing was added.
+    log_id: the partition's log. If its topic was deleted and created again, the log is another one, which was not
+    added.
     """
     if error := _stranger(txn, producer_id, producer_epoch):
         return error
@@ -113,10 +114,10 @@ def end(
 ) -> Decision:
     """Decide an EndTxn. version: 2 from request version 5 on, else 0; with 2 the epoch is bumped.
 
-    A retry in TV2 has the pair that the first attempt replaced, and is answered with the same outcome. In TV1 it has
-    the same pair as later transactions, so a late one could end a later transaction; the connection fence prevents
-    that. For the same reason TV1 is refused where share groups take part: a late acknowledgement would become part of
-    the next transaction.
+    A retry in TV2 has the producer id and epoch that the first attempt replaced, and gets the same answer. In TV1 a
+    retry cannot be told from a request for a later transaction; the connection fence keeps a late one from ending a
+    later transaction. For the same reason TV1 is refused for transactions with acknowledgements of share groups: a late
+    acknowledgement would become part of the next transaction.
     """
     event = (Event.COMMIT_V2 if commit else Event.ABORT_V2) if version >= 2 else _V1[commit]
     if version >= 2 and txn is not None and txn.client_version >= 2 and txn.is_last(producer_id, producer_epoch):
@@ -147,10 +148,11 @@ _V1 = {True: Event.COMMIT_V1, False: Event.ABORT_V1}
 
 
 def expire(txn: Transaction, given: Inputs) -> Decision:
-    """Decide to abort a transaction whose timeout has passed, and to fence its producer. Before that the decision is
-    empty.
+    """If the transaction's timeout has passed, decide to abort it and to fence its producer; else return an empty
+    decision.
 
-    The producer may continue: InitProducerId with the pair it had is answered with the next pair (KIP-588).
+    The producer may continue: InitProducerId with the producer id and epoch that it had is answered with the next epoch
+    (KIP-588).
     """
     deadline = deadline_age_ms(txn)
     cell = answer(Event.TIMEOUT, txn)
@@ -160,8 +162,8 @@ def expire(txn: Transaction, given: Inputs) -> Decision:
 
 
 def deadline_age_ms(txn: Transaction) -> int | None:
-    """Return the store's age in ms at which the transaction times out; None if none is open or only a decision ends
-    it.
+    """Return the store's age in ms at which the transaction times out; None if no transaction is open, or if it has no
+    timeout.
     """
     if txn.status is not Status.ONGOING:
         return None
@@ -172,10 +174,10 @@ def deadline_age_ms(txn: Transaction) -> int | None:
 
 
 def force_abort(txn: Transaction | None, given: Inputs) -> Decision:
-    """Decide to abort an open transaction whoever its producer is, and to fence that producer. A success if none is
-    open.
+    """Decide to abort the open transaction, regardless of its producer, and to fence that producer. Without an open
+    transaction it is a success.
 
-    A held transaction is not aborted (INVALID_TXN_STATE): whoever holds it may have decided elsewhere to commit it.
+    A held transaction is not aborted (INVALID_TXN_STATE): its commit may be decided elsewhere already.
     """
     cell = answer(Event.FORCE_ABORT, txn)
     if isinstance(cell, ErrorCode):
@@ -194,13 +196,14 @@ def part_aborted(
 ) -> Decision:
     """Abort the rest of a transaction of which an admin's marker has ended one partition (KIP-664).
 
-    Kafka's coordinator never hears of such a marker, and the client's commit succeeds with a part missing. Here the
-    rest is aborted in the same unit, with a bumped epoch: exactly what a timeout does, so clients know what to do, no
-    state is needed that a restart could lose, and the last stable offsets move on everywhere. A later EndTxn(commit)
-    is answered PRODUCER_FENCED with TV1, because its epoch is an old one, and INVALID_TXN_STATE with TV2, because its
-    pair is that of a transaction that was aborted.
-    A marker for a partition that is not in the transaction, or of another id or an older epoch, is none of its
-    business: no states and no error; the caller writes it as it came (that is how hanging transactions are ended).
+    In Kafka the coordinator does not learn of such a marker, and the client's commit succeeds although a part is
+    missing. Here the rest is aborted in the same unit, with a bumped epoch, exactly as a timeout does: clients know how
+    to handle that, no extra state has to survive a restart, and all last stable offsets advance. A later EndTxn(commit)
+    is answered PRODUCER_FENCED with TV1, because its epoch is an old one, and INVALID_TXN_STATE with TV2, because it
+    names a transaction that was aborted.
+
+    If the marker is for a partition that is not in the transaction, or for another producer id or an older epoch, the
+    decision is empty: the caller then writes only the marker (this is how hanging transactions are ended).
     """
     if txn is None or producer_id != txn.producer_id or producer_epoch < txn.producer_epoch:
         return _DONE
@@ -222,7 +225,7 @@ def prepare(
 
     If `decided` is at or above the number that the transaction would wait for, the transaction is aborted: the decision
     has states to log, and the error INVALID_TXN_STATE, which the caller answers as LEDGER_CONFLICT. A repeated
-    PrepareTxn succeeds, and changes nothing: its timeout counts from the first one on.
+    PrepareTxn succeeds and changes nothing: the timeout still counts from the first one.
     """
     if error := _stranger(txn, producer_id, producer_epoch):
         return Decision(error)
@@ -246,8 +249,8 @@ def prepare(
 
 
 def settle_prepared(txn: Transaction | None, commit: bool, given: Inputs) -> Decision:
-    """Decide the end of a prepared transaction, as its ledger decided. The caller has checked that the decision is for
-    it.
+    """Decide to commit or abort a prepared transaction, as the ledger decided. The caller has checked that this
+    decision is the one it waits for.
     """
     cell = answer(Event.DECIDE_COMMIT if commit else Event.DECIDE_ABORT, txn)
     if isinstance(cell, ErrorCode) or txn is None:
@@ -268,8 +271,8 @@ def owed_markers(txn: Transaction) -> MarkerOrder | None:
 
 
 def finish(txn: Transaction, given: Inputs) -> Decision:
-    """Return the decision that completes a transaction with owed_markers(): its markers and the COMPLETE state. Empty
-    if it has none.
+    """Return the decision that completes a transaction in PREPARE_COMMIT or PREPARE_ABORT: its markers and the COMPLETE
+    state. Empty in other states.
     """
     order = owed_markers(txn)
     if order is None:
@@ -278,7 +281,7 @@ def finish(txn: Transaction, given: Inputs) -> Decision:
 
 
 def is_unused(txn: Transaction) -> bool:
-    """Return whether the id has no open transaction, and its last one is complete with all markers."""
+    """Return whether the id has no transaction that is open or still needs markers."""
     return txn.status in _MAY_EXPIRE
 
 

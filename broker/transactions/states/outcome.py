@@ -16,10 +16,10 @@ _BUMPS = frozenset({Action.COMMIT_AND_BUMP, Action.ABORT_AND_BUMP, Action.ABORT_
 
 
 def end_transaction(txn: Transaction, do: Action, given: Inputs) -> Decision:
-    """Return the decision that commits or aborts a transaction; its error is NONE. `do` says which, and whether the
-    epoch is bumped.
+    """Return the decision that commits or aborts a transaction; its error is NONE. do: the action from the table, which
+    says whether to commit, and whether the epoch is bumped.
 
-    Without partitions there is no marker. An ephemeral id is removed with it.
+    There is no marker if the transaction has no partitions. An ephemeral id is removed when its transaction ends.
     """
     commit = do in _COMMITS
     bumps = do in _BUMPS or given.ephemeral
@@ -57,9 +57,9 @@ def _prepare_keeping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
 
 
 def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
-    """Return the state PREPARE_COMMIT or PREPARE_ABORT with a bumped epoch, which the markers get.
+    """Return the state PREPARE_COMMIT or PREPARE_ABORT with a bumped epoch, which is also written into the markers.
 
-    If no epoch is left, it also has the producer id that its producer uses next.
+    If no epoch is left, the state also names the producer id that its producer uses next.
     """
     set_aside = txn.next_producer_id != NO_ID
     ends = txn.exhausted or set_aside or given.ephemeral
@@ -82,8 +82,8 @@ def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
 
 
 def finish_transaction(txn: Transaction, given: Inputs) -> Transaction:
-    """Return the COMPLETE state that follows a PREPARE state: no transaction is open, and the producer's next pair
-    takes effect.
+    """Return the COMPLETE state that follows a PREPARE state. In it no transaction is open, and the next producer id
+    and epoch are in effect.
     """
     rotated = txn.next_producer_id != NO_ID
     return Transaction(

@@ -14,10 +14,10 @@ from .transaction import Status, Transaction
 
 
 class State(IntEnum):
-    """The columns of the table.
+    """The columns of the table: the states of a transactional id.
 
     HELD: prepared with a hold, so that only its decision ends it. A Dead id counts as UNKNOWN. PREPARE_EPOCH_FENCE,
-    which nobody logs, counts as PREPARE_ABORT.
+    which no broker logs, counts as PREPARE_ABORT.
     """
 
     UNKNOWN = 0
@@ -53,7 +53,9 @@ class Event(IntEnum):
 
 
 class Action(Enum):
-    """What a cell of the table does. bump: the producer gets a new epoch (or producer id, where epochs are used up)."""
+    """What the coordinator does for a cell of the table. "bump": the producer gets a new epoch (or a new producer id,
+    if its epochs are used up).
+    """
 
     CREATE = "create"  # a new id: a new producer id, epoch 0
     BUMP = "bump"  # the next epoch, nothing open
@@ -124,7 +126,7 @@ _STATES = {
 
 
 def state_of(txn: Transaction | None) -> State:
-    """Return the column of the table for a transactional id's state; txn None: UNKNOWN."""
+    """Return the column of the table for a transactional id's state; UNKNOWN if txn is None."""
     if txn is None:
         return State.UNKNOWN
     if txn.prepared is not None:
@@ -133,5 +135,5 @@ def state_of(txn: Transaction | None) -> State:
 
 
 def answer(event: Event, txn: Transaction | None) -> Cell:
-    """Return the cell for an event in the id's state: an action, or the error to answer."""
+    """Return the cell of the table for an event in the id's state: the action to do, or the error to answer."""
     return TABLE[event][state_of(txn)]

@@ -59,11 +59,11 @@ _TEXTS = (
 
 
 class Prepared(NamedTuple):
-    """What PrepareTxn has set: the transaction waits for decision `number` under a ledger key.
+    """What a PrepareTxn has set: the transaction waits for decision `number` under a ledger key.
 
     timeout_ms: counted from since_age_ms (the store's age) on; -1: no timeout.
 
-    hold: only a decision that names its producer id and epoch ends it, or its timeout (docs/apis.md).
+    hold: nobody but the decision that names its producer id and epoch, or its timeout, ends it (docs/apis.md).
     """
 
     ledger_key: str
@@ -116,8 +116,8 @@ class Transaction(NamedTuple):
         return self.status is Status.ONGOING and self.prepared is None and self.partitions.get(key) == log_id
 
     def is_last(self, producer_id: int, producer_epoch: int) -> bool:
-        """Return whether the last change of epoch replaced this producer id and epoch: then the request may be a retry
-        of the one that caused the change.
+        """Return whether this producer id and epoch are those that the last change of epoch replaced, so that the
+        request may be a retry of the one that caused the change.
         """
         if producer_epoch != self.last_producer_epoch or producer_epoch == NO_EPOCH:
             return False
@@ -168,11 +168,11 @@ class Inputs(NamedTuple):
 
 
 def transaction_id(partition: int, opened_at: int) -> bytes:
-    """Return 16 bytes that identify one transaction: 16 bits partition of __transaction_state, 16 zero, 96 the offset
-    of the record that opened it.
+    """Return 16 bytes that identify one transaction: the partition of __transaction_state in 16 bits, 16 zero bits, and
+    the offset of the record that opened it in 96 bits.
 
-    No other transaction has them, since no offset is given out twice. All zeros if opened_at is -1, which means
-    unknown. (No transaction is opened at offset 0: the record of its InitProducerId is before it.)
+    No two transactions have the same, since no offset is given out twice. All bytes are zero if opened_at is -1, which
+    means unknown. (No transaction is opened at offset 0, because the record of its InitProducerId comes before.)
     """
     if opened_at == NO_OFFSET:
         return NO_TRANSACTION_ID
