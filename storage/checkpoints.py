@@ -23,7 +23,7 @@ UNFINISHED = ".writing"
 
 
 class Damaged(Exception):
-    """Raised for a file of ours whose content is not what was written. The file is left as it is."""
+    """Raised for a file of fencepost whose content is not what was written. The file is left as it is."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -64,7 +64,7 @@ def write_file(disk: Disk, path: str, kind: str, version: int, payload: bytes) -
 
 
 def read_file(disk: Disk, path: str, kind: str, newest_version: int) -> bytes:
-    """Read a file's payload. Raises: Damaged; NewerFormat, only if the checksum is right; FileNotFoundError."""
+    """Read a file's payload. Raises: Damaged; NewerFormat (only if the checksum is right); FileNotFoundError."""
     file = disk.open(path, read_only=True)
     try:
         size = file.size()
@@ -77,7 +77,7 @@ def read_file(disk: Disk, path: str, kind: str, newest_version: int) -> bytes:
 
 
 def pack_file(kind: str, version: int, payload: bytes) -> bytes:
-    """Return all bytes of a file with this payload, for what is not kept on a disk. Raises: TooLarge."""
+    """Return all bytes of a file with this payload, for files that are not kept on a disk. Raises: TooLarge."""
     return b"".join(_packed(kind, version, payload, kind))
 
 

@@ -1,7 +1,7 @@
-"""Says when the disk is low and when it has room again: once each, in the log, with the numbers and the setting.
+"""Logs when the disk is low and when it has room again: one message for each change, with the numbers and the setting.
 
-The rule: it only tells; what is refused is Store's. There is room again once some more than the floor is free, so that
-a disk at its floor does not fill the log.
+The rule: it only logs and counts; Store decides what is refused. There is room again only once ROOM_AGAIN_BYTES more
+than the floor are free, so that a disk at its floor does not fill the log with messages.
 """
 
 import logging
@@ -13,7 +13,7 @@ ROOM_AGAIN_BYTES = 4 << 20  # above the floor
 class FreeSpace:
     """Watches the free space of one directory, and logs when it becomes low and when it is enough again.
 
-    usable_bytes: free, less the bytes in memory that will be written there.
+    usable_bytes: free bytes, less those that are still in memory and will be written there.
     """
 
     def __init__(self, directory: str, floor_bytes: int) -> None:
@@ -51,5 +51,5 @@ class FreeSpace:
 
     @property
     def _numbers(self) -> str:
-        """Return the text with the free bytes, for log messages."""
+        """The text with the free bytes and the floor, for log messages."""
         return f"{self.usable_bytes:,} bytes are free, {self._floor_bytes:,} stay free (storage.min.free.bytes)"

@@ -27,7 +27,7 @@ class StoreDamaged(Exception):
 
 
 class FoundUnits(Protocol):
-    """The units that count. journal/scan.py's Scan explains the fields."""
+    """The units of a journal that count. Scan in journal/scan.py explains the fields."""
 
     @property
     def incarnation(self) -> int:
@@ -51,7 +51,7 @@ class FoundUnits(Protocol):
 
     @property
     def cut_reason(self) -> str:
-        """Why the end was cut off; "" if nothing was."""
+        """Why the end of the journal was cut off; "" if it was not."""
         ...
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
@@ -63,16 +63,18 @@ class JournalSource(Protocol):
     """What a recovery uses of a journal."""
 
     def prepare(self) -> None:
-        """Called first, once the directory is locked. May refuse it, or fill an empty one from a store."""
+        """Check the directory, once it is locked, before anything else is called. May refuse it, or fill an empty one
+        from a store.
+        """
         ...
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
-        """Read and judge the journal, by what the checkpoint says. Changes nothing in the data directory."""
+        """Read the journal, and decide which units after the checkpoint count. Changes nothing in the data directory."""
         ...
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:
-        """Begin an empty journal. All units of earlier journals are in segments that the durable checkpoint `end`
-        names.
+        """Begin an empty journal. Only to be called when all units of earlier journals are in segments that the durable
+        checkpoint `end` names.
         """
         ...
 
@@ -97,11 +99,13 @@ class JournalOfDirectory:
             raise StoreDamaged(path, "the journal of this directory is in a store of objects", _WITH_THE_STORE)
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
-        """Read and judge the journal's files. Raises: JournalDamaged, NewerFormat."""
+        """Read the journal's files, and decide which units after the checkpoint count. Raises: JournalDamaged,
+        NewerFormat.
+        """
         return store_checkpoint.scan_journal(self._disk, self._directory, start)
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:
-        """Create the journal's first file of this start, and remove those of earlier starts: all their units are in
+        """Create the first journal file of this start, and remove the files of earlier starts, whose units are all in
         segments that the durable checkpoint `end` names.
         """
         return Journal(
@@ -123,12 +127,12 @@ def check_complete(directory: str, mark: store_mark.Mark | None) -> None:
 
 
 def adoption_cut_short(directory: str) -> StoreDamaged:
-    """Return the error for a directory that was being copied into an object store; only a start with that store
-    finishes this.
+    """Return the error for a directory that was being copied into an object store when the copying was cut short; a
+    start with that store finishes it.
 
-    The directory's own journal is still complete. To serve it without that store, an admin renames the mark to that of
-    a restored directory: another broker may have served the store meanwhile, so clients must be fenced as after a
-    restore.
+    The directory's own journal is still complete. To serve it without that store, an admin renames the mark file to
+    that of a restored directory: another broker may have served the store meanwhile, so clients must be fenced as after
+    a restore.
     """
     return StoreDamaged(
         directory,

@@ -74,14 +74,18 @@ def checkpoint_number(name: str) -> int | None:
 
 
 def parse_number(name: str, prefix: str) -> int | None:
-    """Return the number in a name of the form `<prefix><number>`; None if it is not exactly as we write it."""
+    """Return the number in a name of the form `<prefix><number>`; None if it is not written exactly as fencepost writes
+    it.
+    """
     digits = name.removeprefix(prefix)
     is_ours = name.startswith(prefix) and digits.isascii() and digits.isdecimal() and str(int(digits)) == digits
     return int(digits) if is_ours else None
 
 
 def foreign_warnings(folder: str, names: Iterable[str]) -> list[str]:
-    """Return one warning that names foreign files of a folder, which are left alone; none without such files."""
+    """Return a list with one warning that names the foreign files of a folder, which are left alone; an empty list
+    without such files.
+    """
     found = sorted(names)
     if not found:
         return []

@@ -1,8 +1,8 @@
-"""What a start removes from a data directory, and what it leaves there and names.
+"""What a start removes from a data directory, and what it leaves there and reports.
 
-The rule: only what bears exactly a name that we give, and is needed by no checkpoint, is removed; a log's folder only
-if all in it are files with such names. People keep notes, copies and links in our folders; nothing of theirs goes, or
-keeps a broker from starting.
+The rule: a file is removed only if its name is exactly one that fencepost gives and no checkpoint needs it; a log's
+folder only if all files in it have such names. People keep notes, copies and links in these folders: nothing of theirs
+is removed, and nothing of theirs keeps a broker from starting.
 """
 
 from collections.abc import Callable, Collection
@@ -17,10 +17,9 @@ from .log.partition_log import PartitionLog
 
 
 def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog], keep: Collection[int]) -> list[str]:
-    """Remove folders of deleted logs, applied kept parts, and all checkpoints except those to `keep`.
+    """Remove folders of deleted logs, kept parts that were applied, and all checkpoints except those in `keep`.
 
-    Returns a warning for each thing that is not fencepost's, or that the system does not let it remove: the start goes
-    on without that.
+    Returns a warning for each file that is not fencepost's, and for each that could not be removed: the start goes on.
     """
     warnings: list[str] = []
     folder = layout.logs_directory(directory)
@@ -35,7 +34,7 @@ def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog],
 
 
 def _is_log(disk: Disk, path: str) -> bool:
-    """Return whether it is a folder with only files of a log, or a link to one: then only the link is removed."""
+    """Return whether the path is a folder with only files of a log, or a link to one."""
     return disk.is_directory(path) and all(
         (offset_in_name(name) is not None or kept_parts.parse_name(name) is not None)
         and not disk.is_directory(f"{path}/{name}")

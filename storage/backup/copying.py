@@ -19,7 +19,9 @@ EMPTY = BackupFile(0, 0)
 
 
 class Unreadable(Exception):
-    """Raised if the device cannot read a file from some byte on. copied: the bytes before it, which the target has."""
+    """Raised if the device cannot read a file from some byte on. copied: size and checksum of the bytes before it,
+    which were copied to the target.
+    """
 
     def __init__(self, error: OSError, copied: BackupFile) -> None:
         super().__init__(f"at byte {copied.size_bytes}: {error.strerror or error}")
@@ -27,10 +29,11 @@ class Unreadable(Exception):
 
 
 def copy_range(source: File, target: File, begun: BackupFile, end: int, on_bytes: OnBytes) -> BackupFile:
-    """Copy the bytes from where an earlier copy ended up to the position `end`, or up to the end of the source. begun:
-    size and checksum of what the target has already.
+    """Copy the bytes from where an earlier copy ended up to the position `end`, or up to the end of the source.
 
-    Returns the same of what the target has now. Raises: Unreadable; DiskFull, OSError.
+    begun: size and checksum of the bytes that the target has already.
+
+    Returns size and checksum of the bytes that the target has now. Raises: Unreadable; DiskFull, OSError.
     """
     position, crc = begun
     while position < end:

@@ -31,11 +31,13 @@ class Changed(Exception):
 
 
 def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds: Callable[[], None]) -> Scan:
-    """Scan the journal's units (entries) after a checkpoint, while a broker may be writing. Files that change are
-    scanned again, ATTEMPTS times at most. check_holds: raises if the broker has removed the checkpoint meanwhile.
+    """Scan the journal's units (entries) after a checkpoint, while a broker may be writing. If files change during a
+    scan, the scan is repeated, ATTEMPTS times at most.
 
-    Raises: JournalDamaged, if scans find the same damage again; NewerFormat, OSError; Changed, if it changed during
-    each scan.
+    check_holds: raises if the broker has removed the checkpoint meanwhile.
+
+    Raises: JournalDamaged, if several scans find the same damage; Changed, if files changed during each scan;
+    NewerFormat, OSError.
     """
     verdicts: list[tuple[str, int]] = []
     for _ in range(ATTEMPTS):
@@ -52,10 +54,10 @@ def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds
 
 
 def copy_judged(disk: Disk, found: Scan, target: Disk, directory: str, on_bytes: OnBytes) -> dict[str, BackupFile]:
-    """Copy the valid rounds of the journal, followed by zeros: each file that has some, and the file for the next
-    round.
+    """Copy the rounds that a scan found valid (a round is what one write of the journal holds). Each copied file is
+    filled up with zeros to its full size; an empty file is added for the next round if there is one.
 
-    Returns the copied files by name. Raises Changed, FileNotFoundError; DiskFull, OSError.
+    Returns the copied files by name. Raises: Changed, FileNotFoundError; DiskFull, OSError.
     """
     copies: dict[str, BackupFile] = {}
     checksums = iter(found.checksums)
@@ -79,7 +81,9 @@ def copy_judged(disk: Disk, found: Scan, target: Disk, directory: str, on_bytes:
 
 
 def checked_pieces(reader: Reader, found: FoundFile, checksums: Sequence[int]) -> Iterator[bytes]:
-    """Yield the header of a file, then its rounds, checked against the scan. Raises: Changed."""
+    """Yield the header of a file, then its rounds one by one, each compared with what the scan found. Raises Changed if
+    one differs.
+    """
     head = bytes(reader.view(0, BLOCK_BYTES))
     try:
         if read_file_header(head) != found.header:

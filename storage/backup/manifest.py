@@ -38,8 +38,9 @@ class BackupFile(NamedTuple):
 class Contents:
     """The content of the manifest.
 
-    last_unit: the newest change that is in the backup. running: a broker served from the directory meanwhile.
-    warnings: what was damaged or missing in the directory already. files: by their paths below `data`.
+    last_unit: number of the newest change that the backup has. running: whether a broker served from the directory
+    while the backup was taken. warnings: what was damaged or missing in the directory already. files: by their paths
+    below `data`.
     """
 
     made_by: str

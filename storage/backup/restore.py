@@ -45,7 +45,7 @@ def read_contents(disk: Disk, backup: str) -> Contents:
 
 
 def check_backup(disk: Disk, backup: str, report: Report = lambda done, of: None) -> tuple[Contents, list[str]]:
-    """Compare every file with its checksum. Returns the errors found. Raises as read_contents."""
+    """Compare every file with its checksum. Returns the contents and the errors found. Raises like read_contents()."""
     contents = read_contents(disk, backup)
     problems: list[str] = []
     on_bytes = _counting(report, contents.size_bytes)
@@ -66,9 +66,10 @@ def check_backup(disk: Disk, backup: str, report: Report = lambda done, of: None
 
 
 def restore_backup(disk: Disk, backup: str, directory: str, report: Report = lambda done, of: None) -> Contents:
-    """Make a data directory from a backup. Returns its contents.
+    """Make a data directory from a backup. Returns the contents of the backup.
 
-    Raises: BackupRefused; checkpoints.Damaged, NewerFormat; DiskFull, OSError. Then what was written is removed.
+    Raises: BackupRefused; checkpoints.Damaged, NewerFormat; DiskFull, OSError. What was written is removed before one
+    of them is raised.
     """
     contents = read_contents(disk, backup)
     check_empty(disk, directory)
@@ -127,7 +128,9 @@ def _copy_all(disk: Disk, source: str, directory: str, contents: Contents, on_by
 
 
 def _copy(disk: Disk, path: str, to: str, expected: BackupFile, on_bytes: OnBytes) -> None:
-    """Copy one file and check its size and checksum. Raises BackupRefused if they differ from the backup's list."""
+    """Copy one file and check its size and checksum. Raises BackupRefused if the file is missing or they differ from
+    the backup's list.
+    """
     try:
         source = disk.open(path, read_only=True)
     except FileNotFoundError:
@@ -163,14 +166,14 @@ def _checkpoint_name(contents: Contents) -> str:
 
 
 def _difference(path: str, found: BackupFile, expected: BackupFile) -> str:
-    """Return in which way the file differs from the backup's list, as an error message."""
+    """Return an error message that says how the file differs from the backup's list, in size or checksum."""
     if found.size_bytes != expected.size_bytes:
         return f"{path} has {found.size_bytes} bytes instead of {expected.size_bytes}"
     return f"{path} fails its checksum"
 
 
 def _counting(report: Report, total: int) -> OnBytes:
-    """Return a function that adds up copied bytes and reports the progress."""
+    """Return a function to be called with the size of each copied piece; it adds them up and reports the progress."""
     done = 0
 
     def on_bytes(count: int) -> None:

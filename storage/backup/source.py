@@ -31,7 +31,7 @@ class Overtaken(Exception):
 
 
 class Wanted(NamedTuple):
-    """A file that a checkpoint names, and how many bytes of it. vital: it cannot be derived from other files."""
+    """A file that a checkpoint names, and how many bytes of it to copy. vital: it cannot be derived from other files."""
 
     path: str
     size_bytes: int
@@ -40,9 +40,9 @@ class Wanted(NamedTuple):
 
 @contextmanager
 def locked_if_free(disk: Disk, directory: str) -> Iterator[bool]:
-    """Within the block, keep a broker from starting on the directory, if none runs. Yields whether one runs.
+    """If no broker runs on the directory, keep one from starting there within the block. Yields whether one runs.
 
-    Even if something else is moved to its path meanwhile, the directory that was opened is used.
+    The directory that was opened is used to the end, even if another is moved to its path meanwhile.
     """
     running = False
     try:
@@ -89,7 +89,9 @@ class Source:
         self._directory = directory
 
     def newest_checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        """Return number and content of the newest valid checkpoint. Raises: BackupRefused; Damaged, OSError."""
+        """Return number and content of the newest valid checkpoint. Raises: BackupRefused; checkpoints.Damaged,
+        OSError.
+        """
         damage: checkpoints.Damaged | None = None
         for _ in range(PASSES):
             for number in store_checkpoint.numbers(self._disk, self._directory):
@@ -106,7 +108,9 @@ class Source:
         )
 
     def check_holds(self, number: int) -> None:
-        """Raise Overtaken if files that this checkpoint names may have been removed."""
+        """Raise Overtaken if the broker may have removed files that this checkpoint names: checkpoint number + 2
+        exists.
+        """
         newest = max(store_checkpoint.numbers(self._disk, self._directory), default=WHOLE)
         if newest >= number + 2:
             raise Overtaken
@@ -153,5 +157,5 @@ class Source:
 
 
 def below(path: str) -> str:
-    """Return a path of layout for the data directory "", which makes it relative."""
+    """Return a path of layout.py made for the data directory "" as a path relative to the data directory."""
     return path.removeprefix("/")

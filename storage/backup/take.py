@@ -43,11 +43,13 @@ def take_backup(
     report: Callable[[int, int], None] = lambda copied, of: None,
     pause: Callable[[], None] = lambda: None,
 ) -> Contents:
-    """Copy a data directory to a folder that does not exist or is empty. Returns what is in the backup.
+    """Copy a data directory to a folder that does not exist or is empty. Returns the contents of the backup.
 
-    made_by: this version. report: is called with the bytes copied so far, and how many there will be as far as is
-    known. pause: is called between two passes. target: the disk of the backup.
-    Raises: BackupRefused; DiskFull, checkpoints.Damaged, NewerFormat, OSError. Then what was written is removed.
+    made_by: the version of fencepost that takes it. report: called with the bytes copied so far, and the total as far
+    as it is known. pause: called between two passes. target: the disk of the backup.
+
+    Raises: BackupRefused; DiskFull, checkpoints.Damaged, NewerFormat, OSError. What was written is removed before one
+    of them is raised.
     """
     if not store_checkpoint.numbers(disk, directory):
         raise BackupRefused(f"{directory} has no broker's data", "name the data directory of fencepost serve")
@@ -83,8 +85,8 @@ class _Taking:
     def __init__(
         self, disk: Disk, directory: str, target: Disk, backup: str, report: Callable[[int, int], None]
     ) -> None:
-        """target: the disk of the backup. report: called with the bytes copied so far, and how many there will be as
-        far as is known.
+        """target: the disk of the backup. report: called with the bytes copied so far, and the total as far as it is
+        known.
         """
         self._disk = disk
         self._directory = directory
@@ -119,7 +121,9 @@ class _Taking:
         )
 
     def _pass(self, number: int, start: StoreCheckpoint) -> int:
-        """Copy all that a checkpoint needs. Returns the last unit. Raises: Overtaken, Changed."""
+        """Copy everything that a checkpoint needs: its files, then the journal. Returns the number of the last unit
+        copied. Raises: Overtaken, Changed.
+        """
         self._warnings = []
         wanted = list(self._source.wanted_files(start, self._warnings))
         self._make_room(wanted)
@@ -204,7 +208,7 @@ class _Taking:
         return max(found.last_unit, start.through_unit)
 
     def _sum_up(self, name: str) -> BackupFile:
-        """Return size and checksum of a file that was copied."""
+        """Return size and checksum of a copied file, read from the backup."""
         file = self._target.open(f"{self._data}/{name}", read_only=True)
         try:
             return checksum(file, lambda count: None)
@@ -212,7 +216,7 @@ class _Taking:
             file.close()
 
     def _keep_only(self, names: set[str]) -> None:
-        """Remove copies that the checkpoint does not name: earlier ones did."""
+        """Remove copied files that are not in `names`: an earlier checkpoint named them, this one does not."""
         for name in self._copied.keys() - names:
             self._target.unlink(f"{self._data}/{name}")
             del self._copied[name]

@@ -30,8 +30,8 @@ MOST_KEYS = 250_000  # about 50 MB of map
 
 
 def cleanable(log: LogState, bound: int, now_ms: int) -> list[SegmentState]:
-    """Return the oldest segments, which a compaction may rewrite: never the last one, each wholly below the offset
-    `bound`, and older than min.compaction.lag.ms. now_ms: the store's age.
+    """Return the oldest segments, up to the first that a compaction may not rewrite: the last one, one that reaches
+    beyond the offset `bound`, or one younger than min.compaction.lag.ms. now_ms: the store's age.
     """
     found: list[SegmentState] = []
     for state in log.segments[:-1]:
@@ -42,7 +42,7 @@ def cleanable(log: LogState, bound: int, now_ms: int) -> list[SegmentState]:
 
 
 def is_due(log: LogState, states: Sequence[SegmentState], now_ms: int) -> bool:
-    """Return whether enough was written since the last run, by share of bytes or age (Kafka's LogToClean)."""
+    """Return whether enough was written since the last compaction, by ratio of bytes or by age (Kafka's LogToClean)."""
     dirty = [state for state in states if state.end_offset > log.cleaned_offset]
     if not dirty:
         return False
@@ -57,10 +57,12 @@ def is_due(log: LogState, states: Sequence[SegmentState], now_ms: int) -> bool:
 def begin_compaction(
     log: PartitionLog, now_ms: int, monotonic_ms: Callable[[], int], most_keys: int = MOST_KEYS
 ) -> "Compaction | None":
-    """Return a compaction of the log's cleanable segments, begun; None if none is due, one runs, or the log is offline
-    or not to be compacted. When it ends, give it to the log's compacted() or compaction_failed().
+    """Return a compaction of the log's cleanable segments, ready for run_slice(); None if none is due, one runs
+    already, the log is offline, or its cleanup.policy does not compact.
 
-    now_ms: the store's age. monotonic_ms: the clock that limits a slice. most_keys: that one run may remember.
+    When the compaction has ended, give it to the log's compacted() or compaction_failed().
+
+    now_ms: the store's age. monotonic_ms: the clock that limits a slice. most_keys: how many keys one run may remember.
     """
     offered = log.offered
     if log.compacting or log.offline is not None or offered is None or not log.settings.compacts:
@@ -75,7 +77,9 @@ def begin_compaction(
 
 
 class Compaction:
-    """One run. Call run_slice() in a worker until `finished`, then PartitionLog.compacted() on the loop."""
+    """One compaction of one log. Call run_slice() in a worker until `finished`, then PartitionLog.compacted() on the
+    loop.
+    """
 
     def __init__(
         self,
@@ -88,9 +92,11 @@ class Compaction:
         now_ms: int,
         most_keys: int = MOST_KEYS,
     ) -> None:
-        """states: the segments to rewrite, the log's first ones. generation: that of the new segments.
+        """states: the segments to rewrite, the log's first ones. generation: the number that the new segments' file
+        names get.
 
-        snapshots: of the log's producers, ascending. aborted: finds what was aborted in `states`; may block.
+        snapshots: the log's producer snapshots, ascending. aborted: returns the aborted transactions in `states`; may
+        block.
         """
         self.states = states
         self.outputs: list[SegmentState] = []
@@ -113,8 +119,8 @@ class Compaction:
     def run_slice(self) -> None:
         """Continue for a few milliseconds.
 
-        Raises: KafkaError KAFKA_STORAGE_ERROR, if a segment is damaged (the log is offline then), or cannot be read (a
-        later run may); DiskFull and OSError of what it writes.
+        Raises: KafkaError KAFKA_STORAGE_ERROR, if a segment is damaged (which puts the log offline) or cannot be read
+        now (a later run may succeed); DiskFull and OSError from writing.
         """
         until_ms = self._monotonic_ms() + SLICE_MS
         try:
@@ -126,7 +132,7 @@ class Compaction:
         self.finished = True
 
     def close(self) -> None:
-        """Abandon the run: close its files."""
+        """Abandon the compaction: close its files."""
         self._steps.close()
 
     def _run(self) -> Generator[None, None, None]:
@@ -153,8 +159,9 @@ class Compaction:
         self._files.sync_all([], [self._log.directory])
 
     def _map_keys(self, keys: KeyMap) -> Iterator[None]:
-        """Note the latest offset of each key in the segments that are not compacted yet, until the map is full. Then
-        the compaction ends before the batch that does not fit. Yields after each batch.
+        """Note the latest offset of each key in the segments that are not compacted yet. If the map of keys is full,
+        the compaction ends before the first batch that does not fit. Yields after each batch, so that a slice can end
+        there.
         """
         for number, state in enumerate(self.states):
             if state.end_offset <= self._dirty_offset:
@@ -167,7 +174,7 @@ class Compaction:
                 yield
 
     def _batches(self, number: int, offset: int) -> Iterator[Batch]:
-        """Yield the batches of one segment from `offset` on, checked."""
+        """Yield the batches of one segment from `offset` on, with their checksums checked."""
         state = self.states[number]
         position, ends_at = 0, -1
         try:
@@ -183,7 +190,9 @@ class Compaction:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"it cannot be read now: {error}") from error
 
     def _last_of_producers(self) -> tuple[set[int], dict[int, int]]:
-        """Return base offsets of live producers' newest batches, and epochs of those without one, from the snapshot."""
+        """Return, from the newest snapshot, the base offset of each live producer's newest batch, and the epoch of each
+        producer that has no batch any more (by producer id).
+        """
         last_batches: set[int] = set()
         last_epochs: dict[int, int] = {}
         newest = self._snapshots[-1] if self._snapshots else None
@@ -205,7 +214,7 @@ class Compaction:
         return last_batches, last_epochs
 
     def _rewrite(self, rules: Rules, aborted: dict[int, AbortedTransaction]) -> Iterator[None]:
-        """Write all segments again, merging neighbours as far as segment.bytes allows."""
+        """Write all segments again, merging neighbours as far as segment.bytes allows. Yields after each batch."""
         output = _Output(self, self.states[0].base_offset)
         for number, state in enumerate(self.states):
             output.draws_on(state)
@@ -226,7 +235,7 @@ class Compaction:
 
 
 class _Output:
-    """A segment that a run writes. It has no files until it has a batch."""
+    """A segment that a compaction writes. Its files are created with its first batch."""
 
     def __init__(self, run: Compaction, base_offset: int) -> None:
         """run: the compaction that writes it. base_offset: the first offset of the segment."""
@@ -307,7 +316,7 @@ class _Output:
         self._written_bytes = self._size_bytes
 
     def _put(self, suffix: str, buffers: Sequence[Buffer], position: int, size_bytes: int) -> None:
-        """Write to a file of the new segment at this position; the first write creates it."""
+        """Write buffers to a file of the new segment at this position; at position 0 the file is created."""
         path = self._run._path(self._state, suffix)
         if position == 0:
             self._run.paths.append(path)

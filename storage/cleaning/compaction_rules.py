@@ -21,12 +21,14 @@ DIGEST_BYTES = 16  # keys as long or longer are remembered by digest, so that me
 
 
 def name_of(key: bytes) -> bytes:
-    """Return the form of a key in the map of offsets: a long key is replaced by its digest."""
+    """Return the bytes that stand for a key in the map of offsets: the key, or the digest of a long key."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
 class AbortedSpans:
-    """Which batches belong to aborted transactions."""
+    """Says which batches belong to aborted transactions: for each producer, the offsets that its aborted transactions
+    span.
+    """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._spans: dict[int, list[tuple[int, int]]] = {}
@@ -34,7 +36,7 @@ class AbortedSpans:
             self._spans.setdefault(entry.producer_id, []).append((entry.first_offset, entry.last_offset))
 
     def cover(self, batch: Batch) -> bool:
-        """Return whether this data batch was aborted."""
+        """Return whether this data batch (not a marker) belongs to an aborted transaction."""
         spans = self._spans.get(batch.producer_id) if batch.is_transactional else None
         if spans is None:
             return False
@@ -43,7 +45,7 @@ class AbortedSpans:
 
 
 class KeyMap:
-    """The latest offset of each key in a stretch of the log, for a bounded number of keys."""
+    """The latest offset of each key in a range of the log, for a bounded number of keys."""
 
     def __init__(self, aborted: AbortedSpans, most_keys: int) -> None:
         """aborted: the transactions whose records are left out. most_keys: how many keys the map may have."""
@@ -52,9 +54,9 @@ class KeyMap:
         self._most_keys = most_keys
 
     def add(self, batch: Batch) -> bool:
-        """Add the keys of a batch. Returns False if there is no room for them; there always is for the first batch.
+        """Add the keys of a batch. Returns False if the map has no room for them; the first batch is always taken.
 
-        Of a batch that does not parse nothing is known, so nothing of it replaces older records.
+        A batch that cannot be parsed adds no keys, so it replaces no older records.
         """
         if batch.is_control or self._aborted.cover(batch):
             return True
@@ -70,7 +72,7 @@ class KeyMap:
 
 
 class Rules:
-    """The verdicts of one run of compaction over a log."""
+    """Decides for each batch of a log, in log order, what one compaction keeps of it."""
 
     def __init__(
         self,
@@ -84,10 +86,11 @@ class Rules:
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """latest: the key map of all records below end_offset; later records are all kept.
+        """latest: the latest offset of each key below end_offset; records from there on are all kept.
 
-        last_batches: base offsets of the newest batches of living producers.
-        last_epochs: by producer, for those of which only a marker is left.
+        last_batches: base offsets of the newest batches of live producers.
+
+        last_epochs: by producer id, the epoch of each producer of which only a marker is left.
         """
         self._latest = latest
         self._aborted = aborted
@@ -100,7 +103,9 @@ class Rules:
         self._with_data: set[int] = set()  # producers with a batch in a transaction whose marker is still to come
 
     def retain(self, batch: Batch) -> Buffer | None:
-        """Return what replaces the batch in the log: itself, a smaller one, an empty one, or None."""
+        """Return what replaces the batch in the log: the batch itself, a smaller one, one without records, or None to
+        drop it.
+        """
         if batch.base_offset >= self._end_offset:
             return batch.buffer
         if batch.is_control:
@@ -141,7 +146,9 @@ class Rules:
             return batch.buffer
 
     def _header_if_needed(self, batch: Batch) -> Buffer | None:
-        """Return the batch's header alone, if a producer's last sequence is recorded nowhere else; else None."""
+        """Return the batch without its records if it has a live producer's last sequence number, which must be kept;
+        else None.
+        """
         if batch.base_offset not in self._last_batches:
             return None
         return drop_records(batch) if batch.record_count else batch.buffer

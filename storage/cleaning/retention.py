@@ -15,7 +15,7 @@ from ..log.settings import LogSettings
 
 def expired(log: PartitionLog, now_ms: int) -> int | None:
     """Return the offset to which retention moves the log's start; None if no segment has expired, or the log is
-    offline. Only what a checkpoint has and no open transaction needs may go.
+    offline. Records above the newest checkpoint, and those that an open transaction needs, are kept.
 
     now_ms: the store's age.
     """
@@ -36,7 +36,7 @@ def new_start(
 ) -> int | None:
     """Return the offset to which retention moves the start of a log; None to leave it.
 
-    bound: nothing from here on may go: it is not checkpointed, or belongs to an open transaction.
+    bound: records from this offset on are kept, because no checkpoint has them or an open transaction needs them.
     """
     if not settings.deletes:
         return None

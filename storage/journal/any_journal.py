@@ -32,7 +32,7 @@ _REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, wi
 
 
 class AnyJournal(ABC):
-    """A running journal. Not thread-safe: all but the jobs that it hands out belongs to one thread."""
+    """A running journal. Not thread-safe: everything except the jobs that it returns belongs to one thread."""
 
     __slots__ = (
         "_buffers",
@@ -65,10 +65,12 @@ class AnyJournal(ABC):
     # ---- the open round --------------------------------------------------------------------------------------
 
     def append_batch(self, log_id: int, offset: int, head: bytes, rest: Buffer) -> int:
-        """Append one batch to the open round, as a unit of its own. Returns the unit's number.
+        """Append one batch to the open round, as a unit (journal entry) of its own. Returns the unit's number.
 
-        head: the batch's first 16 bytes as they will stand in the segment; rest: what follows them (not copied: leave
-        it as it is until the round is written). Raises UnitRefused, if it was not admitted; then nothing was changed.
+        head: the batch's first 16 bytes as they will stand in the segment. rest: the bytes after them, which may not be
+        copied: do not change them until the round is written.
+
+        Raises UnitRefused if there is no room; nothing was changed then.
         """
         size = len(rest)
         if size + _REST_BYTES > self._room:
@@ -86,9 +88,10 @@ class AnyJournal(ABC):
         return number
 
     def append(self, parts: Sequence[Part]) -> int:
-        """Append several changes to the open round, as one unit. Returns the unit's number.
+        """Append several changes to the open round, as one unit: after a crash all of them are there or none. Returns
+        the unit's number.
 
-        Raises UnitRefused, if it was not admitted or is over the limits; then nothing was changed.
+        Raises UnitRefused if there is no room or the unit is over the limits; nothing was changed then.
         """
         size = unit_bytes(parts)
         if size > self._room:
@@ -101,8 +104,8 @@ class AnyJournal(ABC):
         return number
 
     def append_batches(self, batches: Sequence[PlacedBatch]) -> int:
-        """Append batches to several logs to the open round, as one unit (all or nothing). Large batches are not
-        copied. Returns the unit's number. Raises UnitRefused; then nothing was changed.
+        """Append batches of several logs to the open round, as one unit: after a crash all of them are there or none.
+        Large batches are not copied. Returns the unit's number. Raises UnitRefused; nothing was changed then.
         """
         number = self.next_unit
         framed = frame_batches(self.incarnation, number, batches)
@@ -122,22 +125,22 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def _move_on(self, size_bytes: int) -> None:
-        """Close the open round or file so that a unit of this size has room. Raises UnitRefused; then nothing was
-        changed.
+        """Close the open round or file so that a unit of this size has room. Raises UnitRefused; nothing was changed
+        then.
         """
 
     # ---- room ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def admits(self, size_bytes: int) -> bool:
-        """Return whether a unit (journal entry) of this size may be appended now. size_bytes: what unit_bytes() says
-        of its parts, or the size of its only batch.
+        """Return whether a unit (journal entry) of this size may be appended now. size_bytes: what unit_bytes() returns
+        for its parts, or the size of its only batch.
         """
 
     @abstractmethod
     def is_ready_for(self, size_bytes: int) -> bool:
-        """Return whether to append a unit of this size now. False: it fits later, wait. True also if waiting would not
-        help: then append() refuses it.
+        """Return whether the caller should append a unit of this size now. False means that it does not fit yet but
+        will later. True also if waiting would not help; append() then refuses the unit.
         """
 
     @property
@@ -153,17 +156,17 @@ class AnyJournal(ABC):
     @property
     @abstractmethod
     def half_used(self) -> bool:
-        """Whether half of the journal is in use, so that flush and checkpoint must run before it is full."""
+        """Whether half of the journal is in use, so that a flush and a checkpoint should run before it is full."""
 
     @property
     @abstractmethod
     def wants_recycling(self) -> bool:
-        """Whether half of the journal is in use, or there is no room for more: then a checkpoint should free some."""
+        """Whether half of the journal is in use, or it cannot grow: a checkpoint should then free some of it."""
 
     @property
     @abstractmethod
     def nearly_full(self) -> bool:
-        """Whether little room is left, and waiting for a checkpoint helps. Then writers are made to wait."""
+        """Whether little room is left and a checkpoint would make room. Writers are made to wait while this is true."""
 
     # ---- rounds ----------------------------------------------------------------------------------------------
 
@@ -184,18 +187,23 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def take_round(self, *, sync: bool) -> RoundWrite | None:
-        """Close the open round (the units of one write) and return it; None if there is nothing to write. Call its
-        run() or begin(), then finished(), in the order of rounds. sync: it is to be on the device, with all rounds
-        before it.
+        """Close the open round (the units of one write) and return it; None if there is nothing to write. The caller
+        calls its run() or begin(), then finished(), in the order of rounds.
+
+        sync: this round, and all rounds before it, are to survive a power cut.
         """
 
     @abstractmethod
     def finished(self, write: RoundWrite) -> None:
-        """Release the round's units, after its run() has returned or its begin() has called back."""
+        """Release the round's units (they may be answered and read), after its run() has returned or its begin() has
+        called back.
+        """
 
     @abstractmethod
     def sync_job(self) -> SyncJob | None:
-        """Return a job that syncs written rounds, for a worker; then call synced(). None: nothing to sync."""
+        """Return a job that syncs the written rounds, to be run in a worker before synced() is called; None if there is
+        nothing to sync.
+        """
 
     @abstractmethod
     def synced(self, job: SyncJob) -> None:
@@ -205,8 +213,8 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def fill_job(self) -> Job | None:
-        """Return a job that prepares the next files of the journal; None if that is not needed. One at a time; then
-        call filled().
+        """Return a job that prepares the next files of the journal; None if that is not needed. Only one may run at a
+        time; call filled() when it has ended.
         """
 
     @abstractmethod
@@ -220,15 +228,17 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def when_wanted(self, callback: Callable[[], None]) -> None:
-        """Set a function that is called when no ready file has room for a unit."""
+        """Set a function that is called whenever no prepared file has room for a unit."""
 
     @abstractmethod
     def start_after(self, unit: int) -> JournalStart:
-        """Return where a scan for all units after this one begins. A checkpoint through `unit` records it."""
+        """Return where a scan for all units after this one begins. A checkpoint up to `unit` records it."""
 
     @abstractmethod
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
-        """Free what no checkpoint needs. through_unit, start: of the older of the two durable checkpoints."""
+        """Free the files or rounds that no checkpoint needs. through_unit, start: from the older of the two durable
+        checkpoints.
+        """
 
     @abstractmethod
     def close(self) -> None:

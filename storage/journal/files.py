@@ -15,7 +15,9 @@ FILES_AHEAD = 2
 
 
 class JournalFiles:
-    """All files of a running journal: `held` (units in them may be needed; the last is written to), `ready`, spares."""
+    """All files of a running journal: `held` (they have units that may be needed; the last of them is written to),
+    `ready` (prepared for writing), and spares (to be reused or removed).
+    """
 
     def __init__(
         self,
@@ -69,7 +71,9 @@ class JournalFiles:
         return self.max_bytes // 2 // BLOCK_BYTES * BLOCK_BYTES - AROUND_UNITS_BYTES
 
     def admits(self, unit_bytes: int) -> bool:
-        """Return whether a ready file has room for the unit. If not, the next preparation makes one if possible."""
+        """Return whether a ready file has room for the unit. If not, ask for a preparation that makes one, if a file
+        may be that large.
+        """
         for file in self.ready:
             if file.capacity >= unit_bytes:
                 return True
@@ -79,20 +83,20 @@ class JournalFiles:
         return False
 
     def is_ready_for(self, unit_bytes: int) -> bool:
-        """Return whether to append a unit of this size now: a ready file has room, or waiting does not help, because
-        no file can be that large or the disk has no room for one.
+        """Return whether the caller should append a unit of this size now: a ready file has room, or waiting would not
+        help because no file can be that large or the disk has no room for one.
         """
         return unit_bytes > self.largest_unit_bytes or self.starved or self.admits(unit_bytes)
 
     def advance(self) -> JournalFile:
-        """Make the first ready file the current one, which is written to from now on. Returns it."""
+        """Make the first ready file the current one, to which units are written from now on. Returns it."""
         if self.held:
             self.full_bytes += self.current.size_bytes
         self.held.append(self.ready.popleft())
         return self.current
 
     def holding_units_after(self, unit: int) -> JournalFile:
-        """Return the first file with units after this one, or the current file, which later units go to."""
+        """Return the first file with units after this one, or the current file, to which later units are written."""
         return next((file for file in self.held if file.last_unit > unit), self.current)
 
     def retire(
@@ -100,10 +104,10 @@ class JournalFiles:
     ) -> list[JournalFile]:
         """Remove and return, for reuse, the files whose units are not needed any more and that are not in use.
 
-        through_unit: units up to this one are not needed. start_file: the number of the file at which a scan begins. A
-        file before it may be reused even if it was never synced, because no scan reads it. Any other stays until a
-        round in the file after it is synced (synced_round: the newest synced one). So a scan whose first file is gone
-        finds that round, which is on disk, first.
+        through_unit: units up to this one are not needed. start_file: the number of the file at which a scan after a
+        crash begins. A file before it may be reused even if it was never synced, because no scan reads it. Any other
+        file stays until a round in the file after it is synced (synced_round: the newest synced one). So if the first
+        file of a scan is gone, the first round that the scan finds is one that was synced.
         """
         retired: list[JournalFile] = []
         while len(self.held) > 1 and self.held[0].last_unit <= through_unit and self.held[0].file not in in_use:
@@ -123,7 +127,9 @@ class JournalFiles:
         return len(self.ready) < FILES_AHEAD or bool(self._spares) or self._wanted > 0
 
     def preparation(self) -> Preparation | None:
-        """Return a job that makes files ready, if needed; None while one runs. After it ended, call settle()."""
+        """Return a job that makes files ready; None if that is not needed or one runs already. Call settle() when it
+        has ended.
+        """
         self.settle()
         if self._job is not None:
             return None
@@ -134,7 +140,8 @@ class JournalFiles:
 
     def _plan(self, wanted: int) -> Preparation | None:
         """Return a job that makes a file ready, or reuses or removes spare ones; None if nothing is to be done.
-        wanted: the size of a unit that fits no ready file; 0: the ordinary supply.
+
+        wanted: the size of a unit that fits no ready file; 0: make the usual number of files ready.
         """
         size = self._size_to_make(wanted)
         reusable = sum(file.size_bytes for file in self._spares if size <= file.size_bytes <= self._largest)
@@ -149,7 +156,7 @@ class JournalFiles:
         return self._prepare(new, size, drop)
 
     def settle(self) -> None:
-        """Take over the files that the last preparation made. Called when it has ended, with or without an error."""
+        """Take over the files that the last preparation made, if it has ended, with or without an error."""
         job = self._job
         if job is None or not job.ended:
             return
@@ -184,7 +191,8 @@ class JournalFiles:
         return self.full_bytes + self.current.size_bytes + sum(file.size_bytes for file in self.ready)
 
     def _droppable(self, over: int) -> list[JournalFile]:
-        """Return ready files, newest first, of `over` bytes together: to be removed, so that a larger file has room.
+        """Return the newest ready files that have `over` bytes together, to be removed so that a larger file has room.
+
         If all ready files together have fewer bytes, all are returned.
         """
         files: list[JournalFile] = []

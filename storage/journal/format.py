@@ -83,7 +83,7 @@ class UnitRefused(ValueError):
 
 
 class Part(NamedTuple):
-    """One change to one log. data: bytes for the segment, or msgpack, or nothing, by the kind of part."""
+    """One change to one log. data: bytes of the segment (APPEND), msgpack, or nothing, depending on `kind`."""
 
     kind: int
     log_id: int
@@ -99,7 +99,7 @@ FlatPart: TypeAlias = tuple[int, int, int, int, memoryview]  # number of its uni
 
 
 class Unit(NamedTuple):
-    """Changes that are applied all or none. path, position: where the unit was read."""
+    """Changes that are applied together or not at all. path, position: where the unit was read."""
 
     number: int
     incarnation: int
@@ -187,7 +187,7 @@ def read_file_header(block: bytes) -> FileHeader:
 
 
 def pack_round_header(header: RoundHeader, seed: int, position: int) -> bytes:
-    """Encode the header of a round at this position. seed: of the file."""
+    """Encode the header of a round at this position. seed: the checksum seed of the file (FileHeader.seed)."""
     checked = _ROUND_HEADER.pack(
         ROUND_MAGIC,
         0,
@@ -207,8 +207,8 @@ def pack_round_header(header: RoundHeader, seed: int, position: int) -> bytes:
 def read_round_header(block: Buffer, seed: int, position: int) -> RoundHeader | None:
     """Parse the round header at the start of `block`; None if there is none.
 
-    seed: of the file, unique to it, so that a round of an earlier use of the file does not match. position: of the
-    block in the file.
+    seed: the checksum seed of the file. It is unique to one use of the file, so a round left from an earlier use does
+    not match. position: where the block is in the file.
     """
     if len(block) < ROUND_HEADER_BYTES:
         return None
@@ -241,7 +241,9 @@ def unit_bytes(parts: Sequence[Part]) -> int:
 
 
 def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch]) -> list[Buffer]:
-    """Encode a unit that consists of batches only, one for each log named: a list of buffers with the checksum first.
+    """Encode a unit of batches only, each with the log that it is for. Returns a list of buffers; the first begins with
+    length and checksum.
+
     Raises UnitRefused if it has too many parts.
     """
     if not 0 < len(batches) <= MAX_PARTS:
@@ -254,7 +256,7 @@ def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch])
 
 
 def _with_checksum(buffers: list[Buffer], length: int) -> list[Buffer]:
-    """Prepend length and checksum; join the buffers into one if they are small."""
+    """Prepend length and checksum to the buffers. Returns them, joined into one if they are small."""
     if length < min(COPIED_BELOW_BYTES * len(buffers), MOST_COPIED_BYTES):
         whole = b"".join(buffers)
         return [pack_prefix(length, crc32c(whole)) + whole]
@@ -266,7 +268,7 @@ def _with_checksum(buffers: list[Buffer], length: int) -> list[Buffer]:
 
 
 def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buffer]:
-    """Encode a unit as it is in the journal: a list of buffers with the checksum first."""
+    """Encode a unit as it is in the journal. Returns a list of buffers; the first begins with length and checksum."""
     buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(parts))]
     for kind, log_id, offset, data, _ in parts:
         buffers.append(_PART.pack(kind, log_id, offset, sum(map(len, data))))
@@ -280,7 +282,7 @@ def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buf
 def first_fault(body: memoryview, header: RoundHeader) -> str:
     """Return why these bytes are not the units that the header announces; "" if they are.
 
-    A run of NULs is not a unit: a length below the least is refused before its checksum is looked at.
+    Zero bytes are never a unit: a length below the smallest is refused before its checksum is compared.
     """
     unpack = _UNIT.unpack_from
     incarnation = header.incarnation
@@ -304,7 +306,7 @@ def first_fault(body: memoryview, header: RoundHeader) -> str:
 def highest_number(body: memoryview, incarnation: int) -> int:
     """Return the highest number of the complete units at the beginning of `body`; 0 if there is none.
 
-    For rounds whose header is lost: their units are discarded, but their numbers are not given again.
+    Used for a round whose header is lost: its units are discarded, but their numbers are not used again.
     """
     highest = position = 0
     while len(body) - position >= LEAST_UNIT_BYTES:
@@ -320,9 +322,9 @@ def highest_number(body: memoryview, incarnation: int) -> int:
 
 
 def read_parts(body: memoryview, above: int = 0) -> Iterator[FlatPart]:
-    """Yield the parts of all units above a number, from a round in which first_fault() found nothing.
+    """Yield the parts of all units with a number above `above`, from a round that first_fault() found valid.
 
-    Recovery makes millions of these. Raises: Malformed, for parts that do not add up to their unit.
+    Fast, because recovery reads millions of them. Raises Malformed if the parts do not fill their unit exactly.
     """
     unpack = _BATCH_UNIT.unpack_from
     at = 0
@@ -342,7 +344,9 @@ def read_parts(body: memoryview, above: int = 0) -> Iterator[FlatPart]:
 
 
 def _parts(body: memoryview, count: int) -> Iterator[tuple[int, int, int, memoryview]]:
-    """Yield kind, log id, offset and data of each part of a unit. Raises Malformed."""
+    """Yield kind, log id, offset and data of each part of a unit. Raises Malformed if a part is longer than the bytes
+    left.
+    """
     at = 0
     for _ in range(count):
         if len(body) - at < _PART.size:
@@ -358,7 +362,9 @@ def _parts(body: memoryview, count: int) -> Iterator[tuple[int, int, int, memory
 
 
 def read_units(body: memoryview, header: RoundHeader, path: str, position: int, above: int = 0) -> Iterator[Unit]:
-    """Read whole units above a number, each with its place in the file, for tools. position: of `body` in the file."""
+    """Yield the units with a number above `above`, each with its position in the file, for tools. position: where
+    `body` begins in the file.
+    """
     at = 0
     while at < len(body):
         length, _, incarnation, number, count = _UNIT.unpack_from(body, at)

@@ -78,7 +78,9 @@ _ZEROS = memoryview(bytes(BLOCK_BYTES))
 
 
 class Journal(AnyJournal):
-    """A running journal. Not thread-safe: all but RoundWrite.run, SyncJob.run and Job.run belongs to one thread."""
+    """A running journal. Not thread-safe: all methods belong to one thread; only RoundWrite.run, SyncJob.run and
+    Job.run may run in others.
+    """
 
     __slots__ = (
         "_closed",
@@ -116,12 +118,12 @@ class Journal(AnyJournal):
         keep_free_bytes: int = 0,
         salt: bytes = bytes(8),
     ) -> None:
-        """Create a fresh file, durable before this returns; then remove the files of earlier incarnations.
+        """Create a fresh file, durable before this returns; then remove the files of earlier incarnations (starts).
 
-        Only for when every unit ever released is synced outside the journal, under a synced checkpoint. incarnation,
-        next_unit and next_round are above all that any journal here had (Scan has them). keep_free_bytes:
-        files made ahead leave so much of the disk to others. salt: 8 random bytes, which keep clients from writing
-        records that look like rounds.
+        Only to be called when every unit ever released is in synced segments that a synced checkpoint names.
+        incarnation, next_unit and next_round must be above all that a journal here has had (Scan has them).
+        keep_free_bytes: files are prepared only while this much of the disk stays free. salt: 8 random bytes, which
+        keep clients from writing records that look like rounds.
         """
         newest = max((file_sequence(name) or 0 for name in disk.list(directory)), default=0)
         life = Life(incarnation, salt, newest + 1, next_round, next_unit)
@@ -167,14 +169,16 @@ class Journal(AnyJournal):
     def admits(self, size_bytes: int) -> bool:
         """Return whether zero-filled space is ready for a unit of this size.
 
-        size_bytes: what unit_bytes says of its parts, or the size of the one batch. False asks the next fill_job for a
-        file in which it fits, unless it is above largest_unit_bytes, which no file is made for.
+        size_bytes: what unit_bytes() returns for its parts, or the size of its only batch. If False, the next
+        fill_job() makes a file in which the unit fits, unless it is larger than largest_unit_bytes.
         """
         size_bytes += BATCH_UNIT_BYTES
         return size_bytes <= self._room or self._files.admits(size_bytes)
 
     def is_ready_for(self, size_bytes: int) -> bool:
-        """Return whether to append now; False asks for a file, as admits() does. True also if waiting cannot help."""
+        """Return whether the caller should append now. If False, a file is asked for as by admits(). True also if
+        waiting would not help.
+        """
         size_bytes += BATCH_UNIT_BYTES
         return size_bytes <= self._room or self._files.is_ready_for(size_bytes)
 
@@ -200,10 +204,10 @@ class Journal(AnyJournal):
 
     @property
     def nearly_full(self) -> bool:
-        """Whether less than a quarter of the limit is left, or no file is ready and one is being made. Waiting helps
-        then.
+        """Whether less than a quarter of the limit is left, or no file is ready and one is being made: waiting then
+        helps.
 
-        If the disk has no room for another file, waiting does not help: then this is False, and admits() refuses.
+        If the disk has no room for another file, waiting does not help: this is False, and admits() refuses.
         """
         files = self._files
         return 4 * (files.max_bytes - self.used_bytes) < files.max_bytes or not (files.ready or files.starved)
@@ -221,13 +225,12 @@ class Journal(AnyJournal):
         return self._durable_synced_through < self._last_unit_round
 
     def take_round(self, *, sync: bool) -> RoundWrite | None:
-        """Close the open round and return it: call its run() or begin(), then finished(), in the order of rounds.
+        """Close the open round and return it. The caller calls its run() or begin(), then finished(), in the order of
+        rounds. Another round may be taken before that only if all rounds in flight are to be synced.
 
-        Another one may be taken meanwhile only if all of them are synced.
-
-        None if nothing waits and sync is not asked for. With sync, all rounds before are synced too. If they are synced
-        already and nothing waits, an empty round records that on disk: else recovery could not tell whether the last
-        round was torn before its sync or spoilt after it.
+        Returns None if no units wait and `sync` is False. With `sync`, all rounds before it are synced too. If no units
+        wait and these are synced already, an empty round records that on disk, unless a header does: without it
+        recovery could not tell whether the last round was torn before its sync or damaged after it.
         """
         if any(write.failed or not (sync and write.sync) for write in self._in_flight):
             raise RuntimeError(
@@ -280,10 +283,10 @@ class Journal(AnyJournal):
             self._retire()
 
     def sync_job(self) -> SyncJob | None:
-        """Return a job that syncs all finished rounds, beside later ones; then call synced(). None: nothing to sync.
+        """Return a job that syncs all finished rounds while later ones are written; call synced() when it has ended.
+        None if there is nothing to sync, or if a round that is being written will sync them.
 
-        None also if a round that is being written will sync them. If the job raises OSError, it is unknown what is on
-        disk, as after a failed round; that is so for rounds that are synced later, too.
+        If the job raises OSError, it is unknown what is on disk, as after a failed round, even if later syncs succeed.
         """
         if not (self._unsynced or self._syncing) or any(write.sync for write in self._in_flight):
             return None
@@ -306,10 +309,10 @@ class Journal(AnyJournal):
             self._retire()
 
     def _is_synced(self, unit: int, number: int, synced_through: int) -> None:
-        """Note that units up to `unit` and rounds up to `number` are synced. Ignored if a later sync has covered more
-        already.
+        """Note that units up to `unit` and rounds up to `number` are synced. Has no effect if a later sync has covered
+        them.
 
-        synced_through: the newest of these rounds' headers records that all rounds up to this one are synced.
+        synced_through: the newest header among these rounds says that all rounds up to this one are synced.
         """
         self.synced_unit = max(self.synced_unit, unit)
         self._synced_round = max(self._synced_round, number)
@@ -322,7 +325,9 @@ class Journal(AnyJournal):
     # ---- files -----------------------------------------------------------------------------------------------
 
     def fill_job(self) -> Job | None:
-        """Return a job that makes the next files ready, if that is needed. One at a time; then call filled()."""
+        """Return a job that makes the next files ready; None if that is not needed. One may run at a time; then call
+        filled().
+        """
         return self._files.preparation()
 
     def filled(self, job: Job) -> None:
@@ -356,7 +361,7 @@ class Journal(AnyJournal):
         self._retire()
 
     def _retire(self) -> None:
-        """Free the journal files whose units are all safe in segments and checkpoints."""
+        """Make those files ready for reuse whose units no checkpoint needs and that no write or sync uses."""
         self._sync_jobs = [job for job in self._sync_jobs if not job.ended]
         listed = {file for job in self._sync_jobs for file in job.files}
         listed.update(file for write in self._in_flight for file in write.files)
@@ -374,7 +379,9 @@ class Journal(AnyJournal):
     # ---- inside ----------------------------------------------------------------------------------------------
 
     def _move_on(self, size_bytes: int) -> None:
-        """End the current file, and skip ready files that are too small for `size_bytes`."""
+        """End the current file and go on in the first ready one with room for `size_bytes`; smaller ones are skipped.
+        Raises UnitRefused if no file is ready.
+        """
         if not self._files.admits(size_bytes):
             raise UnitRefused(f"no journal space is ready for a unit of {size_bytes} bytes")
         if self.next_unit != self._first_unit:
@@ -385,7 +392,7 @@ class Journal(AnyJournal):
             self._begin_file()
 
     def _begin_file(self) -> None:
-        """Begin a round at the start of the current file, behind its header."""
+        """Begin a round in the current file, right after the file's header."""
         self._file = self._files.current
         self._begin_round(BLOCK_BYTES)
 
@@ -425,7 +432,7 @@ def _added(first: dict[File, int], second: dict[File, int]) -> dict[File, int]:
 
 
 def _sync_each(files: Iterable[File]) -> None:
-    """Sync one file after another. Raises OSError."""
+    """Sync the files one after another. Raises OSError."""
     for file in files:
         file.sync()
 

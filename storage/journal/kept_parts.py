@@ -64,7 +64,7 @@ def list_old_names(names: Sequence[str]) -> list[str]:
 
 
 def write(disk: Disk, directory: str, log_directory_name: str, incarnation: int, parts: Sequence[Part]) -> list[str]:
-    """Write the parts of one log durably. Returns the paths. Raises: DiskFull, OSError."""
+    """Write the parts (changes) of one log durably. Returns the paths of the new files. Raises: DiskFull, OSError."""
     folder = layout.kept_parts_directory(directory)
     if not disk.exists(folder):
         disk.make_directory(folder)
@@ -77,7 +77,7 @@ def write(disk: Disk, directory: str, log_directory_name: str, incarnation: int,
 
 
 def _payloads(parts: Sequence[Part]) -> Iterator[bytes]:
-    """Encode the parts as the contents of files of about FILE_BYTES."""
+    """Encode the parts. Yields the contents of files of about FILE_BYTES each."""
     pieces: list[Buffer] = []
     size_bytes = 0
     for part in parts:
@@ -107,7 +107,7 @@ def read(disk: Disk, path: str, log_id: int) -> list[Part]:
 
 
 def read_old(disk: Disk, path: str, log_id: int) -> tuple[list[Part], str]:
-    """Return (the valid batches at the beginning of an older version's file, what is wrong with the rest or "").
+    """Return (the valid batches at the beginning of a file of an older version, an error message for the rest or "").
 
     Raises: OSError.
     """

@@ -75,9 +75,10 @@ def file_sequence(name: str) -> int | None:
 
 
 class Preparation:
-    """Makes files ready: out of files no longer needed, or new and filled with zeros. run() is for a worker.
+    """Makes files ready: by reusing files that are no longer needed, or by creating new ones filled with zeros. run()
+    is for a worker.
 
-    Its lists are the job's alone until `ended`; then `made` and what is left of `spares` go back to JournalFiles.
+    Only the job uses its lists until `ended`; then `made` and what is left of `spares` are given back to JournalFiles.
     """
 
     __slots__ = (
@@ -149,7 +150,7 @@ class Preparation:
             self._create(self._new)
 
     def _remove(self, file: JournalFile) -> None:
-        """Delete a journal file durably, and close it. It may have been deleted by an earlier attempt."""
+        """Delete a journal file durably, and close it. An earlier attempt may have deleted it already."""
         if self._disk.exists(file.path):  # else an earlier attempt could not go on
             self._disk.unlink(file.path)
         self._disk.sync_directory(self._directory)
@@ -157,7 +158,7 @@ class Preparation:
 
     def _recycle(self) -> None:
         """Give the first spare file the next name and header, so that it is ready again. The old name is durably
-        removed before the header changes: no name has another file's header.
+        removed before the header changes, so no name ever has the header of another file.
         """
         old = self.spares[0]
         header, path = self._next(old.size_bytes, recycled=True)

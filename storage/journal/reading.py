@@ -1,7 +1,8 @@
-"""Reading journal files: headers and rounds one by one, within bounds, judging nothing. For the scan and for people.
+"""Reading journal files: headers and rounds one by one, without deciding which of them count. For the scan and for
+tools.
 
-The rule: no byte outside a file's size is asked for, and no length is followed before it was compared with what
-is left. A file that is not as long as its header says was tampered with: files get their size before their name.
+The rule: no byte outside a file's size is read, and no length is used before it was compared with the bytes that are
+left. A file that is not as long as its header says was tampered with, because files get their size before their name.
 """
 
 from collections.abc import Iterator
@@ -36,14 +37,14 @@ class JournalDamaged(Damaged):
 
 
 class FoundFile(NamedTuple):
-    """A journal file with a sound header."""
+    """A journal file with a valid header."""
 
     path: str
     header: FileHeader
 
 
 class FoundRound(NamedTuple):
-    """A round as it is in a file. `fault` is "" if all its units read well."""
+    """A round as it is in a file. `fault` says what is wrong with it; "" if nothing is."""
 
     position: int
     header: RoundHeader
@@ -97,7 +98,7 @@ class Reader:
         return self._window[at : at + length]
 
     def round_header(self, position: int) -> RoundHeader | None:
-        """Return the header of a round that begins here; None if none does."""
+        """Return the header of the round that begins at this position; None if none does."""
         if self.size - position < BLOCK_BYTES:
             return None
         return read_round_header(self.view(position, ROUND_HEADER_BYTES), self._seed, position)
@@ -112,10 +113,10 @@ def round_fault(reader: Reader, position: int, header: RoundHeader) -> str:
 
 
 def rounds(disk: Disk, path: str) -> Iterator[FoundRound]:
-    """Yield all rounds of a file, for tools: valid, faulty, and those behind a gap. Does not decide which of them
-    count.
+    """Yield all rounds of a file, for tools: valid ones, faulty ones, and those after a gap. Which of them count is not
+    decided here.
 
-    Raises: JournalDamaged, for a file without a sound header; NewerFormat.
+    Raises: JournalDamaged, for a file without a valid header; NewerFormat.
     """
     found = read_header(disk, path)
     with Reader(disk, found) as reader:
@@ -131,7 +132,7 @@ def rounds(disk: Disk, path: str) -> Iterator[FoundRound]:
 
 
 def round_units(disk: Disk, found: FoundFile, one: FoundRound) -> list[Unit]:
-    """Return the units of a valid round, for people. Raises JournalDamaged."""
+    """Return the units of a valid round, for tools. Raises JournalDamaged if they cannot be read."""
     with Reader(disk, found) as reader:
         start = one.position + ROUND_HEADER_BYTES
         try:

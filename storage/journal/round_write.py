@@ -1,7 +1,7 @@
-"""A round on its way to the disk: by a worker, by the loop, or begun by the loop and waited for by nobody.
+"""A round that is being written to the disk: by a worker, by the loop, or by the kernel, which calls the loop back.
 
-The rule: of the journal it uses the lock of its syncs and no more, so run() may be a worker's. `done` and `failed` say
-what became of it.
+The rule: it uses no state of the journal except the lock of its syncs, so a worker may call run(). `done` and `failed`
+say how the write ended.
 """
 
 from collections.abc import Callable, Collection
@@ -16,9 +16,9 @@ FileWrite: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and h
 
 @dataclass(slots=True, eq=False)
 class SyncJob:
-    """One sync of every finished round that no sync covers yet: run() it in a worker, while further rounds are written.
+    """One sync of all finished rounds that are not synced yet. A worker calls run() while further rounds are written.
 
-    synced_through: what the header of the newest of them says.
+    synced_through: the number in the header of the newest of these rounds.
     """
 
     sync_files: Callable[[], None]
@@ -37,9 +37,9 @@ class SyncJob:
 
 
 class RoundWrite:
-    """Rounds on their way to disk: one, or several where a unit did not fit a file and the next file was begun.
+    """Rounds that are written together: one, or several if a unit did not fit a file and the next file was begun.
 
-    run() it, or begin() it.
+    Call run() or begin().
     """
 
     __slots__ = (
@@ -75,11 +75,11 @@ class RoundWrite:
         through_round: int,
         synced_through: int,
     ) -> None:
-        """writes: (file, position, buffers, size in bytes). sync_files: syncs `files`. own_sync_is_enough: no file was
-        written before without a sync, so the write itself may sync.
+        """writes: (file, position, buffers, size in bytes). sync_files: syncs `files`. own_sync_is_enough: no file has
+        earlier unsynced bytes, so the write itself may sync.
 
-        to_sync_bytes: what the sync brings to the device. through_unit, through_round: the newest ones in it.
-        synced_through: up to which round its newest header says that all was synced.
+        to_sync_bytes: how many bytes the sync writes to the device. through_unit, through_round: the newest ones in it.
+        synced_through: the newest header says that all rounds up to this one are synced.
         """
         self._writes = writes
         self._sync_files = sync_files
@@ -121,7 +121,7 @@ class RoundWrite:
         return self.begun
 
     def run(self) -> None:
-        """Write all, then sync. Raises OSError: then nothing of it may be released, now or later."""
+        """Write everything, then sync. Raises OSError: then none of its units may be released, now or later."""
         try:
             if not (self.sync and self._own_sync_is_enough and self._write_blocks()):
                 self._write_and_sync()

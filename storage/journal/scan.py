@@ -1,8 +1,8 @@
-"""What a journal holds after a crash: which units count, what is cut, or that it is damaged. Changes nothing.
+"""What a journal has after a crash: which units count, what is cut off, or that it is damaged. Changes nothing.
 
-The rule: the first round that does not read well ends the journal, unless a later one says that it
-was synced: then acknowledged data is missing, and nobody may go on. Only files of the newest incarnation count: it
-began when all older units were safe elsewhere. The verdict comes before the first unit. Memory: one round at a time.
+The rule: the first invalid round ends the journal, unless a later round says that it was synced: then acknowledged data
+is missing, and the broker must not start. Only files of the newest incarnation (start) count: it began when all older
+units were safe in segments. All rounds are judged before the first unit is returned. One round at a time is in memory.
 """
 
 import os.path
@@ -42,9 +42,10 @@ _ZEROS = bytes(64 << 10)
 class Scan:
     """What scan() found.
 
-    highest_unit, highest_round, incarnation: of all that was seen, cut or not; later numbers go above them.
-    first_unit, last_unit: of those that count. cut_bytes, cut_reason: of what was written and never synced (0 and
-    "" if there is none; in a reused file stale bytes cannot be distinguished from a round whose header never arrived).
+    highest_unit, highest_round, incarnation: the highest ones seen, cut off or not; later numbers must be above them.
+    first_unit, last_unit: of the units that count. cut_bytes, cut_reason: of the bytes that were written and never
+    synced (0 and "" if there are none; in a reused file, old bytes cannot be distinguished from a round whose header
+    was never written).
     """
 
     files: list[FoundFile]
@@ -121,10 +122,10 @@ def scan(
 ) -> Scan:
     """Read a journal directory, and decide which of its rounds count.
 
-    The other arguments are of the newest checkpoint, if there is one. The journal must have all units above
-    checkpointed_unit, at least through synced_unit, and files of this incarnation or a later one. start: the file and
-    round before which there is none of these units; what is before is not read, because it may never have been synced.
-    If the file of `start` does not exist any more, it had none of these units either. Raises: JournalDamaged,
+    The arguments after `directory` come from the newest checkpoint, if there is one. The journal must have all units
+    above checkpointed_unit, at least up to synced_unit, and files of this incarnation or a later one. start: the file
+    and round before which there is none of these units; earlier ones are not read, because they may never have been
+    synced. If the file of `start` does not exist any more, it had none of these units either. Raises: JournalDamaged,
     NewerFormat.
     """
     files = _newest(_found_files(disk, directory, start.file))
@@ -149,7 +150,9 @@ def scan(
 
 
 def _found_files(disk: Disk, directory: str, first: int) -> list[FoundFile]:
-    """Return every journal file from this number on, by the number in its header. Other files are ignored."""
+    """Return the journal files with this number or a higher one, in order. Other files are ignored. Raises
+    JournalDamaged if the name and the header of one have different numbers.
+    """
     files = []
     for name in disk.list(directory):
         sequence, path = file_sequence(name), os.path.join(directory, name)
@@ -163,7 +166,9 @@ def _found_files(disk: Disk, directory: str, first: int) -> list[FoundFile]:
 
 
 def _newest(files: list[FoundFile]) -> list[FoundFile]:
-    """Return the files of the newest incarnation, whose numbers must have no gap."""
+    """Return the files of the newest incarnation. Raises JournalDamaged if their numbers have a gap or an older
+    incarnation follows.
+    """
     if not files:
         return []
     newest = files[-1].header
@@ -181,12 +186,12 @@ def _newest(files: list[FoundFile]) -> list[FoundFile]:
 
 
 def _life(header: FileHeader) -> tuple[bytes, int, int, int]:
-    """Return what all files of one incarnation have in common."""
+    """Return the header fields that all files of one incarnation have in common."""
     return header.salt, header.first_file, header.first_round, header.first_unit
 
 
 def _is_reused(header: FileHeader) -> bool:
-    """Return whether earlier files of this incarnation were reused, so that this one may be the first."""
+    """Return whether earlier files of this incarnation were reused, so that no file before this one need exist."""
     return header.sequence > header.first_file
 
 
@@ -279,7 +284,9 @@ class _Judge:
 
 
 def _is_zero(view: memoryview) -> bool:
-    """Return whether all bytes are zero. Python compares views byte by byte, bytes a hundred times as fast."""
+    """Return whether all bytes are zero. They are compared as bytes objects, which is a hundred times as fast as
+    comparing views.
+    """
     return all(_ZEROS.startswith(bytes(view[at : at + len(_ZEROS)])) for at in range(0, len(view), len(_ZEROS)))
 
 
@@ -308,14 +315,16 @@ class _Remains:
         self._count_units(reader, header.incarnation, start)
 
     def _note(self, found: RoundHeader) -> None:
-        """Remember the highest round, unit and proof of a sync that this header shows."""
+        """Take this header's round, last unit and synced_through into account for the highest ones seen."""
         if found.synced_through > self.synced_through:
             self.synced_through, self.witness = found.synced_through, found.round
         self.highest_round = max(self.highest_round, found.round)
         self.highest_unit = max(self.highest_unit, found.last_unit)
 
     def _count_units(self, reader: Reader, incarnation: int, start: int) -> None:
-        """Note the highest number of the units at this position, whose round has lost its header."""
+        """Take into account the units of a round at this position that has lost its header, for the highest unit
+        number.
+        """
         body = start + ROUND_HEADER_BYTES
         if body < reader.size:
             view = reader.view(body, min(READ_BYTES, reader.size - body))

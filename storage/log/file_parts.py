@@ -1,10 +1,13 @@
-"""Batches left where they are: a part of a segment's file, to go from the page cache to a socket unread.
+"""Batches left in a segment's file, to be sent from the page cache to a socket without being read into the process.
 
-The rules: every CRC in it has been checked, it begins where a reader is known to stand, and it ends where the offset
-index says that a batch begins, so there is nothing to look at. All of it was in memory a moment ago, so that sending
-does not wait for the device. The file stays open until the part has left or is let go of, whatever becomes of its name.
-What is in a socket is a page of the cache and not a copy, even when this process is gone: so only what the newest
-checkpoint names is left there, since a recovery cuts what comes after it and writes it again.
+The rules: the CRC of every batch in it was checked; it begins at a batch at which a reader stands, and ends where the
+offset index says that a batch begins, so nothing has to be parsed. All of it was in memory a moment ago, so sending
+does not wait for the device. The file stays open until the part was sent or released, even if the file is removed
+meanwhile.
+
+A socket holds pages of the cache and no copies, even when this process has ended. So only what the newest checkpoint
+names is sent like this, because a recovery cuts what comes after it and writes it again.
+
 Source: Kafka's FileRecords.writeTo.
 """
 
@@ -26,7 +29,7 @@ LEFT_FROM_BYTES = 64 << 10  # less is copied: no more is saved than is spent her
 
 
 class FilePart:
-    """A range of bytes of an open file, whose len() is like a buffer's. The last owner must let go of it."""
+    """A range of bytes of an open file, whose len() is like a buffer's. Its last owner must call release()."""
 
     __slots__ = ("_log", "_opened", "_position", "_size_bytes", "_state")
 
@@ -57,9 +60,9 @@ class FilePart:
         return self._file.send(socket_fd, self._size_bytes - begin, self._position + begin)
 
     def read(self, begin: int = 0, size: int | None = None) -> bytes:
-        """Read `size` bytes from `begin` on; None: all that follow.
+        """Read `size` bytes from `begin` on; None: all bytes from there on.
 
-        Raises: KafkaError KAFKA_STORAGE_ERROR; then the log is offline, if this counts yet.
+        Raises: KafkaError KAFKA_STORAGE_ERROR; the log is then offline, if it still has this segment.
         """
         size = self._size_bytes - begin if size is None else size
         position, file = self._position + begin, self._file
@@ -74,7 +77,7 @@ class FilePart:
         return found
 
     def release(self) -> None:
-        """End the use of the file: the part will not be sent any more. Idempotent."""
+        """End the use of the file; the part cannot be sent any more. May be called again."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.give_back()
@@ -87,16 +90,17 @@ class FilePart:
 
 
 def release(buffers: Iterable[object]) -> None:
-    """Release those buffers that are file parts: they were sent, or will not be."""
+    """Release those of the buffers that are file parts, because they were sent or will not be."""
     for one in buffers:
         if isinstance(one, FilePart):
             one.release()
 
 
 def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -> Slice | None:
-    """Return the batches of a Span as a FilePart; None if they must be read, are few, or are not cached.
+    """Return the batches from an offset on as a Slice with a FilePart; None if they are small, must be read, or are not
+    known to be in the page cache.
 
-    It may be less than a read would give, by what lies between two entries of the offset index.
+    It may have fewer batches than a read would return, because it ends at an entry of the offset index.
     """
     if offset >= log.flushed_offset or max_bytes < LEFT_FROM_BYTES or not log.segments:
         return None
@@ -126,7 +130,9 @@ def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -
 
 
 def _extent(state: SegmentState, indexes: Indexes, offset: int, max_bytes: int, below: int) -> tuple[int, int]:
-    """Return (from, to): positions of checked batches from the wanted one on, within max_bytes and below `below`."""
+    """Return (from, to): positions of checked batches from the wanted offset on, within max_bytes and below the offset
+    `below`; equal ones if there are none.
+    """
     position = _known_place(state, indexes, offset)
     if position < 0:
         return 0, 0
@@ -147,7 +153,9 @@ def _known_place(state: SegmentState, indexes: Indexes, offset: int) -> int:
 
 
 def _offset_at(file: File, state: SegmentState, indexes: Indexes, position: int) -> int:
-    """Return the offset after the batch that ends here; −1 if that needs the device or the batch is unexpected."""
+    """Return the offset after the batch that ends at this position; −1 if that would need the device, or the batch
+    there is unexpected.
+    """
     entry = bisect_left(indexes.positions, position)
     if state.compacted:  # every batch has an entry
         return indexes.offsets[entry - 1] + state.base_offset + 1

@@ -1,7 +1,9 @@
-"""Write-behind: from the tail of a log to its segment files, and the syncs that a checkpoint needs.
+"""Write-behind: from the tail of a log (its batches in memory) to its segment files, and the syncs that a checkpoint
+needs.
 
-A job is captured on the loop, runs in a worker on what it was given, and is handed back. It changes nothing but files;
-what it wrote counts only once the log takes it back, so a job that failed is simply captured again and writes over it.
+A job is captured on the loop, runs in a worker on what it was given, and is handed back. It changes nothing but files.
+What it wrote counts only once the log has taken the job back, so a job that failed is captured again and writes over
+it.
 """
 
 import sys
@@ -39,7 +41,7 @@ class Written(NamedTuple):
 
 
 class _Growing:
-    """A segment, while a flush appends to it."""
+    """A segment to which a flush appends batches."""
 
     def __init__(self, state: SegmentState, settings: LogSettings, created: bool) -> None:
         """state: the segment before the flush. created: it is new, and has no file yet."""
@@ -66,11 +68,11 @@ class _Growing:
         )
 
     def take(self, batches: Sequence[TailBatch], number: int, stop_bytes: int) -> int:
-        """Take some batches from this number on, until the segment has `stop_bytes` bytes or is full. Returns the next
-        number.
+        """Take batches from this number on, until the segment has `stop_bytes` bytes or is full. Returns the number of
+        the first batch not taken.
 
-        A flush of small batches spends its time here, with the interpreter's lock. So it works on whole columns, and
-        runs no line of Python for each batch.
+        A flush of many small batches spends its time here, holding the interpreter's lock. So it works on whole
+        columns, and runs no line of Python for each batch.
         """
         some = batches[number : number + TAKEN_TOGETHER]
         positions = list(accumulate([batch[2] for batch in some], initial=self.size_bytes))
@@ -86,9 +88,9 @@ class _Growing:
         return number + fitting
 
     def _fitting(self, batches: Sequence[TailBatch], positions: Sequence[int], count: int) -> int:
-        """Return how many of `count` batches come before the one that rolls the segment (LogSegment.shouldRoll).
+        """Return how many of the first `count` batches fit before a new segment must begin (LogSegment.shouldRoll).
 
-        Offsets and ages only grow. An empty segment takes its first batch, whatever it is.
+        Offsets and ages only grow. An empty segment takes its first batch in any case.
         """
         if not count:
             return 0
@@ -211,7 +213,7 @@ class SegmentWriter:
         growing.written_bytes = growing.size_bytes
 
     def _finish(self, growing: _Growing) -> None:
-        """Write the last bytes and the index entries. Does nothing for a segment that was full already."""
+        """Write the remaining batches and the index entries. Does nothing for a segment to which nothing was added."""
         if growing.buffers:
             self._write(growing)
         elif growing.size_bytes == growing.before.size_bytes and not growing.growth.time_entries:
@@ -290,9 +292,9 @@ class FlushJob(SegmentWriter):
 
 
 class Replay(SegmentWriter):
-    """Collects the batches that recovery applies to one log, as bytes, and writes them when they are many.
+    """Collects, as bytes, the batches that recovery applies to one log, and writes them when they are many.
 
-    There may be millions of small batches; none costs more memory than its bytes.
+    There may be millions of small batches; none takes more memory than its bytes.
     """
 
     def __init__(
@@ -323,7 +325,9 @@ class Replay(SegmentWriter):
             growing.buffers.clear()
 
     def write(self, *, all_of_it: bool) -> None:
-        """Write the collected bytes, and the index entries of full segments, or of all. No sync. Raises: OSError."""
+        """Write the collected bytes, and the index entries of the segments that are full, or of all segments if
+        all_of_it. Syncs nothing. Raises: OSError.
+        """
         self._begin()
         for growing in self._growing:
             if growing.created and not growing.written_bytes:
@@ -342,7 +346,7 @@ class Replay(SegmentWriter):
 
 
 def oldest(tail: list[TailBatch], below: int, max_bytes: int, max_batches: int) -> tuple[list[TailBatch], int]:
-    """Return the first batches of a tail that end below an offset, and their size in bytes.
+    """Return the first batches of a tail that end at or below an offset, and their size in bytes together.
 
     At most max_bytes and max_batches, but at least one batch if there is one.
     """

@@ -30,7 +30,7 @@ MOST_INTERVALS = 8
 
 
 class IndexRow(NamedTuple):
-    """How much of an index file counts, and its CRC-32C, as a checkpoint records it."""
+    """How many entries of an index file count, and the CRC-32C of these, as a checkpoint records it."""
 
     entries: int = 0
     crc: int = 0
@@ -48,7 +48,7 @@ class IndexRow(NamedTuple):
 
 
 class Indexes:
-    """The loaded indexes of a segment. The loop appends entries while workers look up; entries never change."""
+    """The loaded indexes of a segment. The loop appends entries while workers search; existing entries never change."""
 
     __slots__ = (
         "aborted",
@@ -110,11 +110,15 @@ class Indexes:
         return (self.positions[number], self.offsets[number]) if number >= 0 else (0, -1)
 
     def entry_of(self, relative_offset: int) -> int:
-        """Return, for a dense index, the number of the first batch that ends at or after this offset."""
+        """Return the number of the first batch that ends at or after this offset. Only for an index with an entry for
+        each batch.
+        """
         return bisect_left(self.offsets, relative_offset)
 
     def boundary_after(self, position: int) -> int:
-        """Return the next position at which a batch is known to begin; −1 if none is. No batch may lie across it."""
+        """Return the next position at which a batch is known to begin; −1 if none is known. No batch may extend across
+        it.
+        """
         number = bisect_right(self.positions, position)
         return self.positions[number] if number < len(self.positions) else -1
 
@@ -139,7 +143,7 @@ class Indexes:
     def add_checked(self, start: int, stop: int) -> None:
         """Note that the CRCs of all batches from `start` to `stop` have matched.
 
-        Of two threads that add at once one may be lost: its batches are checked again.
+        If two threads add at once, one range may be lost: its batches are then checked again.
         """
         kept = []
         for interval in self.checked:
@@ -151,7 +155,9 @@ class Indexes:
 
 
 class IndexGrowth:
-    """Decides which batches get index entries, and collects them. One for each run of appends to a segment."""
+    """Decides which batches get index entries, and collects the entries. One object serves one series of appends to a
+    segment.
+    """
 
     def __init__(
         self,
@@ -189,12 +195,12 @@ class IndexGrowth:
         self.since += size
 
     def add_entry(self, last_offset: int, position: int) -> None:
-        """Add entries for the batch at `position`, whose timestamp was noted before."""
+        """Add an offset entry for the batch at `position`, and a time entry. The batch's timestamp was noted before."""
         self.offset_entries.append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
         self.add_time_entry()
 
     def add_time_entry(self) -> None:
-        """Add an entry for the largest timestamp so far, unless it has one. Also called when a segment is finished."""
+        """Add an entry for the largest timestamp so far, unless there is one. Also called when a segment is finished."""
         if self.max_timestamp > self._last_time:
             relative = self.max_timestamp_offset - self.base_offset
             self.time_entries.append(TIME_ENTRY.pack(self.max_timestamp, relative))
@@ -207,7 +213,7 @@ class IndexGrowth:
 
 
 class IndexCache:
-    """Loaded indexes of all segments by path, the longest unused dropped first. Thread-safe."""
+    """Loaded indexes of segments by path; those not used for the longest time are dropped first. Thread-safe."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         """limit_bytes: the memory that all indexes together may take."""
@@ -226,8 +232,8 @@ class IndexCache:
             return found
 
     def put(self, path: str, indexes: Indexes) -> None:
-        """Cache these indexes of a segment, unless the cached ones cover more of it. The longest unused are dropped
-        above the limit.
+        """Cache these indexes of a segment, unless the cached ones cover more of it. Above the limit, those not used
+        for the longest time are dropped.
         """
         with self._lock:
             before = self._loaded.get(path)
@@ -249,8 +255,8 @@ class IndexCache:
         time_entries: bytes,
         aborted: Sequence[AbortedTransaction],
     ) -> None:
-        """Extend the cached indexes of a segment that has grown, if they are up to date. For a new segment cache new
-        ones.
+        """Add entries to the cached indexes of a segment that has grown, if these were complete up to its size before.
+        The indexes of a new segment are added to the cache.
 
         size_before, size_after: the segment's size in bytes. The entries are those that were appended to the files.
         """

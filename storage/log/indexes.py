@@ -1,9 +1,9 @@
 """The indexes of one segment: from memory, from their files, or derived from the segments.
 
-An index file is never synced and never believed: it counts if it holds what the segment's row in the checkpoint says.
-Whatever is wrong with it, only the segment's own bytes can put a log offline: then the entries are derived from those.
-What is derived is what was written, unless the interval was changed, or the segment in which a transaction
-began is gone. If so to the byte, it is put back into the file, so that it need not be derived again.
+An index file is never synced and never trusted: its entries count only if they match the segment's row in the
+checkpoint. If they do not, they are derived from the segment, so only a damaged segment can put a log offline. Derived
+entries are the same as those once written, unless the index interval was changed or the segment in which a transaction
+began is gone. If they match the row, they are written back to the file, so that they need not be derived again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,8 @@ EVERY_BATCH = -1  # index interval of compacted segments: readers need an entry 
 
 
 def load_indexes(log: LogState, states: Sequence[SegmentState], number: int) -> Indexes:
-    """Load the indexes of segment `number`. states: all from the log's first on, from which aborts can be derived.
+    """Load the indexes of segment `number`. states: all segments of the log, because an aborted transaction may have
+    begun in an earlier one.
 
     Raises: SegmentDamaged, OSError.
     """
@@ -45,12 +46,16 @@ def load_indexes(log: LogState, states: Sequence[SegmentState], number: int) -> 
 
 
 def load_places(log: LogState, state: SegmentState) -> Indexes:
-    """Load only the offset and time index, for a log being opened: no cache, no writes. Raises like load_indexes()."""
+    """Load only the offset and time index, for a log that is being opened. Uses no cache and writes no file. Raises
+    like load_indexes().
+    """
     return Indexes(*(_load_entries(log.open_files, f"{log.directory}/{state.stem}", state) or _derive(log, state)))
 
 
 def _load_entries(files: OpenFiles, stem: str, state: SegmentState) -> tuple[bytes, bytes] | None:
-    """Read the entries of `.index` and `.timeindex`; None if one of the files lacks them."""
+    """Return the contents of `.index` and `.timeindex`; None if one of the files does not match its row in the
+    checkpoint.
+    """
     offset_entries = _entries(files, stem + OFFSET_SUFFIX, state.offset_index, OFFSET_ENTRY.size)
     time_entries = _entries(files, stem + TIME_SUFFIX, state.time_index, TIME_ENTRY.size)
     return None if offset_entries is None or time_entries is None else (offset_entries, time_entries)
@@ -72,10 +77,10 @@ def _load_aborted(log: LogState, states: Sequence[SegmentState], number: int) ->
 
 
 def _entries(files: OpenFiles, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
-    """Return the entries of an index file that match the manifest's row; None if the file lacks them or cannot be
-    read.
+    """Return the entries of an index file that the manifest's row describes; None if the file does not have them or
+    cannot be read.
 
-    Raises OSError for want of descriptors or memory.
+    Raises OSError if the process has no descriptors or memory left.
     """
     if not row.entries:
         return b""
@@ -101,10 +106,10 @@ def _derive(log: LogState, state: SegmentState) -> tuple[bytes, bytes]:
 
 
 def _derive_aborted(log: LogState, states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
-    """Derive the aborted transactions of a segment from all segments up to it: a transaction may begin in any.
+    """Derive the aborted transactions of a segment from all segments up to it: a transaction may begin in any of them.
 
-    It goes on where the log's last walk ended, if the segments below are the same: who reads a log whose indexes are
-    lost walks it once, not once for each segment.
+    Continues from the segment at which the last call for this log ended, if the segments up to there are the same. So
+    reading a whole log whose indexes are lost walks it once, and not once for each segment.
     """
     wanted, walked = tuple(states[: number + 1]), log.walked
     if walked is None or len(walked.states) > number or walked.states != wanted[: len(walked.states)]:
@@ -126,7 +131,7 @@ def _batches(log: LogState, state: SegmentState) -> Iterator[Batch]:
 def _put_back(files: OpenFiles, path: str, entries: bytes, row: IndexRow, entry_bytes: int) -> None:
     """Write derived entries into their index file, if they are exactly what the manifest's row describes.
 
-    A flush may append entries meanwhile. If the write fails, the entries are derived again when they are next needed.
+    A flush may append entries at the same time. If the write fails, the entries are derived again when next needed.
     """
     if entries and IndexRow.of(entries, entry_bytes) == row:
         try:

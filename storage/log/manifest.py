@@ -1,7 +1,7 @@
 """What a checkpoint contains about one log, and what becomes of files that newer checkpoints do not name any more.
 
-Two checkpoints are kept, and either alone must be enough to recover from. So a file goes only when two durable ones
-in a row, captured after it was retired, do not name it. Pure.
+Two checkpoints are kept, and either alone must be enough to recover from. So a file is removed only when two durable
+checkpoints in a row, captured after it was retired, do not name it. Pure.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,9 @@ from .segment import SegmentState
 
 
 class Manifest(NamedTuple):
-    """What a checkpoint records about a log. msgpack packs it as it is; from_row() is the inverse."""
+    """What a checkpoint records about a log. It is packed by msgpack as it is; from_row() makes it from the unpacked
+    row.
+    """
 
     start_offset: int
     end_offset: int  # of what is flushed; the journal has the rest
@@ -36,7 +38,9 @@ class Manifest(NamedTuple):
 
     @property
     def snapshot_floor(self) -> int:
-        """The offset from which segments are needed to rebuild the producers' state, even below the start."""
+        """The offset from which segments are needed to rebuild the state of producers, even below the log's start
+        offset.
+        """
         return floor(self.snapshots)
 
 

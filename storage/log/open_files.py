@@ -21,7 +21,7 @@ LEAST_OPEN = 16  # however few the process may open
 
 
 class OpenFile:
-    """One open file; as a context manager, one use of it."""
+    """One open file. As a context manager, it stands for one use of the file, which ends with the block."""
 
     __slots__ = ("dirty", "file", "forgotten", "lent", "path", "pins", "pool")
 
@@ -51,17 +51,18 @@ class OpenFile:
         self.pool._release(self, lent=True)
 
     def abandon(self) -> None:
-        """End one use of the file that lend() began, called by __del__: it takes effect when the next use of any file
-        ends.
+        """End one use of the file that lend() began. Called by __del__, so it only makes a note: it takes effect when
+        the next use of any file ends.
 
-        The garbage collector may call it anywhere, also in a thread that holds the lock.
+        The garbage collector may call it in any thread, even one that holds the lock.
         """
         self.pool._abandoned.append(self)
 
 
 class OpenFiles:
-    """A bounded pool of open files by path. The bound is passed only for files that are all in use or unsynced, and to
-    LENT ones that were forgotten."""
+    """A bounded pool of open files by path. There are more than the bound only while all of them are in use or
+    unsynced, plus up to LENT files that were lent and forgotten.
+    """
 
     def __init__(self, disk: Disk, limit: int) -> None:
         """limit: how many files may be open at a time."""
@@ -84,12 +85,12 @@ class OpenFiles:
         return self._syncs.failed
 
     def use(self, path: str, *, create: bool = False) -> OpenFile:
-        """Yield the file at `path`, for a with block. Raises FileNotFoundError, unless `create`."""
+        """Return the file at `path`, opened if need be, for a with block. Raises FileNotFoundError unless `create`."""
         return self.use_if_open(path) or self._open(path, create)
 
     def use_if_open(self, path: str) -> OpenFile | None:
-        """Return the file at `path` for a with block if it is open already, else None: opening it may wait for the
-        device.
+        """Return the file at `path` for a with block if it is open already; else None, because opening it may wait for
+        the device.
         """
         with self._lock:
             entry = self._entries.get(path)
@@ -100,10 +101,10 @@ class OpenFiles:
             return entry
 
     def lend(self, path: str) -> OpenFile | None:
-        """Return the file at `path` if it is open, for as long as a client takes to read it; then call its
-        give_back(). None if it is not open, or most_lent() files are lent.
+        """Return the file at `path` if it is open, for as long as a client takes to read it; the caller then calls
+        give_back(). Returns None if it is not open, or most_lent() files are lent already.
 
-        A lent file that is forgotten stays open, and is not counted in the limit.
+        A lent file that is forgotten stays open, and does not count towards the limit.
         """
         entry = self.use_if_open(path)
         if entry is not None:
@@ -142,8 +143,8 @@ class OpenFiles:
                         entry.dirty = 0
 
     def make_room(self) -> None:
-        """Sync and so allow to close files that are above the limit, and up to half the limit more. Files in use are
-        left out. Blocking: for workers that write. Raises OSError.
+        """If too many files are open, sync unsynced ones so that they can be closed: as many as are above the limit,
+        and half the limit more. Files in use are left out. Blocking: for workers that write. Raises OSError.
         """
         with self._lock:
             surplus = len(self._entries) - self.limit
@@ -223,7 +224,7 @@ class OpenFiles:
             file.close()
 
     def _end_use(self, entry: OpenFile, lent: bool) -> list[File]:
-        """End one use. Returns the files to be closed. The caller holds the lock."""
+        """End one use of a file. Returns the files that the caller must close. The caller holds the lock."""
         if lent:
             entry.lent -= 1
             self._lent -= not entry.lent
@@ -238,8 +239,8 @@ class OpenFiles:
         return self._surplus()
 
     def _surplus(self) -> list[File]:
-        """Remove from the pool synced files that nobody uses, the longest unused first, until the limit holds. Returns
-        them, to be closed. The caller holds the lock.
+        """Take synced files that nobody uses out of the pool until it is within its limit, those not used for the
+        longest time first. Returns them, for the caller to close. The caller holds the lock.
         """
         closing: list[File] = []
         while len(self._entries) > self.limit and self._idle:
@@ -250,5 +251,7 @@ class OpenFiles:
 
 
 def most_lent(limit: int) -> int:
-    """Return how many files a pool of this limit lends at a time. Forgotten ones may add as many to the open files."""
+    """Return how many files a pool with this limit may lend at a time. Forgotten ones may add as many to the open
+    files.
+    """
     return min(LENT, limit // LENT_SHARE)

@@ -1,11 +1,11 @@
-"""From a manifest and a directory as a crash left it to a log that may be replayed into.
+"""Makes a log out of its manifest and of its directory as a crash left it; recovery then applies the journal to it.
 
-Nothing is read that need not be: sizes are compared, and only batches above the newest producer snapshot are scanned,
-with their CRCs; of a log that the broker reads at once, those that it is going to read, too. What the manifest counts
-and the disk does not have, or has wrong, puts the log offline: the manifest then stays as it is, in every later
-checkpoint, and no file is touched. Errors of the system are no damage: they end the start. All logs are looked at
-before the first file is changed. Indexes are looked at when first used. The words evidence and offline are in
-docs/glossary.md.
+No more is read than needed: file sizes are compared, and only batches above the newest producer snapshot are scanned,
+with their CRCs; also, of a log that the broker reads as soon as it starts, the batches that it is going to read. If the
+manifest counts something that the disk does not have, or has with other bytes, the log is offline: its manifest is
+copied unchanged into every later checkpoint, and no file is touched. Errors of the operating system are not damage:
+they end the start. All logs are checked before the first file is changed. Indexes are checked when first used. The
+words evidence and offline are in docs/glossary.md.
 """
 
 import logging
@@ -53,9 +53,12 @@ def open_partition_log(
     look_from: int | None = None,
     unreadable_is_damage: bool = False,
 ) -> PartitionLog:
-    """Open the partition log that a manifest describes (None: an empty one). A damaged log is offline, with a reason.
+    """Open the partition log that a manifest describes (None: an empty one). A damaged log is returned offline, with a
+    reason.
 
-    Changes no file: the caller calls tidy(), and then applies the units that the journal has above the manifest.
+    Changes no file: the caller calls tidy(), and then applies the units of the journal that are newer than the
+    manifest.
+
     look_from: every batch from this offset on is checked. unreadable_is_damage: an unreadable file puts the log
     offline. Raises: NewerFormat, OSError.
     """
@@ -70,9 +73,11 @@ def restore(
 ) -> None:
     """Bring a new PartitionLog to the state of a manifest, or put it offline with a reason. Changes no file.
 
-    look_from: every batch from there on must be sound. unreadable_is_damage: what the device cannot read puts the log
-    offline, too.
-    Raises: checkpoints.NewerFormat, if a later version wrote the snapshots; OSError, which says nothing of the log.
+    look_from: every batch from this offset on is checked. unreadable_is_damage: a file that the device cannot read puts
+    the log offline, too; else OSError is raised.
+
+    Raises: checkpoints.NewerFormat, if a later version wrote the snapshots; OSError, which does not mean that the log
+    is damaged.
     """
     try:
         manifest = Manifest.from_row(row)
@@ -166,9 +171,8 @@ def _check_files(log: PartitionLog, manifest: Manifest, names: set[str]) -> None
 
 
 def _try_active(log: PartitionLog, names: set[str]) -> None:
-    """Check that the newest segment, which replay appends to, is valid up to its end, and that its indexes open.
-
-    They may have to be cut.
+    """Check that the newest segment, to which recovery appends, can be read up to its end, and that its index files can
+    be opened.
     """
     for state in log.segments[-1:]:
         with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
@@ -180,7 +184,7 @@ def _try_active(log: PartitionLog, names: set[str]) -> None:
 
 
 def _end_of_sound(log: PartitionLog, path: str, state: SegmentState) -> int:
-    """Return the offset after the last valid batch, reading from the segment's beginning."""
+    """Return the offset after the last valid batch before the first damage, reading from the segment's beginning."""
     end_offset = state.base_offset
     try:
         with log.open_files.use(path) as file:
@@ -192,7 +196,7 @@ def _end_of_sound(log: PartitionLog, path: str, state: SegmentState) -> int:
 
 
 def _ranges(missing: list[tuple[int, int]]) -> str:
-    """Return the missing offsets in words; neighbours are one range."""
+    """Return a message that names the missing offsets; neighbouring ranges are merged into one."""
     merged: list[tuple[int, int]] = []
     for first, end in missing:
         if merged and merged[-1][1] == first:
@@ -203,7 +207,9 @@ def _ranges(missing: list[tuple[int, int]]) -> str:
 
 
 def _cut(log: PartitionLog, manifest: Manifest, names: set[str]) -> None:
-    """Cut bytes behind those that the manifest counts. Only the last segment can have surplus index entries."""
+    """Cut off bytes after those that the manifest counts. Only the last segment can have more index entries than
+    counted.
+    """
     for state in manifest.segments:
         _cut_file(log, f"{state.stem}{LOG_SUFFIX}", state.size_bytes)
     for state in manifest.segments[-1:]:
@@ -225,8 +231,8 @@ def _cut_file(log: PartitionLog, name: str, size_bytes: int) -> None:
 
 
 def _restore_producers(log: PartitionLog, manifest: Manifest, age_ms: int, *, unreadable_is_damage: bool) -> None:
-    """Restore producers from the newest valid snapshot and the batches above it, or from all batches if none was
-    deleted.
+    """Restore the state of producers from the newest valid snapshot and the batches above it, or from all batches if
+    the log still has them from its beginning.
 
     unreadable_is_damage: a snapshot that the device cannot read counts as invalid. Raises: _Unusable, OSError.
     """
@@ -260,7 +266,7 @@ def _restore_producers(log: PartitionLog, manifest: Manifest, age_ms: int, *, un
 
 
 def _apply_above(log: PartitionLog, offset: int) -> None:
-    """Update the producers by the batches that segments have from `offset` on.
+    """Update the state of producers by the batches in segments from `offset` on.
 
     Each batch gets the age of its segment's newest batch, so that the restart makes no producer look active just now.
     """
@@ -271,13 +277,15 @@ def _apply_above(log: PartitionLog, offset: int) -> None:
 
 
 def _look(log: PartitionLog, offset: int) -> None:
-    """Check every batch from `offset` on; in compacted segments above it, all. Raises: SegmentDamaged, OSError."""
+    """Check every batch from `offset` on; if compaction has gone beyond that offset, all batches. Raises:
+    SegmentDamaged, OSError.
+    """
     for _ in _batches_above(log, offset if offset >= log.cleaned_offset else 0):
         pass
 
 
 def _batches_above(log: PartitionLog, offset: int) -> Iterator[tuple[SegmentState, Batch]]:
-    """Yield the batches of segments from `offset` on, CRC and order checked. Raises: SegmentDamaged, OSError."""
+    """Yield the batches of segments from `offset` on, with CRC and order checked. Raises: SegmentDamaged, OSError."""
     for state in log.segments:
         if state.end_offset <= offset or not state.size_bytes:
             continue
@@ -294,9 +302,9 @@ def _batches_above(log: PartitionLog, offset: int) -> Iterator[tuple[SegmentStat
 def _remove_leftovers(log: PartitionLog, manifest: Manifest, names: list[str]) -> None:
     """Remove files that the manifest does not name, or note them for later removal.
 
-    Files above the manifest's end were written for a checkpoint that was lost; they are removed now, since new files
-    will get their names. Files below it may be named by an older checkpoint: they are kept until two newer ones are
-    durable.
+    Files above the manifest's end were written for a checkpoint that was lost. They are removed now, because new files
+    will get the same names. An older checkpoint may name files below the end, so they are kept until two newer
+    checkpoints are durable.
     """
     named = {state.stem for state in manifest.segments}
     others: list[str] = []
@@ -321,7 +329,7 @@ def _remove_leftovers(log: PartitionLog, manifest: Manifest, names: list[str]) -
 
 
 def offset_in_name(name: str) -> int | None:
-    """Return the offset in the name of a log's file; None for other files (kept parts, foreign ones)."""
+    """Return the offset in the name of a log's segment, index or snapshot file; None for other files."""
     parsed = parse_name(name)
     if parsed is not None:
         return parsed[0]

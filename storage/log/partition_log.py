@@ -1,8 +1,10 @@
 """PartitionLog: one partition's records, the newest in memory (the tail), the others in segments.
 
-The rule: `apply` is the only way in, live and in recovery, and cannot fail. Nothing here waits for the disk: blocking
-parts are jobs, run by a worker and taken back on the loop. Segments are written behind the journal and only below what
-is released (docs/glossary.md); what counts of them is what the manifest in the store's checkpoint says.
+The rule: records come in only by `apply` and apply_next, in service and in recovery alike, and neither can fail.
+Nothing here waits for the disk: blocking work is done in jobs, run by a worker and taken back on the loop. Segments are
+written after the journal, and only what is released (docs/glossary.md). What counts of them is what the manifest in the
+store's checkpoint names.
+
 Source: Kafka's UnifiedLog.
 """
 
@@ -28,7 +30,7 @@ from .times import LatestLookup, TimeLookup
 
 
 class Rewritten(Protocol):
-    """The result of a run of compaction, as its log needs it."""
+    """The result of a compaction, as far as its log needs it."""
 
     @property
     def states(self) -> Sequence[SegmentState]:
@@ -56,7 +58,9 @@ class Rewritten(Protocol):
 
 
 class PartitionLog(LogState):
-    """The log of one partition. checkpointed_offset: its end in the newest durable checkpoint; limits retention."""
+    """The log of one partition. checkpointed_offset: the end offset in the newest durable checkpoint; retention stops
+    there.
+    """
 
     def __init__(
         self,
@@ -113,8 +117,8 @@ class PartitionLog(LogState):
                 self._aborted.append(aborted)
 
     def apply_next(self, batch: TailBatch, producer_id: int, sequence: int, transactional: bool = False) -> None:
-        """Append one batch that is in the journal, of which is_next() was true: it continues its producer's sequence,
-        or has no producer (-1). Faster than apply().
+        """Append one batch that is in the journal and for which is_next() was true: it continues its producer's
+        sequence, or has no producer (-1). Faster than apply().
         """
         last_offset, base_offset, size, timestamp, _, now_ms, _ = batch
         self._tail.append(batch)
@@ -125,7 +129,9 @@ class PartitionLog(LogState):
             self.producers.go_on(producer_id, sequence, base_offset, last_offset, timestamp, now_ms, transactional)
 
     def apply_log_start(self, offset: int) -> None:
-        """Move the log's start to `offset`. Readers see that after start_released(); files go after checkpoints."""
+        """Move the log's start to `offset`. Readers see it after start_released(); files are removed after further
+        checkpoints.
+        """
         if offset > self.start_offset:
             self.start_offset = min(offset, self.end_offset)
             self._manifest = None
@@ -162,11 +168,13 @@ class PartitionLog(LogState):
         return sum(state.size_bytes for state in self.segments if state.end_offset > start) + self.tail_bytes
 
     def read(self, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Slice | ColdRead:
-        """Read whole batches, from the one with `offset` on, that end before `below`, up to max_bytes together.
+        """Read whole batches from the one with `offset` on, as long as they end before `below` and have max_bytes
+        together. Returns a ColdRead for a worker if the device must be read.
 
-        at_least_one: the first batch is returned even if it alone is larger. The slice is empty where the first batch
-        is too large or does not end before `below`. That of a ColdRead is empty too where all of the segments from the
-        offset on was compacted away.
+        at_least_one: the first batch is returned even if it alone is larger. The slice is empty if the first batch is
+        too large or does not end before `below`; that of a ColdRead also if compaction left no batches in segments from
+        the offset on.
+
         Raises: KafkaError OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR if the log is offline.
         """
         self._must_be_online()
@@ -187,9 +195,10 @@ class PartitionLog(LogState):
         return continue_in_tail(found, self._tail, self.flushed_offset, span)
 
     def aborted_between(self, offset: int, below: int) -> list[AbortedTransaction] | AbortedLookup:
-        """Return the aborted transactions that a read_committed reader of [offset, below) must skip, by first offset.
+        """Return the aborted transactions that a read_committed reader of [offset, below) must skip, by first offset;
+        an AbortedLookup for a worker if an index must be read.
 
-        below: at most last_stable_offset, so that all of them are decided.
+        below: at most last_stable_offset, so that all transactions below it have ended.
         """
         known, _ = overlapping(self._aborted, offset, below)
         if offset < self.flushed_offset:
@@ -200,9 +209,10 @@ class PartitionLog(LogState):
         return sorted(known, key=by_first_offset)
 
     def offset_for_time(self, timestamp: int, below: int) -> TimeLookup | None:
-        """Return a job that finds the first record at or after `timestamp` in batches that end before `below`.
+        """Return a job that finds the first record at or after `timestamp` in batches that end before `below`; None if
+        there can be no such record.
 
-        None: there certainly is none. Raises: KafkaError KAFKA_STORAGE_ERROR if the log is offline.
+        Raises: KafkaError KAFKA_STORAGE_ERROR if the log is offline.
         """
         self._must_be_online()
         start = self.released_start
@@ -214,7 +224,9 @@ class PartitionLog(LogState):
         return TimeLookup(self, tail, below, timestamp)
 
     def offset_of_latest_time(self, below: int) -> LatestLookup | None:
-        """Return a job that finds the first record with the largest timestamp; see offset_for_time()."""
+        """Return a job that finds the first record with the largest timestamp; None if there is no record. Raises like
+        offset_for_time().
+        """
         self._must_be_online()
         start = self.released_start
         tail = [batch for batch in self._tail if start <= batch[0] < below]
@@ -238,12 +250,13 @@ class PartitionLog(LogState):
 
     @property
     def first_unflushed_unit(self) -> int | None:
-        """The oldest unit whose bytes are only in the journal; None if all are in segments."""
+        """The oldest unit (journal entry) with a batch that is in no segment yet; None if there is none."""
         return self._tail[0][4] if self._tail else None
 
     def flush_job(self, max_bytes: int, max_batches: int = sys.maxsize, *, paced: bool = False) -> FlushJob | None:
-        """Return a job that writes the oldest released batches of the tail to segments: up to max_bytes, at least one
-        batch. None: there is no batch, or a job runs already.
+        """Return a job that writes the oldest released batches of the tail to segments: up to max_bytes, but at least
+        one batch. None if there is no batch to write, a job runs already, or the log is kept as it was found
+        (evidence).
 
         paced: it writes in small pieces, one at a time, so that a sync of the journal waits for one piece at most.
         """
@@ -268,7 +281,7 @@ class PartitionLog(LogState):
         return self._flush
 
     def flushed(self, job: FlushJob) -> None:
-        """Take over the result of a job that has run: its batches are in segment files, not yet synced."""
+        """Take over the result of a flush job that has run: its batches are now in segment files, not synced yet."""
         self._flush = None
         self._take_over(job, job.batches[-1][0] + 1)
         del self._tail[: len(job.batches)]
@@ -276,7 +289,9 @@ class PartitionLog(LogState):
         self.tail_bytes -= job.size_bytes
 
     def put_by(self) -> None:
-        """In recovery: hand the tail to write_put_by(), which writes it to the segments. Nothing reads it yet."""
+        """In recovery, move the batches of the tail out of it, for write_put_by() to write to the segments. Nobody
+        reads the log yet.
+        """
         if self._replay is None:
             self._replay = Replay(
                 self.open_files,
@@ -293,7 +308,7 @@ class PartitionLog(LogState):
     def write_put_by(self, *, all_of_it: bool) -> None:
         """In recovery, write the batches that put_by() took out of the tail to segments.
 
-        all_of_it: for the last time; after it the log is ready, except for syncs.
+        all_of_it: this is the last call; after it the log is ready, except for syncs.
         """
         replay = self._replay
         if replay is None:
@@ -336,7 +351,9 @@ class PartitionLog(LogState):
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
     def manifest(self) -> object:
-        """Return what a checkpoint records about this log now. Valid once the sync_job() of this moment has run."""
+        """Return what a checkpoint records about this log now. It is true on disk once the sync_job() of the same
+        moment has run.
+        """
         if self.evidence is not None:
             return self.evidence
         manifest = self._manifest
@@ -348,8 +365,8 @@ class PartitionLog(LogState):
         return manifest
 
     def _capture(self) -> Manifest:
-        """Return the manifest of the log as it is now. Segments below the released start that are not needed for the
-        producers' state are dropped first.
+        """Return the manifest of the log as it is now. Segments that are below the released start, and not needed to
+        rebuild the state of producers, are dropped first.
         """
         snapshots, gone = self.snapshots.choose()
         self.retired.extend(Retired(path) for path in gone)
@@ -374,7 +391,7 @@ class PartitionLog(LogState):
         self._manifest = None
 
     def checkpointed(self) -> None:
-        """Note that the manifest taken last is in a durable checkpoint: retention may go up to its end."""
+        """Note that the manifest taken last is in a durable checkpoint: retention may remove what is below its end."""
         if self.offered is not None:
             self.checkpointed_offset = self.offered.end_offset
         for retired in self.retired:
@@ -382,7 +399,9 @@ class PartitionLog(LogState):
                 retired.checkpoints_left -= 1
 
     def removable_files(self) -> list[str]:
-        """Return paths that no kept checkpoint names, each once. They may not exist."""
+        """Return the paths, each once, of the files that no kept checkpoint names; they are forgotten here. The files
+        may not exist.
+        """
         paths = [retired.path for retired in self.retired if retired.checkpoints_left <= 0]
         if paths:
             self.retired = [retired for retired in self.retired if retired.checkpoints_left > 0]
@@ -405,12 +424,14 @@ class PartitionLog(LogState):
 
     @property
     def bytes_since_snapshot(self) -> int:
-        """The bytes that a recovery would read to rebuild the producers' state."""
+        """The bytes of batches that a recovery would read to rebuild the state of producers."""
         return self.snapshots.bytes_since
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether a snapshot is needed, however little was appended: segments below the start are removed only then."""
+        """Whether a snapshot is needed even if little was appended, because without it segments below the start cannot
+        be removed.
+        """
         return self.snapshots.hold_segments and self.offline is None
 
     @property
@@ -425,7 +446,9 @@ class PartitionLog(LogState):
         return self.snapshots.prepare()
 
     def snapshot_job(self) -> SnapshotJob | None:
-        """Return a job that writes the producers' state, valid once it is flushed. None: nothing new, or not ready."""
+        """Return a job that writes the state of producers; the snapshot counts once everything below its offset is
+        flushed. None if there is nothing new, or the snapshot is not prepared yet.
+        """
         return self.snapshots.job()
 
     def snapshotted(self, job: SnapshotJob) -> None:
@@ -444,7 +467,7 @@ class PartitionLog(LogState):
         return self.next_generation - 1
 
     def compacted(self, run: Rewritten) -> None:
-        """Replace segments by the run's. On disk this takes effect with the next checkpoint."""
+        """Replace segments by those that a compaction wrote. On disk this takes effect with the next checkpoint."""
         self.compacting = False
         replaced = self.segments[: len(run.states)]
         self.segments[: len(run.states)] = run.outputs
@@ -452,7 +475,7 @@ class PartitionLog(LogState):
         self.retire(replaced)
 
     def compaction_failed(self, run: Rewritten) -> None:
-        """Abandon the run; the files that it wrote are removed."""
+        """Give up a compaction; the files that it wrote are removed later."""
         self.compacting = False
         run.close()
         for path in run.paths:

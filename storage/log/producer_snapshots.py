@@ -1,10 +1,10 @@
-"""When the state of a log's producers is written down, and which snapshots count.
+"""When the state of a log's producers is written to a file, and which of these snapshots count.
 
-A snapshot is the state as of end_offset, the only offset the state in memory is true of. It counts once everything
-below is flushed, since a recovery goes on from it with the batches behind. Two are kept, and segments from the older
-one on, even below the log's start; where those are to go and nothing new was appended, the second is a copy of the
-first. A snapshot of no producers is taken and counted like any other; it only needs no file and no second. Many
-producers are packed in slices, between which appends go on.
+A snapshot has the state as of one offset, the log's end when it was taken. It counts once everything below that offset
+is flushed, because a recovery loads it and applies the batches after it. Two are kept, with the segments from the older
+one on, even below the log's start. If these segments are to be removed and nothing new was appended, the second
+snapshot is a copy of the first. A snapshot without producers is taken and counted like any other, but needs no file and
+no second one. If there are many producers, they are encoded in slices, between which appends go on.
 """
 
 from bisect import insort
@@ -22,7 +22,9 @@ SLICE_PRODUCERS = 500
 
 
 class Snapshot(NamedTuple):
-    """Producer state as of an offset. empty: no producer, and no file. copy: 1 for a second file of the same offset."""
+    """The state of producers as of an offset. empty: no producer, and no file. copy: 1 for a second file with the same
+    offset.
+    """
 
     offset: int
     empty: bool
@@ -52,7 +54,7 @@ def parse_name(name: str) -> Snapshot | None:
 
 def floor(snapshots: Sequence[Snapshot]) -> int:
     """Return the offset from which a recovery needs batches if the newest of these snapshots is damaged, so that it
-    has to use the one before.
+    must use the one before or begin at the start of the log.
     """
     if snapshots and snapshots[-1].empty:
         return snapshots[-1].offset
@@ -60,7 +62,7 @@ def floor(snapshots: Sequence[Snapshot]) -> int:
 
 
 class SnapshotJob:
-    """Writes a snapshot to its file. `done` once it is durable."""
+    """Writes a snapshot to its file. `done` is set once the file is durable."""
 
     def __init__(self, disk: Disk, path: str, snapshot: Snapshot, mark: int, payload: bytes) -> None:
         """mark: how many bytes the log had taken when the snapshot began. payload: the encoded producers."""
@@ -79,10 +81,12 @@ class SnapshotJob:
 
 
 class _Slices:
-    """A snapshot that is being taken."""
+    """A snapshot that is being encoded, slice by slice."""
 
     def __init__(self, offset: int, mark: int) -> None:
-        """offset: up to which the snapshot covers the log (exclusive). mark: how many bytes the log had by then."""
+        """offset: the end (exclusive) of the records that the snapshot covers. mark: how many bytes the log had taken
+        by then.
+        """
         self.offset = offset
         self.mark = mark
         self.pieces: list[bytes] = []  # all of them, once complete
@@ -106,7 +110,7 @@ class ProducerSnapshots:
 
     @property
     def bytes_since(self) -> int:
-        """Return the bytes that a recovery would read to rebuild the state."""
+        """The bytes of batches that a recovery would read to rebuild the state of producers."""
         return self.taken_bytes - self._mark if self._log.producers else 0
 
     @property
@@ -120,7 +124,9 @@ class ProducerSnapshots:
 
     @property
     def hold_segments(self) -> bool:
-        """Return whether the older snapshot keeps segments from being removed below the start, or compacted."""
+        """Whether the older snapshot keeps segments below the log's start from being removed, or others from being
+        compacted.
+        """
         log = self._log
         segments, low = log.segments, floor(self.kept)
         if log.settings.compacts and len(segments) > 1 and max(low, log.cleaned_offset) < segments[-2].end_offset:
@@ -140,7 +146,7 @@ class ProducerSnapshots:
         return self._slices is not None and not self._slices.pieces
 
     def job(self) -> SnapshotJob | None:
-        """Return a job that writes the state. None: there is nothing new, or it is not prepared yet."""
+        """Return a job that writes the state to a file; None if there is nothing new, or it is not fully encoded yet."""
         self.adopt()
         if self._slices is not None:
             self._advance()
@@ -168,7 +174,7 @@ class ProducerSnapshots:
             slices.pieces = self._log.producers.advance_snapshot(SLICE_PRODUCERS) or []
 
     def adopt(self) -> bool:
-        """Take over the snapshot that a job wrote, or note that no producer is left. Returns whether that is new."""
+        """Take over the snapshot that a job wrote, or note that no producer is left. Returns whether either is new."""
         job = self._job
         if job is not None and job.done:
             self._job = None
@@ -178,7 +184,7 @@ class ProducerSnapshots:
         return not self._log.producers and self._adopt_none()
 
     def _adopt_none(self) -> bool:
-        """Note that no producer is known as of end_offset, and of flushed_offset if none was added since. Returns
+        """Note that there is no producer as of the log's end, or as of flushed_offset if none was added since. Returns
         whether that is new.
         """
         log, newest = self._log, self.kept[-1] if self.kept else None

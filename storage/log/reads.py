@@ -1,8 +1,8 @@
-"""Reading a log: on the loop what is in memory or in the page cache, as a job for a worker what is not.
+"""Reading a log: on the loop what is in memory or in the page cache, else in a job for a worker.
 
-A job is captured with the states of the segments as they were, and changes nothing but caches. An error it meets puts
-the log offline, unless one of these segments has been removed in the meantime: then it raises Gone, and the reader
-asks again. What a job gives is the log as it was when the job was captured.
+A job captures the states of the segments, and changes nothing but caches. Its result is the log as it was at that
+moment. An error in it puts the log offline, unless one of these segments has been removed meanwhile: then it raises
+Gone, and the reader asks again.
 """
 
 import logging
@@ -37,7 +37,7 @@ def _base_offset(state: SegmentState) -> int:
 
 
 def read_tail(tail: Sequence[TailBatch], span: Span) -> Slice:
-    """Return batches of the tail, the first of which ends at or after the offset."""
+    """Return batches of the tail from the offset on, within the limits of the span."""
     offset, max_bytes, below, at_least_one = span
     buffers: list[Buffer] = []
     size_bytes = 0
@@ -57,7 +57,7 @@ def read_tail(tail: Sequence[TailBatch], span: Span) -> Slice:
 class Gone(Exception):
     """Raised if a segment to be read was dropped: the log's start moved past it, or compaction replaced it.
 
-    Nothing is known of what was asked. The reader looks at the log as it is now, and asks again.
+    The read has no result. The reader looks at the log as it is now, and asks again.
     """
 
 
@@ -65,7 +65,8 @@ class Gone(Exception):
 def judge_errors(log: LogState, states: Sequence[SegmentState]) -> Iterator[None]:
     """Convert errors of reading within the block. states: all segments that are read, as they were captured.
 
-    Raises: Gone if one of them counts no more; else KafkaError KAFKA_STORAGE_ERROR, and on damage the log is offline.
+    Raises Gone if the log has dropped one of them; else KafkaError KAFKA_STORAGE_ERROR, and puts the log offline if it
+    is damaged.
     """
     try:
         yield
@@ -76,7 +77,9 @@ def judge_errors(log: LogState, states: Sequence[SegmentState]) -> Iterator[None
 
 
 def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: int, span: Span) -> Slice:
-    """Add to batches from segments those that follow in the tail, so that a flush does not split an answer."""
+    """Add, to batches read from segments, those that follow in the tail, so that an answer does not end where the last
+    flush ended.
+    """
     left_bytes = span.max_bytes - found.size_bytes
     if found.next_offset != flushed_offset or flushed_offset >= span.below or left_bytes <= 0:
         return found
@@ -85,7 +88,9 @@ def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: in
 
 
 class ColdRead:
-    """A read that waits for the device: run() in a worker returns the slice. Raises: Gone; KafkaError like read()."""
+    """A read that waits for the device: run() in a worker returns the slice. Raises: Gone; KafkaError like
+    PartitionLog.read().
+    """
 
     def __init__(self, log: LogState, span: Span, aborted: list[AbortedTransaction]) -> None:
         """aborted: aborted transactions in the span that the log has in memory, not in segments."""
@@ -102,14 +107,16 @@ class ColdRead:
     def run_committed(self) -> tuple[Slice, list[AbortedTransaction]]:
         """Return the slice and its aborted transactions, both from the same segments.
 
-        Those of a later moment may not have the entries any more, with the records that they speak of.
+        If the aborted transactions were looked up later, records and their entries might have been removed meanwhile.
         """
         with judge_errors(self._log, self._states):
             found = self._read()
             return found, self._lookup.find(found.next_offset)
 
     def _read(self) -> Slice:
-        """Read from the first segment, from the offset on, that has batches for it; an empty slice if none has."""
+        """Return the wanted batches of the first segment, from the one with the offset on, that has any; else an empty
+        slice.
+        """
         log, states, span = self._log, self._states, self._span
         for number in range(segment_number(states, span.offset), len(states)):
             indexes = load_indexes(log, states, number)
@@ -123,9 +130,10 @@ class ColdRead:
 
 
 def read_warm(log: LogState, states: Sequence[SegmentState], span: Span) -> Slice | None:
-    """Read a span from segment files without waiting for the device. None if that is not possible: use a ColdRead.
+    """Read a span from segment files without waiting for the device. Returns None if that is not possible: use a
+    ColdRead then.
 
-    NOTHING_HERE: what the segments had from the offset on was compacted away.
+    Returns NOTHING_HERE if compaction left no batches in the segments from the offset on.
     """
     files = log.open_files
     for number in range(segment_number(states, span.offset), len(states)):
@@ -146,7 +154,7 @@ def read_warm(log: LogState, states: Sequence[SegmentState], span: Span) -> Slic
 
 
 class AbortedLookup:
-    """Finds aborted transactions where an index must be read: run() in a worker returns the list.
+    """Finds aborted transactions if an index must be read from disk: run() in a worker returns the list.
 
     Raises: Gone; KafkaError KAFKA_STORAGE_ERROR.
     """
@@ -194,7 +202,11 @@ def aborted_in_memory(log: LogState, offset: int, below: int) -> list[AbortedTra
 def _aborted_in(
     states: Sequence[SegmentState], offset: int, below: int, load: Callable[[int], Indexes]
 ) -> list[AbortedTransaction]:
-    """Search segment after segment, since markers may be far behind the data, until none can begin below `below`."""
+    """Return the aborted transactions that overlap [offset, below).
+
+    Searches segment after segment, because a marker may be far behind its data, until no later entry can begin below
+    `below`.
+    """
     found: list[AbortedTransaction] = []
     for number in range(segment_number(states, offset), len(states)):
         if not states[number].txn_index.entries:
@@ -207,8 +219,9 @@ def _aborted_in(
 
 
 def judge_unreadable(log: LogState, error: SegmentDamaged | OSError) -> KafkaError:
-    """Return the error to answer if a segment cannot be read. On damage, but not for lack of descriptors, memory or
-    rights, the log goes offline."""
+    """Return the error to answer if a segment cannot be read, and put the log offline, except for a lack of
+    descriptors, memory or rights.
+    """
     if log.offline is None and not (isinstance(error, OSError) and may_pass(error)):
         log.offline = str(error)
         logger.error("%s-%d is offline: %s", log.topic, log.partition, error)

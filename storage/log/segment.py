@@ -1,8 +1,9 @@
-"""One segment: a run of batches in one file, named `<base offset>.<generation>.log`, read but never trusted.
+"""One segment: consecutive batches in one file, named `<base offset>.<generation>.log`, read but never trusted.
 
-The CRC of a batch is checked when it is first read; the indexes in memory remember where that was. It leaves out the
-first 16 bytes (offset, length, leader epoch), whose damage no reader would see: it is found here instead, each time
-(but not in what file_parts sends unread, where they were sound when the CRC was).
+The CRC of a batch is checked when it is first read; the indexes in memory remember which bytes were checked. The CRC
+does not cover the first 16 bytes (offset, length, leader epoch), and readers would not notice damage there, so these
+are compared at each read (not in what file_parts.py sends unread: there they were right when the CRC was checked).
+
 As appended (generation 0) each batch must begin where the one before ended. After compaction there are gaps, so every
 batch has an index entry and must be where that points. Source: Kafka's LogSegment.
 """
@@ -36,7 +37,7 @@ _SMALLEST_LENGTH = HEADER_BYTES - LENGTH_AT
 
 
 class SegmentDamaged(Exception):
-    """Bytes of a segment that the checkpoint counts are not what was written."""
+    """Raised if bytes of a segment that the checkpoint counts are not what was written."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path}: at byte {position}: {reason}")
@@ -123,9 +124,10 @@ NOTHING_HERE = Slice([], 0, -1)  # the segment has no batch at or after the offs
 
 
 def read_span(read: ReadAt, path: str, state: SegmentState, indexes: Indexes, span: Span) -> Slice | None:
-    """Read the batches of one segment that a reader wants, or NOTHING_HERE.
+    """Read the batches of one segment that a reader wants. Returns NOTHING_HERE if the segment has none, and None if
+    `read` returned None.
 
-    Returns None if `read` did. Raises: SegmentDamaged.
+    Raises: SegmentDamaged.
     """
     walk = _Walk(path, state, indexes, span.offset)
     wanted = max(min(span.max_bytes, CHUNK_BYTES), HEADER_BYTES) + walk.slack_bytes
@@ -143,7 +145,7 @@ def read_span(read: ReadAt, path: str, state: SegmentState, indexes: Indexes, sp
 
 
 class _Walk:
-    """Walks the batches of one chunk, checks that each is where it must be, and selects those wanted."""
+    """Walks the batches of a segment in chunks, checks that each is where it must be, and selects those wanted."""
 
     def __init__(self, path: str, state: SegmentState, indexes: Indexes, offset: int) -> None:
         """Begin at the batch where an earlier reader stopped, or at the last index entry before the offset. offset:
@@ -177,7 +179,9 @@ class _Walk:
             self.expected = self.state.base_offset
 
     def select(self, chunk: memoryview, span: Span) -> Slice | None:
-        """Select the wanted batches. None if the chunk ends before the first of them does: see needed_bytes."""
+        """Return the wanted batches of a chunk; None if the chunk ends before the first of them does (needed_bytes says
+        how much to read).
+        """
         offset, max_bytes, below, at_least_one = span
         unpack = _HEAD.unpack_from
         dense = self.state.compacted
@@ -233,10 +237,10 @@ class _Walk:
         return Slice([chunk[start:stop]], stop - start, next_offset)
 
     def _without(self, chunk: memoryview, at: int, after: int, last: int, span: Span) -> Slice | None:
-        """Return the result where the chunk has no batch to return: an empty slice, or None if more must be read.
+        """Return the result for a chunk that has no batch to return: an empty slice, or None if more must be read.
 
-        The first wanted batch, from `at` to `after` in the chunk, is cut off by its end, or its last offset is not
-        below span.below. None: it is cut off, and within the reader's limit; needed_bytes is set.
+        The first wanted batch, from `at` to `after` in the chunk, is cut off by the chunk's end, or its last offset is
+        not below span.below. None: it is cut off but within the reader's limit, and needed_bytes is set.
         """
         if after <= len(chunk) and last >= span.below:
             if self.indexes.checked_until(self.position + at) == self.position + at:
@@ -247,7 +251,9 @@ class _Walk:
         return Slice([], 0, span.offset)
 
     def _nothing_here(self, at: int, expected: int) -> Slice:
-        """Return NOTHING_HERE: no batch is wanted. Check that the segment ends at its last offset, unless compacted."""
+        """Return NOTHING_HERE: the segment has no batch that is wanted. Raises SegmentDamaged if a segment that is not
+        compacted does not end at its last offset.
+        """
         if not self.state.compacted and expected != self.state.end_offset:
             self._raise_damaged(at, f"the segment ends at offset {expected}, not at {self.state.end_offset}")
         return NOTHING_HERE
@@ -260,7 +266,9 @@ class _Walk:
         self.needed_bytes = min(max(end, at + min(span.max_bytes, CHUNK_BYTES)), left)
 
     def _check_entry(self, entry: int, at: int, last: int) -> None:
-        """Check that the batch is the one its index entry names. Dense indexes name every batch."""
+        """Raise SegmentDamaged unless the batch is the one that its index entry names, in an index with an entry for
+        each batch.
+        """
         indexes = self.indexes
         if entry >= len(indexes.offsets) or indexes.positions[entry] != self.position + at:
             self._raise_damaged(at, "a batch that the index does not know")
@@ -269,7 +277,9 @@ class _Walk:
             self._raise_damaged(at, f"the batch ends at offset {last}, in the index at {known}")
 
     def _check(self, chunk: memoryview, at: int, after: int) -> bool:
-        """Check a batch's CRC. False: this read has checked MOST_CHECKS batches; stop here."""
+        """Check a batch's CRC. Returns False, without checking, if this read has checked MOST_CHECKS batches: it stops
+        here. Raises SegmentDamaged.
+        """
         if self.checks >= MOST_CHECKS:
             return False
         self.checks += 1
@@ -283,9 +293,9 @@ class _Walk:
 
 
 def base_offset_at(file: File, position: int, last_offset: int) -> int:
-    """Return the base offset of the batch that begins at `position` and ends with record `last_offset`.
+    """Return the base offset of the batch that begins at `position` and ends with the offset `last_offset`.
 
-    -1 if there is no such batch, or if reading it would wait for the device.
+    Returns -1 if there is no such batch, or if reading it would wait for the device.
     """
     header = file.read_cached(HEADER_BYTES, position)
     if header is None or len(header) < HEADER_BYTES:
@@ -305,8 +315,9 @@ def scan(
 ) -> Iterator[tuple[int, Batch]]:
     """Yield (position, batch) of all batches from `position` on.
 
-    expected, ends_at: base and last offset of the first one, if known, else −1.
-    Raises: SegmentDamaged at the first batch that is not sound, or not where it must be.
+    expected, ends_at: base offset and last offset of the first one; −1 if not known.
+
+    Raises SegmentDamaged at the first batch that is invalid or not where it must be.
     """
     if expected < 0 and position == 0 and not state.compacted:
         expected = state.base_offset
@@ -338,7 +349,7 @@ def scan(
 
 
 def _verify(path: str, position: int, batch: Batch) -> None:
-    """Check the batch's CRC and header. Raises: SegmentDamaged."""
+    """Check the batch's CRC and header. Raises SegmentDamaged if they are wrong."""
     try:
         batches.verify(batch)
     except CorruptBatch as problem:
@@ -354,7 +365,9 @@ def _needed_bytes(chunk: memoryview, at: int) -> int:
 
 
 def _chunk(file: File, position: int, wanted: int, size_bytes: int) -> memoryview:
-    """Read at least `wanted` bytes from the position. Raises: SegmentDamaged if the file ends early."""
+    """Read `wanted` bytes or more from the position, at most to the segment's end. Raises SegmentDamaged if the file
+    ends early.
+    """
     size = min(max(wanted, SCAN_CHUNK_BYTES), size_bytes - position)
     chunk = file.read(size, position)
     if len(chunk) < size:

@@ -1,4 +1,6 @@
-"""What a topic's configuration asks of its logs. Names and defaults are Kafka's; see docs/settings.md. Pure."""
+"""The settings of a log, which come from its topic's configuration. Names and defaults are Kafka's; see
+docs/settings.md. Pure.
+"""
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -50,7 +52,7 @@ class LogSettings:
 
     @classmethod
     def unpack(cls, packed: dict[str, Any], log: str = "a log") -> "LogSettings":
-        """Restore settings that pack() encoded. Raises UnknownSetting, which names `log`."""
+        """Restore settings that pack() encoded. Raises UnknownSetting. log: its name, for that error."""
         for name in packed:
             if name not in _NAMES:
                 raise UnknownSetting(log, name)

@@ -1,7 +1,7 @@
-"""What the jobs of a partition's log may know of it, while they run in workers or wait for their turn.
+"""The state of a partition's log that jobs may read, while they run in workers or wait for their turn.
 
-A PartitionLog is one of these, with all that changes it. A job reads from here where the log is and how far it is, and
-puts it offline; it takes the segments that it works on when it is made, because the list changes while it runs.
+PartitionLog is a subclass, with the methods that change the state. A job reads the log's offsets here, and may put the
+log offline. It copies the list of segments when it is made, because the list changes while the job runs.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from .settings import LogSettings
 
 
 class Walked(NamedTuple):
-    """The segments walked so far for aborted transactions. spans: the transactions still open behind them."""
+    """The segments that were read so far to derive aborted transactions. spans: the transactions still open after them."""
 
     states: tuple[SegmentState, ...]
     spans: TransactionSpans
 
 
 class LogState:
-    """Offsets: start_offset ≤ flushed_offset ≤ high_watermark ≤ end_offset, and each is that of the next record.
+    """Offsets: start_offset ≤ flushed_offset ≤ high_watermark ≤ end_offset; each is that of the next record.
 
-    Batches from start_offset on exist; below flushed_offset in segments, from there in the tail. Readers see what is
-    below high_watermark and from released_start on.
+    Batches exist from start_offset on: below flushed_offset in segments, from there in the tail. Readers see records
+    from released_start up to high_watermark.
     """
 
     def __init__(
@@ -61,6 +61,6 @@ class LogState:
         self.made_directory = False
 
     def holds(self, states: Sequence[SegmentState]) -> bool:
-        """Return whether all these segments are still part of the log, perhaps longer. May be called by workers."""
+        """Return whether all these segments are still part of the log; they may have grown. May be called by workers."""
         held = {(state.base_offset, state.generation) for state in tuple(self.segments)}
         return not self.deleted and all((state.base_offset, state.generation) in held for state in states)

@@ -1,7 +1,8 @@
-"""Looking records up by time: the first at or after a timestamp, and the one with the largest.
+"""Finding records by time: the first at or after a timestamp, and the one with the largest timestamp.
 
-Both see only records from the log's start on, in batches that end before `below`. They read, and perhaps decompress,
-so they are jobs for a worker, and like those of log_reads they may raise Gone: then they are asked again.
+Both see only records from the log's start on, in batches that end before `below`. They read, and perhaps decompress, so
+they are jobs for a worker. Like the jobs of reads.py they may raise Gone: then the caller asks again.
+
 Source: Kafka's LogSegment.findOffsetByTimestamp, RecordBatch.offsetOfMaxTimestamp.
 """
 
@@ -29,7 +30,7 @@ class Timestamped(NamedTuple):
 
 
 class _Lookup(ABC):
-    """A search by time, with the state of the log captured on the loop. run() is for workers."""
+    """A search by time, in the state of the log as captured on the loop. run() is for workers."""
 
     def __init__(self, log: LogState, states: Sequence[SegmentState], tail: list[TailBatch], below: int) -> None:
         """states: the segments to search. tail: the batches in memory to search. below: batches must end before this
@@ -42,7 +43,7 @@ class _Lookup(ABC):
         self._start_offset = log.released_start
 
     def run(self) -> Timestamped | None:
-        """Return the record, None if there is none. Raises: Gone; KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
+        """Return the record; None if there is none. Raises: Gone; KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
         with judge_errors(self._log, self._states):
             return self._find()
 
@@ -51,7 +52,9 @@ class _Lookup(ABC):
         """Return the record, or None. run() calls this and converts its errors."""
 
     def _batches(self, number: int, relative_offset: int = 0) -> Iterator[Batch]:
-        """Yield batches of one segment within the bounds, from the last indexed one at or before this offset."""
+        """Yield the batches of one segment that end before `below` and not below the log's start, beginning with the
+        last indexed one at or before this offset.
+        """
         log, state = self._log, self._states[number]
         indexes = load_indexes(log, self._states, number)
         entry = indexes.entry_at_or_before(relative_offset)
@@ -146,7 +149,7 @@ class LatestLookup(_Lookup):
         return best
 
     def _in_segment(self, number: int) -> Timestamped | None:
-        """Return the record of the segment with the latest timestamp; None if it has none with a timestamp."""
+        """Return the first record of the segment with the largest timestamp; None if no record has a timestamp."""
         state = self._states[number]
         if state.base_offset >= self._start_offset and state.end_offset <= self._below:
             candidates = self._batches(number, state.max_timestamp_offset - state.base_offset)
@@ -158,7 +161,7 @@ class LatestLookup(_Lookup):
         return best
 
     def _in_batch(self, batch: Batch) -> Timestamped | None:
-        """Return the first record with the largest timestamp in a batch, from the log's start on."""
+        """Return the first record with the largest timestamp in a batch; records below the log's start are left out."""
         best: Timestamped | None = None
         for offset, timestamp in self._times(batch):
             if best is None or timestamp > best.timestamp:

@@ -1,7 +1,8 @@
-"""Creating rounds and seals under names that somebody else may take.
+"""Creating rounds and seals in the store under names that another broker may take first.
 
-The rule: no answer but a plain success is believed; whoever asks again looks first what has the name (fence.py). Calls
-that are unclear are asked again by the caller, for ever: a store that is away is no reason to give up.
+The rule: only a plain success of a create is believed. Before a create is tried again, the object that has the name is
+read (fence.py). After an unclear result the caller tries again without end: that the store is unreachable is no reason
+to give up.
 """
 
 from collections.abc import Callable
@@ -35,9 +36,10 @@ def until_clear(call: Callable[[], T], pause: Pause) -> T:
 
 
 def create_or_read(objects: Objects, name: str, content: bytes) -> bytes:
-    """Create an object if nothing has its name, and return the content of the object that has the name then.
+    """Create an object if nothing has its name. Returns the content of the object that has the name then, created here
+    or by others.
 
-    Raises Unclear, Refused. A store may answer that the name is taken when it is not: then there is nothing to read,
+    Raises Unclear, Refused. A store may answer that the name is taken when it is not. Then there is nothing to read,
     and Unclear is raised, so that the caller tries again after a pause.
     """
     try:
@@ -51,8 +53,8 @@ def create_or_read(objects: Objects, name: str, content: bytes) -> bytes:
 
 
 def read_head(objects: Objects, place: Place) -> RoundHeader | Seal:
-    """Read the header of the object with a round's name: a round or a seal. Raises Missing, Unclear, Refused,
-    ObjectDamaged.
+    """Read the header of the object that has a round's name: it is a round or a seal (the mark that an epoch has
+    ended). Raises Missing, Unclear, Refused, ObjectDamaged.
     """
     name = format.place_name(place)
     try:
@@ -62,8 +64,8 @@ def read_head(objects: Objects, place: Place) -> RoundHeader | Seal:
 
 
 def create_seal(objects: Objects, seal: Seal, pause: Pause) -> None:
-    """Try to create a seal. Returns also if the name is taken; a listing then shows whether by a seal. Raises what
-    `pause` raises.
+    """Try to create a seal (the object that ends an epoch). Returns also if the name is taken; a listing shows
+    afterwards whether by a seal or a round. Raises what `pause` raises.
     """
     try:
         until_clear(lambda: objects.create(format.place_name(seal.place), format.pack_seal(seal)), pause)
@@ -72,7 +74,7 @@ def create_seal(objects: Objects, seal: Seal, pause: Pause) -> None:
 
 
 class RoundCreation:
-    """One round on its way into the store. attempt() may be a worker's."""
+    """The creation of one round in the store, in one or more attempts. attempt() may be called in a worker."""
 
     def __init__(self, objects: Objects, header: RoundHeader, content: Content) -> None:
         """content: the whole object, which begins with the header."""
@@ -87,10 +89,13 @@ class RoundCreation:
         return format.place_name(self._header.place)
 
     def attempt(self) -> bool:
-        """Try to create the round; if the result of an earlier create was unclear, first look what has its name.
-        Returns whether the round is created; False: try again.
+        """Try to create the round; if the result of an earlier create was unclear, first read the object that has its
+        name.
 
-        Raises: Fenced, if the epoch was ended; ObjectDamaged; Unclear, Refused: the result is not known, try again.
+        Returns whether the round is created; False: call again.
+
+        Raises: Fenced, if another broker has ended the epoch; ObjectDamaged; Unclear, Refused: the result is not known,
+        call again.
         """
         if self._step is Step.CREATE:
             self._step = fence.after_create(self._create())
@@ -104,7 +109,9 @@ class RoundCreation:
         return self._step is Step.CREATED
 
     def _create(self) -> Answer:
-        """Try once to create the object. Returns whether it was created, exists already, or that is unclear."""
+        """Try once to create the object. Returns CREATED, EXISTS if the name is taken, or UNCLEAR if the result is not
+        known.
+        """
         try:
             self._objects.create(self.name, self._content)
         except Exists:

@@ -1,7 +1,7 @@
-"""What there is of epochs in a store of objects, for those who change nothing of it.
+"""Reads which epochs (times of one owner), rounds and seals a store has, and changes nothing.
 
-What has a name never changes, so what was read of it once is kept. A name that was listed and is gone since was a
-round's: seals are never deleted.
+An object under one of these names never changes, so what was read of it is kept. If a name was listed and has been
+deleted since, it was a round's: seals are never deleted.
 """
 
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ MANY_BYTES = 16 << 20
 def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
     """Return the places (epoch, number) of all rounds and seals below a prefix, in order.
 
-    A listing during which others wrote may lack names in between (fence.is_proof); then it is listed again.
+    A listing may lack names if others wrote during it (fence.is_proof); then it is repeated.
     """
 
     def listed() -> list[Place]:
-        """List the places once. Raises Unclear, Refused."""
+        """List the places once. Raises Unclear, also if names may be lacking; Refused."""
         places = [place for each in objects.list(prefix) if (place := format.read_place(each.name)) is not None]
         if not fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
             raise Unclear(prefix, "a listing may lack names, because others wrote meanwhile")
@@ -38,7 +38,7 @@ def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
 
 
 class Epochs:
-    """A view of all epochs."""
+    """Reads the epochs of a store, and remembers the headers that were read."""
 
     def __init__(self, objects: Objects, pause: Pause) -> None:
         self._objects = objects
@@ -57,7 +57,7 @@ class Epochs:
         return list_places(self._objects, prefix, self._pause)
 
     def head(self, place: Place) -> RoundHeader | Seal:
-        """Return the header of the round or seal at this place; read once, then remembered. Raises: Missing,
+        """Return the header of the round or seal at this place. It is read once and then remembered. Raises: Missing,
         ObjectDamaged.
         """
         if place not in self._heads:
@@ -67,7 +67,7 @@ class Epochs:
     def header(self, place: Place) -> RoundHeader:
         """Return the header of the round at this place.
 
-        Raises Missing; ObjectDamaged, also if there is a seal instead.
+        Raises Missing; ObjectDamaged, also if a seal is there.
         """
         there = self.head(place)
         if isinstance(there, Seal):
@@ -75,7 +75,9 @@ class Epochs:
         return there
 
     def is_round(self, place: Place) -> bool:
-        """Return whether the name at this place is a round, not a seal. One deleted since it was listed was a round.
+        """Return whether the object at this place is a round and not a seal. One that was deleted after it was listed
+        was a round.
+
         Raises ObjectDamaged.
         """
         if place in self._gone:
@@ -87,13 +89,13 @@ class Epochs:
             return True
 
     def newest_begun(self, places: list[Place], below: int = format.MOST_EPOCHS) -> int:
-        """Return the newest epoch, below the given one, that has a round; 0 if none has."""
+        """Return the newest epoch below the number `below` that has a round; 0 if none has."""
         return next((place.epoch for place in reversed(places) if place.epoch < below and self.is_round(place)), 0)
 
     def near_top(self, places: list[Place]) -> dict[int, bool]:
-        """Return for the names near the newest round of one epoch whether each is a round; else it is a seal.
+        """Return, for each number near the newest round of one epoch, whether a round has it (True) or a seal (False).
 
-        Names further below are left out: a seal there is not valid.
+        Numbers further below are left out: a seal there would not be valid.
         """
         rounds: dict[int, bool] = {}
         top: int | None = None
@@ -106,7 +108,9 @@ class Epochs:
         return rounds
 
     def check_end(self, epoch: int, end: int) -> None:
-        """Raise ObjectDamaged if the round at `end` is lost: a later round says that it was released."""
+        """Raise ObjectDamaged if the round at `end` was lost by the store: a later round says that it was released
+        (durable).
+        """
         for place in self.places(format.epoch_prefix(epoch)):
             if place.number > end and self.is_round(place) and self.header(place).released > end:
                 name, says = format.place_name(Place(epoch, end)), format.place_name(place)
@@ -114,9 +118,10 @@ class Epochs:
 
 
 def read_rounds(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tuple[RoundHeader, memoryview]]:
-    """Read rounds, several beside each other, and yield their headers and units in order.
+    """Read rounds, several in parallel, and yield their headers and units in order.
 
-    Raises: Missing; ObjectDamaged, also if they do not follow each other. Of several the first in order is raised.
+    Raises: Missing; ObjectDamaged, also if one does not follow the one before. If several fail, the error of the first
+    in order is raised.
     """
     before: RoundHeader | None = None
     for place, content in _contents(objects, runs, pause):
@@ -133,7 +138,9 @@ def read_rounds(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tup
 
 
 def _contents(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tuple[Place, bytes]]:
-    """Yield the bytes of each round, in order. While they are large only a few are in memory. Raises: Missing."""
+    """Yield place and bytes of each round, in order. Only a few at a time are read while they are large. Raises:
+    Missing.
+    """
     places = (Place(run.epoch, number) for run in runs for number in range(run.first, run.end))
     at_once = FEW
     while some := list(islice(places, at_once)):

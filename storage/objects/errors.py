@@ -1,14 +1,16 @@
-"""What may be wrong with a journal in a store of objects."""
+"""Errors of a journal in an object store."""
 
 from .fence import Place
 
 
 class Fenced(OSError):
-    """Raised for a round that can never be created: another broker has ended its epoch. Nothing of it was released."""
+    """Raised for a round that can never be created, because another broker has ended its epoch. None of its units was
+    released.
+    """
 
 
 class Overtaken(Exception):
-    """Raised on the way to own an epoch: another broker has begun a later one, or has ended this one."""
+    """Raised while a broker is becoming the owner of an epoch, if another has begun a later one or ended this one."""
 
 
 class ObjectDamaged(Exception):
@@ -21,7 +23,7 @@ class ObjectDamaged(Exception):
 
 
 def told_of_seal(place: Place, by: int) -> str:
-    """Return the message for an owner whose round could not be created, because a seal has its name. by: the sealing
-    epoch.
+    """Return the error message for an owner whose round could not be created, because a seal has its name. by: the
+    epoch of the broker that made the seal.
     """
     return f"epoch {place.epoch} was ended at round {place.number} by epoch {by}: another broker owns the store now"

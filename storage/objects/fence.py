@@ -51,10 +51,11 @@ NOWHERE = Place(0, 0)  # epochs begin at 1
 
 
 class Header(NamedTuple):
-    """What a round says that the fence needs.
+    """What the fence needs to know from a round's header.
 
-    start: the first round that is not in the newest checkpoint of the store; NOWHERE: there is none, all rounds count.
-    base, base_end: in round 0, the epoch that this one goes on from, and that one's end; base 0: none.
+    start: the first round that is not in the newest checkpoint of the store; NOWHERE if there is no checkpoint and all
+    rounds count. base, base_end: in round 0, the epoch that this one continues, and that epoch's end; base is 0 if
+    there is none.
     """
 
     start: Place = NOWHERE
@@ -66,7 +67,7 @@ class Header(NamedTuple):
 
 
 class Step(IntEnum):
-    """What an owner does next about a round."""
+    """What an owner does next to create a round."""
 
     CREATED = 1
     LOOK = 2  # read what is under the name
@@ -76,7 +77,7 @@ class Step(IntEnum):
 
 
 class Answer(IntEnum):
-    """What a create ended with."""
+    """The result of a create."""
 
     CREATED = 1
     EXISTS = 2
@@ -84,7 +85,7 @@ class Answer(IntEnum):
 
 
 class Found(IntEnum):
-    """What a look finds under the name of an own round."""
+    """What the object is that an owner finds under the name of its own round."""
 
     OWN = 1
     SEAL = 2
@@ -98,7 +99,7 @@ def after_create(answer: Answer) -> Step:
 
 
 def after_look(found: Found) -> Step:
-    """Return the next step after reading the name of a round whose create had an unclear result."""
+    """Return the next step after reading the object with the name of a round whose create had an unclear result."""
     return _AFTER_LOOK[found]
 
 
@@ -113,9 +114,9 @@ _AFTER_LOOK = {
 class Owner(NamedTuple):
     """What the owner of an epoch knows of its rounds.
 
-    next_round: the number of the next that begins. released: all below are released. created: those above that are
-    known to be created. starts: what the rounds say that are not released (Header.start). official: the newest of what
-    released rounds say.
+    next_round: the number of the next one that begins. released: all rounds below this number are released. created:
+    those above that are known to be created. starts: Header.start of each round that is not released. official: the
+    newest Header.start among released rounds.
     """
 
     window: int
@@ -131,9 +132,7 @@ class Owner(NamedTuple):
         return self.next_round - self.released < self.window
 
     def begin(self, start: Place) -> "Owner":
-        """Return the state after beginning the next round. start: the first round needed with its checkpoint, which it
-        names.
-        """
+        """Return the state after beginning the next round. start: its Header.start."""
         if not self.may_begin:
             raise RuntimeError(
                 f"round {self.next_round} cannot begin: {self.released} are released, window {self.window}"
@@ -141,13 +140,13 @@ class Owner(NamedTuple):
         return self._replace(next_round=self.next_round + 1, starts=(*self.starts, start))
 
     def is_created(self, number: int) -> bool:
-        """Whether a round is known to be created."""
+        """Return whether a round is known to be created."""
         return number < self.released or number in self.created
 
     def create(self, number: int) -> "Owner":
         """Return the state after a round was created.
 
-        It and later ones are released as far as none before is missing.
+        It and later ones count as released up to the first one that is not created yet.
         """
         if self.is_created(number):
             return self
@@ -165,17 +164,17 @@ class Owner(NamedTuple):
 
 
 def first_kept(released: int, start: int, kept: int) -> int:
-    """Return the number of the first round that must be kept; the epoch's owner may delete those below.
+    """Return the number of the first round that must be kept; the epoch's owner may delete the rounds below it.
 
-    start: the first round that an official checkpoint needs. kept: how many of the newest are kept in any case, at
-    least a window.
+    start: the first round that an official checkpoint needs. kept: how many of the newest are always kept, at least a
+    window.
     """
     return min(start, released - kept)
 
 
 def garbage(rounds: Mapping[int, bool], below: int) -> list[int]:
-    """Return the numbers of rounds below `below`, which may be deleted. rounds: whether each name is a round; seals
-    are kept.
+    """Return the numbers of the rounds below `below`, which may be deleted. rounds: for each number, whether a round
+    has it (True) or a seal, which is kept.
     """
     return [number for number, is_round in rounds.items() if is_round and number < below]
 
@@ -184,19 +183,21 @@ def garbage(rounds: Mapping[int, bool], below: int) -> list[int]:
 
 
 def is_proof(numbers: Sequence[int], page: int = ONE_PAGE) -> bool:
-    """Return whether a listing can be relied on. numbers: in the order listed; page: how many come at once.
+    """Return whether a listing can be relied on. numbers: in the order listed. page: how many are listed in one
+    request.
 
-    Others write and delete while one page is read after another. In the order of names the newest round is listed last,
-    so at least one is seen that is as new as any when the listing began. In another order, each may have been listed
-    before it was created, or after it was deleted.
+    Others write and delete between the requests for two pages. If names are listed in order, the newest round is listed
+    last, so at least one listed round is as new as any that existed when the listing began. In another order, each may
+    have been listed before newer ones were created, or after it was deleted.
     """
     return len(numbers) <= page or all(before < after for before, after in pairwise(numbers))
 
 
 def valid_end(rounds: Mapping[int, bool], window: int) -> int | None:
-    """Return the number of the seal that ends an epoch; None if no valid seal exists yet.
+    """Return the number of the seal that ends an epoch; None if there is no valid seal yet.
 
-    rounds: for each listed name whether it is a round. A seal far below the newest round is not valid.
+    rounds: for each listed number, whether a round has it (True) or a seal. A seal far below the newest round is not
+    valid.
     """
     top = max((number for number, is_round in rounds.items() if is_round), default=-1)
     seals = [number for number, is_round in rounds.items() if not is_round and top < number + window]
@@ -204,8 +205,8 @@ def valid_end(rounds: Mapping[int, bool], window: int) -> int | None:
 
 
 def seal_place(rounds: Mapping[int, bool], window: int) -> int:
-    """Return the number under which to try to create a seal for an epoch that has no valid seal in this listing: the
-    first free one that is valid.
+    """Return the number at which to try to create a seal, for an epoch without a valid seal in this listing: the first
+    number that is free and at which a seal would be valid.
     """
     top = max((number for number, is_round in rounds.items() if is_round), default=-1)
     place = max(0, top - window + 1)
@@ -215,7 +216,7 @@ def seal_place(rounds: Mapping[int, bool], window: int) -> int:
 
 
 class Phase(IntEnum):
-    """What a taker does next."""
+    """What a taker (the broker that takes the journal over) does next."""
 
     CLAIMED = 1  # look which epochs have begun, then looked()
     LIST = 2  # list the epoch `ending`, then listed()
@@ -228,7 +229,9 @@ class Phase(IntEnum):
 
 
 class Taker(NamedTuple):
-    """One that has claimed an epoch, on its way to own it. ends: (epoch, end) of those that it has ended, in order."""
+    """The state of a broker that has claimed an epoch and is becoming its owner. ends: (epoch, end) of those that it
+    has ended, in order.
+    """
 
     epoch: int
     window: int
@@ -240,22 +243,24 @@ class Taker(NamedTuple):
     def looked(self, begun: int, passed: bool) -> "Taker":
         """Return the next state after listing the epochs.
 
-        begun: the newest epoch below its own that has a round; the oldest possible, if none has. passed: a higher epoch
-        has a round, or its own has a seal, so the take-over has failed.
+        begun: the newest epoch below its own that has a round; if none has, the oldest number possible. passed: a
+        higher epoch has a round, or its own has a seal, so the take-over has failed.
         """
         if passed:
             return self._replace(phase=Phase.GONE)
         return self._end(begun)
 
     def _end(self, epoch: int) -> "Taker":
-        """Return the state that ends this epoch next; if it is the taker's own, all older ones are ended: read rounds
-        next.
+        """Return the state in which this epoch is ended next; if it is the taker's own, all older ones are ended and
+        rounds are read next.
         """
         phase = Phase.LIST if epoch < self.epoch else Phase.READ
         return self._replace(phase=phase, ending=epoch if phase is Phase.LIST else 0, place=0)
 
     def listed(self, rounds: Mapping[int, bool]) -> "Taker":
-        """Return the next state, after a listing of the epoch `ending`: for each name there, whether it is a round."""
+        """Return the next state after a listing of the epoch `ending`. rounds: for each listed number, whether a round
+        has it (True) or a seal.
+        """
         end = valid_end(rounds, self.window)
         if end is None:
             return self._replace(phase=Phase.SEAL, place=seal_place(rounds, self.window))
@@ -278,17 +283,17 @@ class Taker(NamedTuple):
         return self._replace(phase=Phase.BEGIN)
 
     def missed(self, overtaken: bool) -> "Taker":
-        """Return the next state after a round that runs() named was missing: begin again if others have overtaken this
-        one, else DAMAGED. overtaken: an epoch above the base has begun, or its own was ended.
+        """Return the next state after a round that runs() named was missing: begin again if another broker has
+        overtaken this one, else DAMAGED. overtaken: an epoch above the base has begun, or the taker's own was ended.
         """
         return self._again() if overtaken else self._replace(phase=Phase.DAMAGED)
 
     def began(self, created: bool) -> "Taker":
-        """Return the next state after round 0 of its own epoch was created, or (created False) found to be a seal."""
+        """Return the next state after the create of round 0 of its own epoch. created: False if a seal has that name."""
         return self._replace(phase=Phase.OWNER) if created else self._again()
 
     def _again(self) -> "Taker":
-        """Return the state to begin a take-over again."""
+        """Return the state from which a take-over begins again."""
         return Taker(self.epoch, self.window)
 
 
@@ -304,10 +309,10 @@ class Run(NamedTuple):
 
 
 def runs(base: int, end: int, header: Callable[[Place], Header]) -> list[Run]:
-    """Return the rounds, oldest first, that the next owner reads: all after the checkpoint that the last round of
-    epoch `base` names.
+    """Return the rounds, oldest first, that the next owner reads: all after the checkpoint that the last round of epoch
+    `base` names.
 
-    end: of epoch `base`, exclusive. header: reads the header of a round; may raise.
+    end: the end of epoch `base` (exclusive). header: a function that reads the header of a round; may raise.
     """
     found: list[Run] = []
     if base == 0:

@@ -1,10 +1,10 @@
-"""Names and bytes of what an epoch consists of: claims, rounds and seals. Pure.
+"""Names and bytes of the objects of an epoch: claims, rounds and seals. Pure.
 
-The rule: nothing is believed before its checksum, no length before it was compared with what is there, and a checksum
-covers the epoch and the number, so that a copy under another name never passes. Rounds and seals have names of one
-kind, because that is the fence: only one of them can be created. Names are in the order of numbers. A folder has few
-names, so that a store in a directory lists each at once. Integers are big-endian; checksums are CRC-32C. Byte by byte
-in docs/formats.md.
+The rule: nothing is believed before its checksum was compared, no length before it was compared with the bytes there
+are, and a checksum covers the epoch and the number, so a copy under another name is never taken for the original.
+Rounds and seals share their names, because the fence relies on it: only one of them can be created. The order of names
+is the order of numbers. A folder has few names, so that a store in a directory lists each in one call. Integers are
+big-endian; checksums are CRC-32C. Byte by byte in docs/formats.md.
 """
 
 import re
@@ -54,7 +54,7 @@ NO_POINT = (0, 0)
 
 
 class NewerObject(Exception):
-    """Raised for a whole object of a format that this version does not know."""
+    """Raised for an undamaged object of a format that this version does not know."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"it has format {version}, which only a newer fencepost can read")
@@ -62,12 +62,12 @@ class NewerObject(Exception):
 
 
 class RoundHeader(NamedTuple):
-    """What comes before a round's units.
+    """The header that comes before a round's units.
 
-    salt: drawn by the owner for its epoch. released: all rounds of the epoch below this were when this one began.
-    round: its number over all epochs. first_unit, units: the first's number, and how many there are. length, body_crc:
-    of their bytes. point: (epoch, number) of the newest durable checkpoint, NO_POINT if there is none. says: what the
-    fence needs. age_ms: of the store.
+    salt: random bytes that the owner has drawn for its epoch. released: all rounds of the epoch below this number were
+    released when this one began. round: its number over all epochs. first_unit, units: number of the first unit, and
+    how many there are. length, body_crc: of the units' bytes. point: (epoch, number) of the newest durable checkpoint,
+    NO_POINT if there is none. says: what the fence needs. age_ms: the store's age.
     """
 
     place: Place
@@ -89,7 +89,9 @@ class RoundHeader(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """What ends an epoch. by: the epoch of who made it; handed_over: by the owner itself, which has ended."""
+    """The object that ends an epoch. by: the epoch of the broker that made it. handed_over: the owner made it itself,
+    when it stopped.
+    """
 
     place: Place
     salt: bytes
@@ -107,9 +109,10 @@ class Claim(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What a broker that waits to own the journal tells the owner. addresses: as in Claim; salt: of this start.
+    """The object in which a broker that waits to own the journal announces itself to the owner. addresses: as in Claim.
+    salt: of this start.
 
-    It puts the same again after every_ms, with `puts` one higher.
+    It is written again every every_ms, with `puts` one higher.
     """
 
     node: int
@@ -128,13 +131,13 @@ def epoch_prefix(epoch: int) -> str:
 
 
 def place_name(place: Place) -> str:
-    """Return the name of a round."""
+    """Return the name of the round, or seal, at this place."""
     folder, rest = divmod(place.number, _IN_FOLDER)
     return f"{epoch_prefix(place.epoch)}{folder:012}/{rest:02}"
 
 
 def read_place(name: str) -> Place | None:
-    """Return the place (epoch, number) of the round with this name; None for any other name."""
+    """Return the place (epoch, number) that this name of a round or seal has; None for any other name."""
     found = _NAME.fullmatch(name) if name.isascii() else None
     if found is None or int(found[1]) >= MOST_EPOCHS or found[1] == "0" * 10:
         return None
@@ -147,13 +150,13 @@ def claim_name(epoch: int) -> str:
 
 
 def read_claim_name(name: str) -> int | None:
-    """Return of which epoch this is the claim; None if it is no claim's name."""
+    """Return the epoch in the name of a claim; None for any other name."""
     found = _CLAIM_NAME.fullmatch(name) if name.isascii() else None
     return int(found[1]) if found and 0 < int(found[1]) < MOST_EPOCHS else None
 
 
 def waiting_name(node: int) -> str:
-    """Return the name of the object of a broker that waits. It is the only one that is put again and again."""
+    """Return the name of the object of a waiting broker. It is the only object that is written again and again."""
     return f"{WAITING}{node:010}"
 
 
@@ -180,20 +183,20 @@ def pack_round(header: RoundHeader) -> bytes:
 
 
 def pack_seal(seal: Seal) -> bytes:
-    """Encode a seal: a whole object."""
+    """Encode a seal (the mark that an epoch of the journal has ended) as the content of one object in the store."""
     flags = _HANDED_OVER if seal.handed_over else 0
     head = (_SEAL, flags, seal.place.epoch, seal.salt, seal.place.number, 0)
     return _pack(head, (0, 0, 0, 0, 0, 0, 0, 0, 0, 0), (seal.by, 0))
 
 
 def _pack(*fields: tuple[int | bytes, ...]) -> bytes:
-    """Encode a header with its checksum."""
+    """Encode header fields, given in groups, with their checksum."""
     checked = _HEADER.pack(_MAGIC, 0, FORMAT, *(field for some in fields for field in some))[_CHECKED:]
     return _MAGIC + crc32c(checked).to_bytes(4, "big") + checked
 
 
 def read_header(place: Place, content: Buffer) -> RoundHeader | Seal:
-    """Decode the header of an object with a round's name: a round or a seal. Raises Malformed, NewerObject."""
+    """Decode the header of an object that has a round's name: it is a round or a seal. Raises Malformed, NewerObject."""
     if len(content) < HEADER_BYTES:
         raise Malformed(f"it has {len(content)} bytes, its header alone takes {HEADER_BYTES}")
     magic, crc, version, kind, flags, epoch, salt, number, *rest = _HEADER.unpack_from(content)
@@ -235,7 +238,7 @@ def read_round(place: Place, content: Buffer) -> tuple[RoundHeader, memoryview]:
 
 
 def journal_header(header: RoundHeader) -> units.RoundHeader:
-    """Return the header that these units would have in a journal on disk, for functions that read units."""
+    """Return the header that this round would have in a journal on disk, for functions that read units."""
     count, first = header.units, header.first_unit
     return units.RoundHeader(header.place.epoch, header.round, first, header.round - 1, count, header.length, False)
 
@@ -244,7 +247,7 @@ def journal_header(header: RoundHeader) -> units.RoundHeader:
 
 
 def pack_identity(identity: bytes) -> bytes:
-    """Encode the object that identifies the store: the format, and 16 random bytes that no other store has."""
+    """Encode the object that identifies the store: the version of the format, and 16 random bytes."""
     checked = _IDENTITY.pack(_IDENTITY_MAGIC, 0, FORMAT, identity)[_CHECKED:]
     return _IDENTITY_MAGIC + crc32c(checked).to_bytes(4, "big") + checked
 
@@ -267,7 +270,7 @@ def read_identity(content: Buffer) -> bytes:
 
 
 def pack_claim(claim: Claim) -> bytes:
-    """Encode a claim: a whole object."""
+    """Encode a claim (which broker has taken an epoch) as the content of one object in the store."""
     return _pack_node(_CLAIM_MAGIC, claim.epoch, [claim.node, claim.addresses, claim.salt])
 
 
@@ -278,24 +281,24 @@ def read_claim(epoch: int, content: Buffer) -> Claim:
 
 
 def pack_waiting(waiting: Waiting) -> bytes:
-    """Encode what a waiting broker tells: a whole object."""
+    """Encode the announcement of a waiting broker as the content of one object in the store."""
     return _pack_node(_WAITING_MAGIC, 0, list(waiting))
 
 
 def read_waiting(content: Buffer) -> Waiting:
-    """Decode what a waiting broker has put. Raises: Malformed, NewerObject."""
+    """Decode the announcement of a waiting broker. Raises: Malformed, NewerObject."""
     return Waiting(*_read_node(_WAITING_MAGIC, 0, content, (int, tuple, bytes, int, int)))
 
 
 def _pack_node(magic: bytes, epoch: int, fields: list[Any]) -> bytes:
-    """Encode what a broker says of itself, with a checksum."""
+    """Encode a claim or an announcement, with its checksum."""
     payload = msgpack.packb(fields)
     checked: bytes = _CLAIM.pack(magic, 0, FORMAT, epoch, len(payload))[_CHECKED:] + payload
     return magic + crc32c(checked).to_bytes(4, "big") + checked
 
 
 def _read_node(magic: bytes, epoch: int, content: Buffer, kinds: tuple[type, ...]) -> list[Any]:
-    """Return the fields of what a broker says of itself; the second are addresses. Raises: Malformed, NewerObject."""
+    """Decode the fields of a claim or an announcement; the second field are addresses. Raises: Malformed, NewerObject."""
     if not _CLAIM.size <= len(content) <= LARGEST_CLAIM_BYTES:
         raise Malformed(f"a claim of {len(content)} bytes")
     begins, crc, version, found, length = _CLAIM.unpack_from(content)

@@ -1,11 +1,11 @@
-"""A journal whose rounds are objects of a store: what the owner of an epoch writes.
+"""A journal whose rounds are objects in a store: what the owner of an epoch writes.
 
-Much that the journal of a data directory does is not needed: there are no files to make ready, to sync or to use again.
-A round is one object. It is written and synced when it is created, which rounds may be in any order; they are released
-in theirs, by broker/rounds.py, and Owner says which may begin and which are released (fence.py).
+It has no files to prepare, to sync or to reuse. A round is one object, which is durable as soon as it is created.
+Rounds may be created in any order; broker/rounds.py releases them in the order of their numbers, and Owner (fence.py)
+says which may begin and which are released.
 
-Bytes in flight are in memory, so they are what is bounded: with BUSY_BYTES of them clients are not read from for a
-while, and above max_bytes nothing is admitted. A store that is away costs no more than that.
+Bytes of rounds that are being created are in memory, so they are limited: from BUSY_BYTES on, clients are not read from
+for a while, and above max_bytes no unit is admitted. So a store that is unreachable costs no more memory than that.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ BUSY_BYTES = 64 << 20
 
 
 class Written(NamedTuple):
-    """A round whose units may not all be under a checkpoint of the data directory."""
+    """A round with units that may not be in a checkpoint of the data directory yet."""
 
     number: int
     last_unit: int
@@ -75,8 +75,8 @@ class ObjectJournal(AnyJournal):
     ) -> None:
         """Begin an epoch: its round 0 is created before this returns.
 
-        Only for when all units before next_unit are in the rounds of `taken`, or before them; or in `point`, which is
-        then what round 0 names, and all that is needed before it. Raises: Fenced.
+        All units before next_unit must be in the rounds of `taken` or before them; or, if `point` is given, in that
+        checkpoint, which round 0 then names. Raises: Fenced.
         """
         self._objects = objects
         self._pause = pause
@@ -114,15 +114,15 @@ class ObjectJournal(AnyJournal):
 
     @property
     def _busy_bytes(self) -> int:
-        """The size of the rounds that are open or being created."""
+        """The size of the rounds that are open or being created, all in memory."""
         return self._in_flight_bytes + self.open_bytes
 
     def admits(self, size_bytes: int) -> bool:
-        """Return whether a unit of this size has room in memory, where rounds stay until they are created."""
+        """Return whether a unit of this size has room in memory, where the bytes of rounds stay until they are created."""
         return self._in_flight_bytes + BATCH_UNIT_BYTES + size_bytes <= self._room
 
     def is_ready_for(self, size_bytes: int) -> bool:
-        """Return whether a unit of this size has room, or never will."""
+        """Return whether the caller should append a unit of this size now: it has room, or never will have."""
         return self.admits(size_bytes) or size_bytes > self.largest_unit_bytes
 
     @property
@@ -142,14 +142,12 @@ class ObjectJournal(AnyJournal):
 
     @property
     def wants_recycling(self) -> bool:
-        """Whether rounds should be deleted that a checkpoint has made unnecessary: half of the journal's limit is used
-        since the last one.
-        """
+        """Whether rounds should be made unnecessary by a checkpoint, and deleted: half of the journal's limit is used."""
         return self.half_used
 
     @property
     def nearly_full(self) -> bool:
-        """Whether so much waits to be created in the store that writers should wait."""
+        """Whether so many bytes wait to be created in the store that writers should wait."""
         return self._busy_bytes > min(BUSY_BYTES, self._max_bytes // 2)
 
     # ---- rounds ----------------------------------------------------------------------------------------------
@@ -161,7 +159,7 @@ class ObjectJournal(AnyJournal):
 
     @property
     def lacks_seal(self) -> bool:
-        """Return False: a round that exists in the store is durable, and needs no later round that says so."""
+        """Always False: a round that exists in the store is durable, and needs no later round that says so."""
         return False  # a round that is there is durable
 
     def take_round(self, *, sync: bool) -> RoundWrite | None:
@@ -185,7 +183,7 @@ class ObjectJournal(AnyJournal):
 
     def _take_header(self, says: Header, body: Sequence[Buffer]) -> RoundHeader:
         """Return the header of the open round, with the next number and the store's age. Raises RuntimeError if too
-        many rounds are not created yet.
+        many rounds are not released yet.
         """
         number = self._owner.next_round
         self._owner = self._owner.begin(says.start)
@@ -211,7 +209,7 @@ class ObjectJournal(AnyJournal):
         return header
 
     def finished(self, write: RoundWrite) -> None:
-        """Release the round's units. Raises RuntimeError: it or one before it is not created."""
+        """Release the round's units. Raises RuntimeError if it or one before it is not created."""
         if not self._in_flight or write is not self._in_flight[0] or not write.done:
             raise RuntimeError("the round cannot be released: it or one before it was not created")
         created = self._in_flight.popleft()
@@ -224,9 +222,10 @@ class ObjectJournal(AnyJournal):
         self._used_bytes += write.size_bytes
 
     def end(self) -> Seal:
-        """Begin no round any more. Returns the seal by which others see that: they need not wait for a lease then.
+        """Begin no round any more. Returns the seal to be created, by which others see that, so that they need not wait
+        for the lease to run out.
 
-        Raises RuntimeError: a round is open or in flight.
+        Raises RuntimeError if a round is open or in flight.
         """
         if self.pending or self._in_flight:
             raise RuntimeError("the epoch cannot be ended: a round is open or in flight")
