@@ -69,7 +69,9 @@ class JournalSource(Protocol):
         ...
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
-        """Read the journal, and decide which units after the checkpoint count. Changes nothing in the data directory."""
+        """Read the journal, and decide which units after the checkpoint count. Changes nothing in the data
+        directory.
+        """
         ...
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:

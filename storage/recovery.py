@@ -58,7 +58,7 @@ PUT_BY_BYTES = 64 << 20  # of batches applied and not yet written. With both lim
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery did, for the log line at start and for tests."""
+    """What a recovery did, for the log line at start and for tests."""
 
     checkpoint: int = 0
     units_replayed: int = 0
@@ -80,14 +80,13 @@ def open_store(
     look_from: LookFrom = lambda entry: None,
     source: JournalSource | None = None,
 ) -> tuple[Store, RecoveryReport]:
-    """Lock a data directory, recover it (or make it, if it is empty), and begin a fresh journal.
+    """Lock a data directory, recover it (or create it if it is empty), and begin a fresh journal.
 
-    look_from: for a log that is read right after the start, the first offset to read. Such a log is checked before its
-    units are applied, as the catalogue is, because units for a damaged log are kept only if its damage is known then.
-    source: where the journal is; None: in the data directory.
+    look_from: returns, for a log that is read right after the start, the first offset that will be read. Such a log is
+    checked before its units are applied, because units for a damaged log are kept only if the damage is known then.
 
-    Raises: AlreadyLocked; StoreDamaged, JournalDamaged, NewerFormat of checkpoint or journal: nothing was changed then;
-        NewerFormat of a log's snapshot, DiskFull, OSError: the next start recovers again.
+    source: where the journal is; None: in the data directory. Raises: AlreadyLocked; StoreDamaged, JournalDamaged,
+    NewerFormat of checkpoint or journal: nothing was changed then; NewerFormat of a snapshot, DiskFull, OSError.
     """
     make_directory(disk, directory)
     source = source or JournalOfDirectory(disk, rng, directory, settings)
@@ -131,7 +130,7 @@ class _Recovery:
         self.put_by_bytes = 0
 
     def run(self) -> tuple[Store, RecoveryReport]:
-        """Recover the store: scan the journal, open the logs, apply the journal, begin a fresh one."""
+        """Recover the store: scan the journal, open the logs, apply it to them, begin a fresh journal."""
         self.source.prepare()
         number, start = self._checkpoint()
         self.next_log_id = start.next_log_id
@@ -162,9 +161,9 @@ class _Recovery:
         return self._begin(number + 1, end), self.report
 
     def _begin(self, number: int, end: StoreCheckpoint) -> Store:
-        """Write two checkpoints that need no journal, a fresh journal, and a checkpoint that names it; in this order.
+        """Write two checkpoints that need no journal, begin a fresh journal, and write a checkpoint that names it.
 
-        Two, because making the journal removes the old one: each of the newest two must be sufficient by itself.
+        Two, because a fresh journal removes the old one: each of the newest two must be sufficient by itself.
         """
         for journal_free in (number, number + 1):
             store_checkpoint.write(self.disk, self.directory, journal_free, end)
@@ -179,7 +178,7 @@ class _Recovery:
     # ---- where to start --------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        """Return the newest valid checkpoint; a new one for an empty directory."""
+        """Return number and content of the newest valid checkpoint; for an empty directory, of a new one."""
         numbers = store_checkpoint.numbers(self.disk, self.directory)
         if not numbers:
             return self._first_checkpoint()
@@ -234,9 +233,9 @@ class _Recovery:
     # ---- what earlier starts kept ----------------------------------------------------------------------------
 
     def _list_kept(self, incarnation: int) -> list[str]:
-        """Give each log its files of kept parts. Returns those of a start that wrote no checkpoint: they are ignored.
+        """Give each log its files of kept parts. Returns the paths of those that are unfinished or do not count.
 
-        incarnation: of the checkpoint.
+        incarnation: of the checkpoint. A file of a later start does not count, because that start wrote no checkpoint.
         """
         folder = layout.kept_parts_directory(self.directory)
         files, unfinished = kept_parts.list_files(self.disk, self.directory)
@@ -250,7 +249,7 @@ class _Recovery:
         return obsolete
 
     def _apply_kept(self, age_ms: int) -> None:
-        """Apply what earlier starts could not apply, before newer units: else offsets would be assigned twice."""
+        """Apply what earlier starts kept for offline logs, before newer units: else offsets would be assigned twice."""
         for log in self.logs.values():
             for number, path in enumerate(log.kept_parts):
                 if log.offline is not None:
@@ -295,10 +294,10 @@ class _Recovery:
     # ---- the journal -----------------------------------------------------------------------------------------
 
     def _replay(self, journal: FoundUnits, start: StoreCheckpoint) -> None:
-        """Apply every unit above the checkpoint.
+        """Apply every unit after the checkpoint.
 
-        Batches are collected and applied log by log: changing the log at each of a million batches takes twice as long,
-        because of cache misses.
+        Batches are collected and applied log by log: switching to another log for each of a million batches would take
+        twice as long, because of cache misses.
         """
         waiting, age_ms = self.waiting, start.age_ms
         last_unit = waiting_bytes = 0
@@ -320,14 +319,14 @@ class _Recovery:
         self.report.cut_reason = journal.cut_reason
 
     def _apply_all_waiting(self, age_ms: int) -> None:
-        """Apply the collected batches of every log."""
+        """Apply the collected batches of every log, and write them to segments if they are many."""
         for log_id in self.waiting:
             self._apply_waiting(log_id, age_ms)
         if self.put_by_bytes > PUT_BY_BYTES:
             self._write_put_by(all_of_it=False)
 
     def _apply_waiting(self, log_id: int, age_ms: int) -> None:
-        """Apply the collected batches of one log, if it was not dropped."""
+        """Apply the collected batches of one log, unless it was dropped."""
         log, waiting = self.logs.get(log_id), self.waiting.get(log_id)
         if waiting and log is not None:
             for data in waiting:
@@ -354,7 +353,7 @@ class _Recovery:
             self.salvage.setdefault(log, []).append(Part(APPEND, log.log_id, offset, (data,)))
 
     def _apply_change(self, part: Part) -> None:
-        """Apply a part of the journal that is no append: a log created, dropped, or with a new start."""
+        """Apply a part of the journal that appends nothing: a log is created, dropped, or gets a new start."""
         log = self.logs.get(part.log_id)
         if part.kind == CREATE:
             self._apply_create(part)
@@ -388,7 +387,7 @@ class _Recovery:
         self.report.offline[log.directory] = reason
 
     def _report_oddities(self, warnings: list[str]) -> None:
-        """Add to the report what the log line at start names besides offline logs."""
+        """Add to the report's warnings what the log line at start names, besides offline logs."""
         for log in self.logs.values():
             warnings += log.warnings
             if log.offline is not None and log.kept_parts:
@@ -398,18 +397,15 @@ class _Recovery:
     # ---- everything again ------------------------------------------------------------------------------------
 
     def _write_put_by(self, *, all_of_it: bool) -> None:
-        """Write batches that were taken out of tails to segments.
-
-        all_of_it: for the last time, with all index entries.
-        """
+        """Write the batches taken out of tails to segments. all_of_it: for the last time, with all index entries."""
         for log in self.logs.values():
             log.write_put_by(all_of_it=all_of_it)
         self.put_by_bytes = 0
 
     def _write_anew(self, incarnation: int, obsolete: list[str]) -> None:
-        """Write all replayed batches, sync every written file, keep what offline logs could not take.
+        """Write all applied batches, sync every written file, keep the parts that offline logs could not take.
 
-        incarnation: of this start. obsolete: files of kept parts that must not count once there is a checkpoint of it.
+        incarnation: of this start. obsolete: kept files, to be removed before a checkpoint of this start exists.
         """
         self._write_put_by(all_of_it=True)
         for path in obsolete:
@@ -457,7 +453,7 @@ def _missing(log: PartitionLog, offset: int, source: str, hint: str) -> str:
 
 
 def _without(log: PartitionLog, path: str) -> str:
-    """Return a hint how to start without a file of kept parts. Later files of its log need it."""
+    """Return a hint on how to start without a file of kept parts; later files of its log must be removed with it."""
     given_up = log.kept_parts[log.kept_parts.index(path) :]
     return f"without {' and '.join(given_up)}, removed, the log opens and the records held there are lost"
 
@@ -477,9 +473,9 @@ def _catalogue_entry(settings: StoreSettings) -> LogEntry:
 
 
 def make_directory(disk: Disk, directory: str) -> None:
-    """Make a directory and its parents, and sync each entry: else a power cut could remove all of it.
+    """Make a directory and its parents, and sync each entry, so that a power cut cannot remove them.
 
-    A start that was killed may have left the lowest that exists without that sync.
+    An earlier start that was killed may have made the lowest existing one without that sync.
     """
     missing = []
     path = directory
@@ -495,6 +491,6 @@ def make_directory(disk: Disk, directory: str) -> None:
 
 
 def _parent(path: str) -> str:
-    """Return the parent directory; of the root and of ".", itself."""
+    """Return the parent directory; for the root and ".", the same path."""
     head = path.rstrip("/").rpartition("/")
     return head[0] or head[1] or ("/" if path.startswith("/") else ".")

@@ -1,8 +1,8 @@
-"""The data directory of a running broker: every change is a unit in the journal, applied in the same step.
+"""The data directory of a running broker: every change is a unit in the journal, and is applied in the same step.
 
-Rules kept here (docs/ARCHITECTURE.md): a unit is framed, then applied, with nothing in between that could fail or
-wait; high watermarks follow released units; a checkpoint names nothing that is not synced. Nothing here blocks but
-the jobs it hands out: `run()` belongs to a worker thread, the method named beside it to the loop.
+Rules kept here (docs/ARCHITECTURE.md): a unit is added to the journal, then applied, with nothing in between that could
+fail or wait; high watermarks follow released units; a checkpoint names nothing that is not synced. Nothing here blocks
+except the jobs that it returns: `run()` is for a worker thread, the method named next to it for the loop.
 """
 
 from collections import deque
@@ -35,7 +35,7 @@ Offsets: TypeAlias = dict[PartitionLog, int]
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Bounds of a data directory; sizes in bytes."""
+    """Limits of a data directory; sizes in bytes."""
 
     journal_max_bytes: int = 256 << 20
     tail_max_bytes: int = 256 << 20  # undurable plus unflushed; memory may take four times that (framing)
@@ -105,12 +105,13 @@ class Store:
     # ---- what is written -------------------------------------------------------------------------------------
 
     def append(self, log: PartitionLog, batch: Batch) -> int:
-        """Append one checked batch to one log, as a unit of its own.
+        """Append one checked batch to one log, as a unit (journal entry) of its own. Returns the base offset.
 
-        In mode os a power cut may lose it and keep later batches of other logs that were appended this way. So use
-        append_together or commit for batches that depend on each other.
-        The caller has asked admits() and the log's producers. Returns the base offset given. A reply that shows
-        it waits until released_unit reaches last_unit.
+        With durability mode os, a power cut may lose this batch and keep later batches of other logs that were appended
+        this way. So use append_together or commit for batches that depend on each other.
+
+        The caller has asked admits(), and the log's producers whether the batch may be appended. A reply that shows the
+        batch waits until released_unit reaches last_unit.
         """
         if self.halted is not None:
             raise BrokerHalted from self.halted
@@ -135,9 +136,9 @@ class Store:
         transactional: bool = False,
     ) -> int:
         """Append one checked batch that continues its producer's sequence to one log, as a unit of its own, without
-        making a Batch. rest: its bytes from the sixteenth on.
+        making a Batch. rest: the batch's bytes from the sixteenth on.
 
-        Returns the unit's number. Raises: UnitRefused, if the journal has no room for it; then nothing was changed.
+        Returns the unit's number. Raises UnitRefused if the journal has no room for it; nothing was changed then.
         """
         if self.halted is not None:
             raise BrokerHalted from self.halted
@@ -156,8 +157,8 @@ class Store:
         return unit
 
     def _opens(self, log: PartitionLog) -> None:
-        """Note a log's first append to the open round (write of the journal), and whether its durability mode asks for
-        a sync. Further appends need no note.
+        """Note a log's first append to the open round (one write of the journal), and whether its durability mode asks
+        for a sync. Called once for each log and round.
         """
         self._open_logs[log] = None
         mode = log.settings.durability_mode
@@ -168,15 +169,19 @@ class Store:
         self.on_change()
 
     def _begin_turn(self) -> int:
-        """Return the store's age, read once a turn: all appends of a turn are about the same millisecond."""
+        """Return the store's age, read once in each turn of the loop: all appends of a turn count as the same
+        millisecond.
+        """
         self._turn_age_ms = self.age_ms()
         return self._turn_age_ms
 
     def commit(self, parts: Sequence[Part]) -> int:
-        """Write several changes as one unit, all or nothing, and apply them. Returns the unit's number.
+        """Write several changes as one unit, which survives as a whole or not at all, and apply them. Returns the
+        unit's number.
 
-        APPEND parts carry one batch each, with any base offset: several to one log follow each other. Only what the
-        durability mode of one of the logs asks for is waited for; other parts, and the catalogue, are always synced.
+        APPEND parts have one batch each, with any base offset: several for one log follow each other. If there are only
+        these, a sync is waited for only if the durability mode of one of the logs asks for it; other parts, and the
+        catalogue, are always synced.
         """
         self.check_running()
         placed = self._place(parts)
@@ -193,19 +198,20 @@ class Store:
     def confirm(self) -> None:
         """Make the present answer wait until this broker has proved that it still owns the journal, by writing a unit.
 
-        Else a broker that was stopped while another one took over could answer with old data. Used for answers that
-        clients act on: how far a group has read, what a sink has decided. Does nothing if the journal cannot be taken
-        over.
+        Otherwise a broker that was paused while another one took over could answer with old data. Used for answers on
+        which clients act, such as committed offsets or the decisions of a sink. Does nothing if no other broker can
+        take the journal over.
         """
         if self.journal.may_be_ended_by_others and not self.journal.pending:
             catalogue = self.logs[layout.CATALOGUE_LOG_ID]
             self.commit([self.log_start_part(catalogue, catalogue.start_offset)])
 
     def append_together(self, appends: Sequence[tuple[PartitionLog, Batch]]) -> int:
-        """Like commit(), for a unit of checked batches only, none of the catalogue. Returns the unit's number.
+        """Append checked batches to several logs as one unit, like commit(). None may be for the catalogue. Returns the
+        unit's number.
 
-        One Batch may go to many logs. One batch alone goes this way if a batch in another log is worthless without it:
-        the start of a transaction.
+        One Batch may go to many logs. A single batch is appended this way if a batch in another log depends on it, such
+        as the start of a transaction.
         """
         self.check_running()
         ends: dict[PartitionLog, int] = {}
@@ -227,7 +233,9 @@ class Store:
         return unit
 
     def _place(self, parts: Sequence[Part]) -> list[Part]:
-        """Return the parts with a batch and an offset for each APPEND part; several of one log follow each other."""
+        """Return the parts with a batch and an offset for each APPEND part. Several batches for one log follow each
+        other.
+        """
         ends: dict[int, int] = {}
         placed: list[Part] = []
         for part in parts:
@@ -246,7 +254,9 @@ class Store:
         return placed
 
     def _apply_change(self, part: Part) -> None:
-        """Apply a part that is no append, after it was added to the journal: a log start, a log created or dropped."""
+        """Apply a part that appends nothing, after it was added to the journal: a log gets a new start, is created or
+        dropped.
+        """
         if part.kind == LOG_START:
             log = self.logs[part.log_id]
             log.apply_log_start(part.offset)
@@ -316,11 +326,12 @@ class Store:
     # ---- room ------------------------------------------------------------------------------------------------
 
     def admits(self, size_bytes: int, *, internal: bool = False, frees: bool = False) -> bool:
-        """Return whether a unit of this size may be written now. If not, the caller refuses and changes nothing.
+        """Return whether a unit of this size may be written now. If not, the caller refuses the request and changes
+        nothing.
 
-        internal: markers, offset commits and the like, which may use the last of the space. frees: the unit deletes
-        topics or moves log starts, so it is written even if the disk is nearly full: the journal's file has its space
-        already, and nothing else makes room.
+        internal: markers, offset commits and similar records, which may use the last of the space. frees: the unit
+        deletes topics or moves log starts, so it is written even if the disk is nearly full: the journal's file has its
+        space already, and nothing else makes room.
         """
         low = self.space_low or self.tail_bytes + size_bytes > self.spare_bytes
         if not frees and (self.space_exhausted or (low and not internal)):
@@ -336,7 +347,8 @@ class Store:
     def has_room_for(self, request_bytes: int) -> bool:
         """Return whether to append a large request's batches now. False: wait until a journal file has room for them.
 
-        Ready files are few and small after a start. Without this, requests that come in one turn would be refused.
+        After a start few files are ready, and these are small. Without this check, requests that come in one turn of
+        the loop would be refused.
         """
         return self.space_low or self.journal.is_ready_for(request_bytes + UNIT_OVERHEAD_BYTES)
 
@@ -356,7 +368,7 @@ class Store:
         return LARGE_TAILS * self.tail_memory_bytes >= self.settings.tail_max_bytes
 
     def look(self) -> None:
-        """Check once a turn whether there is room: at every append it would cost too much."""
+        """Check once in each turn of the loop whether there is room: at every append it would cost too much."""
         self.turn += 1
         self._turn_age_ms = 0
         full = self.tail_memory_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
@@ -364,11 +376,15 @@ class Store:
 
     @property
     def usable_bytes(self) -> int:
-        """Return the free bytes of the disk, less those needed for data in memory. Asks the system."""
+        """Return the free bytes of the disk, less those needed for data that is still in memory. Asks the operating
+        system.
+        """
         return max(0, self.disk.free_bytes(self.directory) - self.tail_bytes)
 
     def look_at_free_space(self) -> None:
-        """Compare free space with two limits: below one, client data is refused; below the other, all but deletions."""
+        """Compare the free space with two limits: below one, client data is refused; below the other, everything except
+        deletions.
+        """
         free = self.disk.free_bytes(self.directory)
         self.spare_bytes = free - self.settings.min_free_bytes
         self.space_low = self.tail_bytes >= self.spare_bytes
@@ -379,7 +395,7 @@ class Store:
 
     @property
     def last_unit(self) -> int:
-        """The newest unit. A reply decided now waits for it."""
+        """The number of the newest unit. A reply that is decided now waits until it is released."""
         return self.journal.next_unit - 1
 
     @property
@@ -393,8 +409,8 @@ class Store:
         return self.journal.synced_unit
 
     def take_round(self, *, sync: bool | None = None) -> RoundWrite | None:
-        """Close the open round (the units of one write of the journal) and return it, to run() or begin(); None if
-        there is nothing to write. sync: whether it is synced; None: if its units require that.
+        """Close the open round (the units of one write of the journal) and return it, for the caller to run() or
+        begin(); None if there is nothing to write. sync: whether it is synced; None: if one of its units requires that.
         """
         wanted = self._sync_wanted if sync is None else sync
         write = self.journal.take_round(sync=wanted)
@@ -444,11 +460,13 @@ class Store:
     # ---- time and end ----------------------------------------------------------------------------------------
 
     def age_ms(self) -> int:
-        """The total uptime of this data directory over all starts, ms: the clock of every duration on disk."""
+        """The uptime of this data directory over all starts, in ms: the clock of every duration on disk."""
         return self.clock.monotonic_ms() - self._age_origin_ms
 
     def close(self) -> None:
-        """Close the files and release the lock. Released units are durable; nothing else is guaranteed."""
+        """Close the files and release the lock. Units that were released for a sync are durable; nothing else is
+        guaranteed.
+        """
         try:
             self.journal.close()
             self.open_files.close()

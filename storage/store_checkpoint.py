@@ -1,8 +1,8 @@
-"""A checkpoint of the whole store: which bytes count, and from which unit the journal is needed.
+"""A checkpoint of the whole store: which bytes of which files count, and from which unit on the journal is needed.
 
-One file names every log at once, so a compaction swap, a retention step or a dropped log is one atomic change.
-Two are kept, and journal files and segments are released one checkpoint late, so that the older one alone is
-enough to recover without loss.
+One file names every log, so a compaction, a retention step or the drop of a log takes effect as one atomic change. Two
+checkpoints are kept, and journal files and segments are removed one checkpoint later, so that the older one alone is
+sufficient to recover without loss.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _ROW_TYPES = (int, str, bytes, int, dict)  # of a LogEntry, up to the manifest
 
 @dataclass(slots=True)
 class LogEntry:
-    """One log in a checkpoint. `manifest` and `settings` are PartitionLog's and LogSettings' own."""
+    """One log in a checkpoint. manifest and settings: as PartitionLog.manifest() and LogSettings.pack() return them."""
 
     log_id: int
     topic: str
@@ -63,7 +63,9 @@ class StoreCheckpoint:
 
 
 def scan_journal(disk: Disk, directory: str, content: StoreCheckpoint) -> Scan:
-    """Read and judge the journal of a data directory by what a checkpoint says. Raises: JournalDamaged, NewerFormat."""
+    """Scan the journal of a data directory, and decide with the numbers in a checkpoint which units count. Raises:
+    JournalDamaged, NewerFormat.
+    """
     return scan(
         disk,
         layout.journal_directory(directory),
@@ -100,7 +102,7 @@ def numbers(disk: Disk, directory: str) -> list[int]:
 
 
 def pack(content: StoreCheckpoint) -> bytes:
-    """Encode the payload of a checkpoint: msgpack, a head and one row a log (docs/formats.md)."""
+    """Encode the payload of a checkpoint in msgpack: a head, and one row for each log (docs/formats.md)."""
     head = [
         content.incarnation,
         content.journal_incarnation,

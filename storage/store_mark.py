@@ -1,7 +1,7 @@
-"""The mark of a data directory whose journal is in a store of objects: which store that is.
+"""The mark of a data directory whose journal is in an object store: which store that is.
 
-Without its journal the directory shows a past that the store has left behind, so it is not opened alone, nor with
-another store. Byte by byte in docs/formats.md.
+Without that journal the directory would show an old state, so it is opened neither alone nor with another store. Byte
+by byte in docs/formats.md.
 """
 
 import struct
@@ -23,9 +23,9 @@ def mark_path(directory: str) -> str:
 
 
 class Mark(NamedTuple):
-    """What a directory is marked with. identity: what tells its store from others.
+    """The content of the mark. identity: the random bytes that identify the store.
 
-    adopting: the epoch for which it was going to be put into that store, which was not finished; 0: it was.
+    adopting: the epoch in which the directory was to be put into that store, if that was not finished; 0 if it was.
     """
 
     identity: bytes
@@ -33,7 +33,8 @@ class Mark(NamedTuple):
 
 
 def read_mark(disk: Disk, directory: str) -> Mark | None:
-    """Return the mark of a directory whose journal is in a store of objects; None: the journal is in this directory.
+    """Return the mark of a directory whose journal is in an object store; None if the journal is in this directory.
+
     Raises: checkpoints.Damaged, NewerFormat.
     """
     path = mark_path(directory)
@@ -46,12 +47,14 @@ def read_mark(disk: Disk, directory: str) -> Mark | None:
 
 
 def write_mark(disk: Disk, directory: str, mark: Mark) -> None:
-    """Write the mark by which a directory's journal is in a store of objects, or is going to be. Durable on return."""
+    """Write the mark which says that the directory's journal is in an object store, or is being moved there. Durable on
+    return.
+    """
     adopting = _ADOPTING.pack(mark.adopting) if mark.adopting else b""
     checkpoints.write_file(disk, mark_path(directory), KIND, VERSION, mark.identity + adopting)
 
 
 def remove_mark(disk: Disk, directory: str) -> None:
-    """Remove the mark of a store of objects: from now on the directory has its own journal. Durable on return."""
+    """Remove the mark of an object store: from now on the directory has its own journal. Durable on return."""
     disk.unlink(mark_path(directory))
     disk.sync_directory(directory)

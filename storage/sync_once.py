@@ -1,4 +1,4 @@
-"""Syncs of files that several workers share: one at a time, and none after one that failed.
+"""Syncs of files that several workers write: one at a time, and none after one that failed.
 
 The kernel reports a failed write-back to one caller only, so a second sync may succeed although bytes are lost
 ("fsyncgate").
@@ -25,11 +25,10 @@ class SyncOnce:
         return self._failed is not None
 
     def run(self, sync: Callable[[], None]) -> None:
-        """Run a sync, blocking. Raises CannotOpen if there was no descriptor for it: nothing is lost, and it may be
+        """Run a sync, blocking. Raises CannotOpen if no descriptor was left for it: nothing is lost, and it may be
         tried again. Raises OSError if this or an earlier sync has failed: unsynced bytes are lost then.
 
-        DiskFull becomes a plain OSError, too: the bytes that were counted as written are gone, so that trying again
-        would not help.
+        DiskFull becomes a plain OSError: bytes that were counted as written are lost, so trying again would not help.
         """
         with self._lock:
             if self._failed is not None:

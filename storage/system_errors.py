@@ -1,7 +1,8 @@
-"""What an error of the system says about the bytes on disk: mostly nothing.
+"""What an error of the operating system says about the bytes on disk: mostly nothing.
 
-Only a path that is missing, or is of another kind than we made, is something that the disk shows. All other errors say
-that this process could not look, now: nobody may conclude from them that anything is damaged.
+Only an error for a path that is missing, or that is a file where a folder should be or the reverse, says something
+about the disk. All other errors say that this process could not look at the moment, so nobody may conclude from them
+that something is damaged.
 """
 
 import errno
@@ -18,5 +19,7 @@ def may_pass(error: OSError) -> bool:
 
 
 def is_limit(error: OSError) -> bool:
-    """Return whether descriptors or memory are used up, so that no other file could be opened or read either."""
+    """Return whether the error means that descriptors or memory are used up, so that no other file could be opened or
+    read either.
+    """
     return error.errno in NO_DESCRIPTOR

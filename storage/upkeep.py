@@ -1,9 +1,10 @@
-"""What keeps a store small and its recovery short: flushing tails, checkpoints, and removing what two no longer name.
+"""Keeps a store small and its recovery short: flushes tails, writes checkpoints, and removes files that two checkpoints
+do not name.
 
-Each step is a pair: a run captured on the loop, whose `run()` is blocking and belongs to a worker, and a method that
-takes it back. A checkpoint may name bytes of units that are not synced in the journal. A lone batch of a client may
-stand so: it is whole in its one log. A joint unit (all others) is in several logs, or others build on it; so a
-checkpoint is written only after the journal is synced through the newest one (docs/decisions/0025).
+Each step is a pair: a run captured on the loop, whose run() blocks and is for a worker, and a method that takes it
+back. A checkpoint may name bytes of units that are not synced in the journal, if such a unit is a single batch of a
+client: it is whole in its one log. A joint unit (any other) is in several logs, or others build on it; so a checkpoint
+is written only after the journal is synced up to the newest joint unit (docs/decisions/0025).
 """
 
 import logging
@@ -37,7 +38,7 @@ LOST_AGE_MS = 600_000  # so much of the data directory's age a crash may take ba
 
 @dataclass(slots=True)
 class FlushRun:
-    """Writes the tails of some logs to segments. paced: by one worker, as in File.write_past_cache."""
+    """Writes the tails of some logs to segments. paced: by one worker, in small pieces, as in File.write_past_cache."""
 
     jobs: list[tuple[PartitionLog, FlushJob]]
     paced: bool
@@ -53,7 +54,9 @@ class FlushRun:
             job.run()
 
     def let_go(self) -> bool:
-        """Release some batches after the run ended: freeing memory takes time. Returns whether there are more."""
+        """Release some of the batches after the run has ended, because freeing the memory of all at once takes too
+        long. Returns whether there are more.
+        """
         left = LET_GO_BATCHES
         while self.jobs and left > 0:
             batches = self.jobs[-1][1].batches
@@ -65,7 +68,9 @@ class FlushRun:
         return bool(self.jobs)
 
     def parts(self, threads: int) -> list[Callable[[], None]]:
-        """Split the run into up to `threads` functions for parallel workers; not if it is small or paced."""
+        """Return up to `threads` functions that do the run's work in parallel workers; only run() if it is small or
+        paced.
+        """
         batches = sum(len(job.batches) for _, job in self.jobs)
         if self.paced or self.size_bytes < max(SHARED_RUN_BYTES, SMALL_BATCH_BYTES * batches):
             return [self.run]
@@ -91,9 +96,9 @@ class CheckpointRun:
 
 @dataclass(slots=True)
 class Removal:
-    """Removes files and folders that nothing on disk names. One that a late reader opened again is closed first.
+    """Removes files and folders that no checkpoint names. A file that a late reader has opened again is closed first.
 
-    What the system does not let us remove stays, for the next start to remove or to name: nobody needs it gone.
+    What the operating system does not allow to be removed stays for the next start, which removes or reports it.
     """
 
     open_files: OpenFiles
@@ -101,7 +106,7 @@ class Removal:
     folders: Sequence[str]
 
     def run(self) -> None:
-        """Remove the files. Raises: TryLater; then it may be run again."""
+        """Remove the files and folders. Raises TryLater: then it may be run again."""
         disk = self.open_files.disk
         for path in self.files:
             self._remove(path, disk.unlink)
@@ -124,9 +129,9 @@ class Removal:
 class Capture:
     """Collects the content of a checkpoint, some logs at a time, so that thousands of logs do not block the loop.
 
-    Each log is captured at one moment, with the syncs that makes it need; the unit is that of the beginning. What
-    happens to other logs meanwhile is above it and replayed, and a replay leaves out what a log captured later has.
-    A log dropped meanwhile counts as dropped before the next checkpoint, whether this one names it or not.
+    Each log is captured at one moment, with the syncs that it needs then; the unit of the checkpoint is that of the
+    beginning. Later changes of other logs are above that unit, so a recovery applies them, and skips what a log already
+    has. A log dropped meanwhile counts as dropped before the next checkpoint, whether or not this one names it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -152,7 +157,7 @@ class Capture:
 
 
 class Upkeep:
-    """Flushes and checkpoints one store. One flush and one checkpoint may be under way at a time."""
+    """Flushes and checkpoints one store. At most one flush and one checkpoint run at a time."""
 
     def __init__(self, store: Store, may_lose_ms: Callable[[], int] = lambda: LOST_AGE_MS) -> None:
         """may_lose_ms: returns how much of the store's age a crash may lose."""
@@ -171,9 +176,8 @@ class Upkeep:
     def begin_flush(self, *, pace: bool = True) -> FlushRun | None:
         """Return a run that writes the oldest released batches of some logs to segments; None if there are none.
 
-        It has more at once while rounds are not synced (docs/decisions/0025), and is paced while they are
-        (docs/decisions/0028). pace: False if no rounds are being written, which a flush that is not paced could slow
-        down.
+        The run is larger while rounds are not synced (docs/decisions/0025), and is paced while they are
+        (docs/decisions/0028). pace: False if no rounds are being written that the flush could slow down.
         """
         store = self._store
         unflushed = store.unflushed
@@ -226,14 +230,16 @@ class Upkeep:
 
     @property
     def behind(self) -> bool:
-        """Whether a checkpoint would shorten the next recovery, or allow journal files or folders to be removed."""
+        """Whether a checkpoint would shorten the next recovery, save the store's age, or allow journal files or folders
+        to be removed.
+        """
         if self.checkpointed_unit < self._store.last_unit or self._released_through < self.checkpointed_unit:
             return True
         return bool(self._leaving) or not self.ms_until_behind
 
     @property
     def named_units(self) -> tuple[int, int]:
-        """Return the last unit that the older and the newer checkpoint cover. A further checkpoint with the same two
+        """The last unit that the older, and that the newer checkpoint covers. A further checkpoint with the same two
         frees nothing.
         """
         return self._released_through, self.checkpointed_unit
@@ -245,17 +251,17 @@ class Upkeep:
 
     @property
     def ms_until_behind(self) -> int:
-        """Return in how many ms a checkpoint is due to save the store's age, if nothing else happens."""
+        """In how many ms a checkpoint is due to save the store's age, if nothing else happens."""
         return max(0, self._may_lose_ms() - self.unsaved_age_ms)
 
     @property
     def wanted(self) -> bool:
-        """Return whether any log wants a checkpoint. Looks at every log."""
+        """Whether any log needs a checkpoint or a snapshot. Looks at every log."""
         return any(log.wants_checkpoint or log.wants_snapshot for log in self._store.logs.values())
 
     @property
     def unsaved_age_ms(self) -> int:
-        """Return how much of the store's age a crash would lose now."""
+        """How many ms of the store's age a crash would lose now."""
         return self._store.age_ms() - self._newest_age_ms
 
     def snapshots_due(self) -> list[PartitionLog]:
@@ -279,13 +285,11 @@ class Upkeep:
         return due
 
     def begin_capture(self) -> "Capture":
-        """Begin to collect what a checkpoint contains: of each log what is in its segments. Call advance() until that
-        is complete, then captured().
-        """
+        """Begin to collect the content of a checkpoint. Call advance() until that is complete, then captured()."""
         return Capture(self._store)
 
     def captured(self, capture: "Capture") -> CheckpointRun:
-        """Return the checkpoint that was captured, to be made durable."""
+        """Return the checkpoint that was captured; its run() makes it durable."""
         store = self._store
         joint_unit = store.journal.last_joint_unit
         needed = joint_unit if joint_unit > capture.through_unit else 0  # else segments have all of it
@@ -305,8 +309,8 @@ class Upkeep:
         return CheckpointRun(store.disk, store.directory, number, content, capture.syncs, capture.dropped)
 
     def checkpointed(self, run: CheckpointRun) -> Removal:
-        """Note that the checkpoint is on disk. Returns a job that removes the files which neither this nor the
-        checkpoint before it names.
+        """Note that the checkpoint is on disk. Returns a job that removes the files which neither this checkpoint nor
+        the one before it names.
         """
         store = self._store
         for log, job in run.syncs:
@@ -328,7 +332,7 @@ class Upkeep:
         return removal
 
     def _logs_to_remove(self, run: CheckpointRun) -> list[PartitionLog]:
-        """Return logs dropped before the older checkpoint, without those that a worker still writes to."""
+        """Return the logs dropped before the older checkpoint, without those to which a worker still writes."""
         written_to = {log for log, _ in self._flushing.jobs} if self._flushing is not None else set()
         busy = [log for log in self._leaving if log in written_to or log.compacting]
         gone = [log for log in self._leaving if log not in busy]
@@ -336,5 +340,5 @@ class Upkeep:
         return gone
 
     def checkpoint_failed(self, run: CheckpointRun) -> None:
-        """Note that the disk was full: the last checkpoint stays, and the next one captures everything again."""
+        """Note that the disk was full: the last checkpoint remains, and the next one captures everything again."""
         self._store.dropped = run.dropped + self._store.dropped

@@ -31,7 +31,9 @@ class Overtaken(Exception):
 
 
 class Wanted(NamedTuple):
-    """A file that a checkpoint names, and how many bytes of it to copy. vital: it cannot be derived from other files."""
+    """A file that a checkpoint names, and how many bytes of it to copy. vital: it cannot be derived from other
+    files.
+    """
 
     path: str
     size_bytes: int

@@ -200,7 +200,9 @@ class IndexGrowth:
         self.add_time_entry()
 
     def add_time_entry(self) -> None:
-        """Add an entry for the largest timestamp so far, unless there is one. Also called when a segment is finished."""
+        """Add an entry for the largest timestamp so far, unless there is one. Also called when a segment is
+        finished.
+        """
         if self.max_timestamp > self._last_time:
             relative = self.max_timestamp_offset - self.base_offset
             self.time_entries.append(TIME_ENTRY.pack(self.max_timestamp, relative))

@@ -146,7 +146,9 @@ class ProducerSnapshots:
         return self._slices is not None and not self._slices.pieces
 
     def job(self) -> SnapshotJob | None:
-        """Return a job that writes the state to a file; None if there is nothing new, or it is not fully encoded yet."""
+        """Return a job that writes the state to a file; None if there is nothing new, or it is not fully encoded
+        yet.
+        """
         self.adopt()
         if self._slices is not None:
             self._advance()

@@ -16,7 +16,9 @@ from .settings import LogSettings
 
 
 class Walked(NamedTuple):
-    """The segments that were read so far to derive aborted transactions. spans: the transactions still open after them."""
+    """The segments that were read so far to derive aborted transactions. spans: the transactions still open after
+    them.
+    """
 
     states: tuple[SegmentState, ...]
     spans: TransactionSpans
@@ -61,6 +63,8 @@ class LogState:
         self.made_directory = False
 
     def holds(self, states: Sequence[SegmentState]) -> bool:
-        """Return whether all these segments are still part of the log; they may have grown. May be called by workers."""
+        """Return whether all these segments are still part of the log; they may have grown. May be called by
+        workers.
+        """
         held = {(state.base_offset, state.generation) for state in tuple(self.segments)}
         return not self.deleted and all((state.base_offset, state.generation) in held for state in states)

@@ -289,7 +289,9 @@ class Taker(NamedTuple):
         return self._again() if overtaken else self._replace(phase=Phase.DAMAGED)
 
     def began(self, created: bool) -> "Taker":
-        """Return the next state after the create of round 0 of its own epoch. created: False if a seal has that name."""
+        """Return the next state after the create of round 0 of its own epoch. created: False if a seal has that
+        name.
+        """
         return self._replace(phase=Phase.OWNER) if created else self._again()
 
     def _again(self) -> "Taker":

@@ -196,7 +196,9 @@ def _pack(*fields: tuple[int | bytes, ...]) -> bytes:
 
 
 def read_header(place: Place, content: Buffer) -> RoundHeader | Seal:
-    """Decode the header of an object that has a round's name: it is a round or a seal. Raises Malformed, NewerObject."""
+    """Decode the header of an object that has a round's name: it is a round or a seal. Raises Malformed,
+    NewerObject.
+    """
     if len(content) < HEADER_BYTES:
         raise Malformed(f"it has {len(content)} bytes, its header alone takes {HEADER_BYTES}")
     magic, crc, version, kind, flags, epoch, salt, number, *rest = _HEADER.unpack_from(content)
@@ -298,7 +300,9 @@ def _pack_node(magic: bytes, epoch: int, fields: list[Any]) -> bytes:
 
 
 def _read_node(magic: bytes, epoch: int, content: Buffer, kinds: tuple[type, ...]) -> list[Any]:
-    """Decode the fields of a claim or an announcement; the second field are addresses. Raises: Malformed, NewerObject."""
+    """Decode the fields of a claim or an announcement; the second field are addresses. Raises: Malformed,
+    NewerObject.
+    """
     if not _CLAIM.size <= len(content) <= LARGEST_CLAIM_BYTES:
         raise Malformed(f"a claim of {len(content)} bytes")
     begins, crc, version, found, length = _CLAIM.unpack_from(content)

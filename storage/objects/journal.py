@@ -118,7 +118,9 @@ class ObjectJournal(AnyJournal):
         return self._in_flight_bytes + self.open_bytes
 
     def admits(self, size_bytes: int) -> bool:
-        """Return whether a unit of this size has room in memory, where the bytes of rounds stay until they are created."""
+        """Return whether a unit of this size has room in memory, where the bytes of rounds stay until they are
+        created.
+        """
         return self._in_flight_bytes + BATCH_UNIT_BYTES + size_bytes <= self._room
 
     def is_ready_for(self, size_bytes: int) -> bool:
@@ -142,7 +144,9 @@ class ObjectJournal(AnyJournal):
 
     @property
     def wants_recycling(self) -> bool:
-        """Whether rounds should be made unnecessary by a checkpoint, and deleted: half of the journal's limit is used."""
+        """Whether rounds should be made unnecessary by a checkpoint, and deleted: half of the journal's limit is
+        used.
+        """
         return self.half_used
 
     @property
@@ -238,30 +242,30 @@ class ObjectJournal(AnyJournal):
         return None
 
     def synced(self, job: SyncJob) -> None:
-        """Never called: there is no such job."""
+        """Never called, because sync_job() returns no job."""
 
     # ---- what checkpoints need -------------------------------------------------------------------------------
 
     def fill_job(self) -> Job | None:
-        """Return None: no file is prepared."""
+        """Return None: a journal in an object store has no files to prepare."""
         return None
 
     def filled(self, job: Job) -> None:
-        """Never called: there is no such job."""
+        """Never called, because fill_job() returns no job."""
 
     @property
     def may_fill(self) -> bool:
-        """Return False: no file is prepared."""
+        """Return False: a journal in an object store has no files to prepare."""
         return False
 
     def when_wanted(self, callback: Callable[[], None]) -> None:
-        """Do nothing: room comes when rounds are finished, and nothing is prepared."""
+        """Do nothing: no file is prepared here, and finished rounds make room."""
 
     def name_point(self, point: tuple[int, int], start: Place) -> int | None:
         """Name a point (checkpoint in the store) in all rounds from now on. start: the first round that it needs.
 
-        Returns the number of the first round that names it; once that is released, the point is official. None: it is
-        not named, because it needs earlier rounds than the one before.
+        Returns the number of the first round that names it; once that round is released, the point is official. Returns
+        None if the point is not named, because it needs earlier rounds than the one named before.
         """
         if start < self._start:
             return None
@@ -270,17 +274,19 @@ class ObjectJournal(AnyJournal):
 
     @property
     def released_rounds(self) -> int:
-        """The number of the first round of the epoch that is not released."""
+        """The number below which all rounds of the epoch are released."""
         return self._owner.released
 
     def start_after(self, unit: int) -> JournalStart:
-        """Return the epoch, and its first round, from which units above this one are read after a checkpoint."""
+        """Return the epoch and the number of its first round that has units after this one. A checkpoint up to `unit`
+        records it.
+        """
         behind = (written.number for written in self._written if written.last_unit > unit)
         in_flight = self._in_flight[0].number if self._in_flight else self._owner.next_round
         return JournalStart(self.incarnation, next(behind, in_flight))
 
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
-        """Forget the rounds whose units all checkpoints of the data directory have. They stay in the store."""
+        """Forget the rounds whose units all checkpoints of the data directory have. Their objects stay in the store."""
         while self._written and self._written[0].last_unit <= through_unit:
             self._used_bytes -= self._written.popleft().size_bytes
 
@@ -290,7 +296,7 @@ class ObjectJournal(AnyJournal):
     # ---- inside ----------------------------------------------------------------------------------------------
 
     def _move_on(self, size_bytes: int) -> None:
-        """Refuse the unit: rounds in memory leave no room for it. Raises UnitRefused."""
+        """Raise UnitRefused: the rounds in memory leave no room for the unit."""
         raise UnitRefused(f"no room in memory for a unit of {size_bytes} bytes before rounds are in the store")
 
     def _begin_round(self) -> None:
@@ -301,7 +307,7 @@ class ObjectJournal(AnyJournal):
 
 
 class ObjectRound(RoundWrite):
-    """A round on its way into the store."""
+    """A round that is being created in the store."""
 
     __slots__ = ("_pause", "creation", "number")
 
@@ -326,8 +332,8 @@ class ObjectRound(RoundWrite):
         )
 
     def begin(self, writer: AsyncWriter, told: Callable[[OSError | None], None]) -> bool:
-        """Begin creating the round without a worker. `told` is called on the loop with None or the error when that has
-        ended. writer: an ObjectWriter. Returns whether it has begun.
+        """Begin to create the round without a worker. `told` is called on the loop with None or the error when the
+        create has ended. writer: an ObjectWriter. Returns whether the create has begun.
         """
 
         def ended(error: OSError | None, took_ns: int) -> None:

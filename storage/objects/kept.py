@@ -1,7 +1,7 @@
-"""A store of objects whose rounds are read once: those that were read are kept in memory, up to a bound.
+"""An object store of which each round is read only once: rounds that were read are kept in memory, up to a limit.
 
-The rule: what has the name of a round or a seal never changes, so what was read of it counts for ever. That it is still
-there does not follow: whoever takes over relies on the fence (fence.py), which no kept round can pass.
+The rule: the object under the name of a round or a seal never changes, so bytes that were read stay valid. Whether the
+object still exists is not known from them: a take-over relies on the fence (fence.py), which no kept round can bypass.
 """
 
 import threading
@@ -20,7 +20,7 @@ MOST_BYTES, LARGE_BYTES = 128 << 20, 8 << 20
 
 
 class KeptRounds(Objects):
-    """The objects of another store. Whole rounds that were read are kept while there is room for them."""
+    """The objects of another store. Whole rounds that were read are kept in memory while there is room for them."""
 
     def __init__(self, objects: Objects, most_bytes: int = MOST_BYTES) -> None:
         """most_bytes: how many bytes the kept rounds may have together."""
@@ -60,7 +60,7 @@ class KeptRounds(Objects):
         self._objects.delete(name)
 
     def has(self, place: Place) -> bool:
-        """Return whether the round at this place is kept."""
+        """Return whether the round at this place is kept in memory."""
         return format.place_name(place) in self._kept
 
     @property
@@ -69,14 +69,14 @@ class KeptRounds(Objects):
         return self._room < LARGE_BYTES
 
     def forget_before(self, place: Place) -> None:
-        """Keep no rounds before this place any more: whoever takes over does not need them."""
+        """Drop the kept rounds before this place, because a take-over does not need them."""
         before = format.place_name(place)
         with self._lock:
             for name in [name for name in self._kept if name < before]:
                 self._room += len(self._kept.pop(name))
 
     def keep_nothing(self) -> None:
-        """Keep no rounds, now and from now on."""
+        """Drop all kept rounds, and keep none from now on."""
         with self._lock:
             self._kept = {}
             self._room = 0
@@ -90,9 +90,9 @@ class KeptRounds(Objects):
 
 
 class ReadingAhead:
-    """Reads the rounds of an owner while it is at work, beside each other. Blocks.
+    """Reads the rounds of an owner while it is writing, several in parallel. Blocks.
 
-    whole: read whole rounds, so that they are kept; else only their headers.
+    whole: read whole rounds, so that they are kept in memory; else only their headers.
     """
 
     def __init__(self, kept: KeptRounds, pause: Pause, *, whole: bool) -> None:
@@ -120,9 +120,9 @@ class ReadingAhead:
             at_once = FEW if size_bytes > MANY_BYTES else min(2 * at_once, MANY)
 
     def read_before(self, newest: Place) -> None:
-        """Read and keep the rounds that whoever takes over now would read, up to this one, as long as there is room.
+        """Read and keep the rounds up to this one that a take-over would read now, as long as there is room.
 
-        What is damaged is left to whoever takes over, who says so.
+        Damaged rounds are ignored here: the take-over reports them.
         """
         try:
             self._read_before(newest)
@@ -146,7 +146,8 @@ class ReadingAhead:
             self._read(lacking[first : first + FEW])
 
     def _read(self, places: list[Place]) -> list[tuple[RoundHeader | Seal | None, int]]:
-        """Return what is at each of these places, None if nothing is, and how many bytes were read of it.
+        """Return, for each of these places, the header of the round or seal there (None if there is no object) and how
+        many bytes of the object were read.
 
         Raises: ObjectDamaged; what the pause raises.
         """
@@ -167,7 +168,7 @@ class ReadingAhead:
         return [(self._header(place, content), len(content or b"")) for place in places for content in [found[place]]]
 
     def _header(self, place: Place, content: bytes | None) -> RoundHeader | Seal | None:
-        """Return the header of what was read at a place. Raises: ObjectDamaged."""
+        """Decode the header in what was read at a place; None for None (no object). Raises: ObjectDamaged."""
         if content is None:
             return None
         try:

@@ -1,9 +1,10 @@
-"""What counts of a journal in a store of objects, for those who only look: status, verify, restore.
+"""Reads a journal in an object store without changing it, for status, verify and restore.
 
-The rule: nothing is claimed or ended, so the owner may be at work meanwhile. What counts is what whoever took over now
-would find: the newest epoch that has begun, up to where it was ended, or would be. All that was acknowledged before a
-look began is in it, and what is in it stays in the history of every later owner. The owner removes what its newest
-checkpoint does not need; so whoever misses something looks again, and it is lost only if nothing has moved on.
+The rule: nothing is claimed or ended, so the owner may write meanwhile. The rounds that count are those that a
+take-over would find now: the newest epoch that has begun, up to where it was ended or would be ended. Everything
+acknowledged before a look began is in it, and stays in the history of every later owner. The owner deletes what its
+newest checkpoint does not need. So a look that misses an object is repeated, and the object counts as lost only if the
+owner has no newer checkpoint.
 """
 
 from collections import Counter
@@ -30,16 +31,16 @@ T = TypeVar("T")
 
 
 class MovedOn(Exception):
-    """Raised if what was to be read is gone, since the owner has a newer checkpoint. Look again."""
+    """Raised if objects that were to be read are gone, because the owner has a newer checkpoint. Look again then."""
 
 
 @dataclass(slots=True)
 class Looked:
-    """What one look has found: `epoch` counts up to `end`; 0: nothing was ever written.
+    """The result of one look: the rounds of `epoch` count up to `end`; 0 if nothing was ever written.
 
-    sealed: who has ended the epoch; None: its owner may be at work. last: the newest round that counts. runs: the
-    rounds behind the checkpoint that it names, in order. sizes: of all objects, by name. claims: epochs that were
-    claimed.
+    sealed: the epoch of the broker that ended this one; None if its owner may still write. last: header of the newest
+    round that counts. runs: the rounds after the checkpoint that it names, in order. sizes: of all objects, by name.
+    claims: the epochs that were claimed.
     """
 
     epoch: int = 0
@@ -57,25 +58,25 @@ class Looked:
 
     @property
     def point(self) -> tuple[int, int]:
-        """(epoch, number) of the checkpoint that the newest round names; NO_POINT: there is none."""
+        """(epoch, number) of the checkpoint that the newest round names; NO_POINT if there is none."""
         return self.last.point if self.last else NO_POINT
 
     @property
     def rounds(self) -> int:
-        """The number of rounds behind the checkpoint."""
+        """The number of rounds after the checkpoint."""
         return sum(run.end - run.first for run in self.runs)
 
 
 class Looking:
-    """Looks at one store."""
+    """Reads the journal in one store, without changing it."""
 
     def __init__(self, objects: Objects, pause: Pause) -> None:
         self.objects = objects
         self.pause = pause
 
     def repeated(self, read: Callable[[Looked], T], moved: Callable[[], None] = lambda: None) -> T:
-        """Call `read` with what look() finds, and return its result. If an object is gone because the owner deleted it
-        meanwhile, look and read again, LOOKS times at most.
+        """Call `read` with the result of look(), and return what it returns. If an object is gone because the owner
+        deleted it meanwhile, look and read again, LOOKS times at most.
 
         moved: called before each further look. Raises: ObjectDamaged; what `read` and the pause raise.
         """
@@ -117,7 +118,7 @@ class Looking:
         return looked
 
     def claim(self, epoch: int) -> Claim | None:
-        """Return the claim of an epoch: which broker has claimed it; None: its object is lost. Raises ObjectDamaged."""
+        """Return the claim of an epoch, which names the broker; None if its object is lost. Raises ObjectDamaged."""
         name = format.claim_name(epoch)
         try:
             return format.read_claim(epoch, until_clear(lambda: self.objects.read(name), self.pause))
@@ -127,7 +128,7 @@ class Looking:
             raise ObjectDamaged(self.objects.where, name, str(error)) from error
 
     def seals(self, looked: Looked) -> dict[int, Seal]:
-        """Read the seals that ended epochs, by epoch. Raises: ObjectDamaged."""
+        """Read the valid seals (marks that an epoch has ended). Returns them by epoch. Raises: ObjectDamaged."""
         epochs = Epochs(self.objects, self.pause)
         found: dict[int, Seal] = {}
         by_epoch: dict[int, list[Place]] = {}
@@ -150,7 +151,7 @@ class Looking:
 
 @dataclass
 class JournalVerifying:
-    """Reads all that a broker that takes over now would need, and compares it with its checksums."""
+    """Reads everything that a take-over would need now, and compares it with its checksums."""
 
     looking: Looking
     report: Callable[[int, int], None] = lambda done, of: None
@@ -159,8 +160,8 @@ class JournalVerifying:
     size_bytes: int = 0
 
     def run(self) -> list[str]:
-        """Read everything once, and return a line for each object that is lost or damaged; [] if none is. Raises what
-        the pause raises.
+        """Read everything once. Returns a line for each object that is lost or damaged; an empty list if none is.
+        Raises what the pause raises.
         """
         try:
             return self.looking.repeated(self._read)
@@ -170,9 +171,9 @@ class JournalVerifying:
     def _read(self, looked: Looked) -> list[str]:
         """Read every object that a start from the store would read, and report progress.
 
-        Returns a line for each lost or damaged one after which reading can go on: the identity, and parts of the
-        recovery point. Raises Missing or ObjectDamaged for any other; MovedOn if there are such lines and the store
-        has a newer recovery point, because the objects may have been removed since.
+        Returns a line for each lost or damaged object after which reading can go on: the identity, and parts of the
+        checkpoint in the store. Raises Missing or ObjectDamaged for any other; MovedOn if there are such lines and the
+        store has a newer checkpoint, because the objects may have been deleted since.
         """
         looking = self.looking
         self.problems, self.rounds, self.size_bytes = [], 0, 0
@@ -194,7 +195,9 @@ class JournalVerifying:
         return self.problems
 
     def _read_parts(self, point: Point, of_bytes: int) -> None:
-        """Read all parts that the point needs, and note those that are damaged or missing."""
+        """Read all parts (objects with bytes of files) that the point needs, and note those that are damaged or
+        missing.
+        """
         wait = as_wait(self.looking.pause)
         for name, extents in sorted(extents_of([point]).items()):
             length, faults = faults_of_part(self.looking.objects, name, extents, wait)
@@ -204,8 +207,8 @@ class JournalVerifying:
 
 
 def as_wait(pause: Pause) -> Wait:
-    """Return a function, for modules of storage/shipping/, that waits before the store is called again. It calls
-    `pause` with the number of attempts for the object.
+    """Return a function, in the form that storage/shipping/ uses, that waits before a failed call is repeated. It calls
+    `pause` with the error and the number of failed calls for that object so far.
     """
     attempts: Counter[str] = Counter()
 

@@ -1,7 +1,8 @@
-"""A store of objects for functions of storage/shipping/, which end when a call is refused.
+"""An object store for the functions of storage/shipping/, which would give up if a call is refused.
 
-The rule: a store that answers 403 is as good as away. A broker whose journal is there waits until it answers, also in
-the middle of a take-over: rights come back, and whoever gave up would have to be started again by somebody.
+The rule: a store that answers 403 is treated like one that is unreachable. A broker whose journal is there waits until
+it answers, even in the middle of a take-over, because rights can be restored, and a broker that gave up would have to
+be started again by a person.
 """
 
 from functools import partial
@@ -11,7 +12,9 @@ from .creating import Pause, until_clear
 
 
 class PatientObjects:
-    """The same store; its calls end once they are neither Unclear nor Refused, or with what `pause` raises."""
+    """The same store; a call that ends as Unclear or Refused is repeated until it has another result or `pause`
+    raises.
+    """
 
     def __init__(self, objects: Objects, pause: Pause) -> None:
         self._objects = objects

@@ -1,13 +1,13 @@
 """Points: checkpoints of the owner's data directory in the store, so that rounds before them need not be kept.
 
-A point is shipped as a backup's is (storage/shipping/): parts with what was added to files, then the object that makes
-it one. It counts, "is official", once a released round names it: a point of an owner that was taken over from, or
-whose create was lost, is named by none. Whoever takes over fetches the one that the last round names.
+A point is shipped like that of a backup (storage/shipping/): parts with the bytes that were added to files, then the
+object that completes it. It is official (it counts) once a released round names it. A point is never named if its owner
+was replaced before, or if its create was lost. A new owner fetches the point that the last round names.
 
-What goes: rounds that the older of the last two official points does not need, but never the newest two windows of the
-epoch (fence.first_kept); older points, and parts that only they name. Seals and claims stay for ever. Deletes are not
-relied on: a name is never used again. While no unit comes, rounds are heartbeats, which nobody needs: the newest point
-is named again then, with a later first round.
+Deleted are: rounds that the older of the last two official points does not need, but never the newest two windows of
+the epoch (fence.first_kept); older points, and parts that only they name. Seals and claims stay for ever. Correctness
+does not depend on deletes, because a name is never used again. While no units come, rounds are only heartbeats, which
+nobody needs: then the newest point is named again, with a later first round.
 """
 
 import contextlib
@@ -42,9 +42,8 @@ from .patience import PatientObjects
 
 
 class PointTaken(NamedTuple):
-    """A point that is in the store. start: the first round that is not in it; parts: that it names.
-
-    through_unit: it has all units up to this one.
+    """A point that is in the store. start: the first round with units that it lacks. parts: the names of the parts that
+    it needs. through_unit: it has all units up to this one.
     """
 
     place: names.Place
@@ -54,7 +53,9 @@ class PointTaken(NamedTuple):
 
 
 class _WithMark(Source):
-    """A directory with the mark of a restore, so that whoever takes over before clients were fenced does that."""
+    """A directory together with its mark of a restore, which goes into the point, so that a broker that takes over
+    before the clients were fenced fences them.
+    """
 
     def wanted_files(self, start: StoreCheckpoint, warnings: list[str]) -> Iterator[Wanted]:
         """Yield all files that the checkpoint names, and the mark of a restore if the directory has one."""
@@ -64,7 +65,7 @@ class _WithMark(Source):
 
 
 class Points:
-    """Takes the points of one owner, in a worker: one at a time."""
+    """Takes the points of one owner, one at a time, in a worker."""
 
     def __init__(
         self,
@@ -78,8 +79,8 @@ class Points:
         made_by: str,
         shipped: Mapping[str, ShippedFile],
     ) -> None:
-        """epoch: the owner's. made_by: this version. shipped: the files of the directory that are in the store
-        already, with the same content.
+        """epoch: the owner's. made_by: the version of fencepost. shipped: the files of the directory that the store
+        already has, with the same content.
         """
         self._disk = disk
         self._directory = directory
@@ -95,8 +96,8 @@ class Points:
         self._last_checkpoint = -1
 
     def pause_with(self, pause: Pause, report: Callable[[int, int], None] = lambda done, of: None) -> None:
-        """From now on call `pause` before a failed call to the store is made again, and `report` with what was
-        shipped.
+        """Set the function that is called before a failed call to the store is repeated, and the one that is told the
+        progress.
 
         report(done, of): bytes shipped so far, and in all.
         """
@@ -104,29 +105,33 @@ class Points:
         self._shipper.report = report
 
     def _again(self, error: ObjectsError, attempts: int) -> None:
-        """Pause after an error of the store, as pause_with() says now."""
+        """Call the present pause function after an error of the store."""
         self._pause(error, attempts)
 
     def _wait(self, error: ObjectsError) -> None:
-        """Pause after an error of the store, before shipping calls it again."""
+        """Call the present pause function before shipping repeats a failed call."""
         self._pause(error, 1)
 
     def take_first(self) -> PointTaken:
-        """Copy the newest checkpoint of a directory into the store, which had its journal in the directory until now.
-        All units of that journal are in the checkpoint.
+        """Copy the newest checkpoint of a directory into the store, if the directory's journal was in the directory
+        until now.
+
+        All units of that journal must be in the checkpoint.
         """
         taken = self._take(of_another_journal=True)
         assert taken is not None
         return taken
 
     def take(self) -> PointTaken | None:
-        """Copy the newest checkpoint of the directory, with all files that it names, into the store. None: it was
-        copied already, or the broker made newer ones too quickly. Raises OSError.
+        """Copy the newest checkpoint of the directory, with all files that it names, into the store. Returns None if it
+        was copied already, or if the broker made newer ones too quickly. Raises OSError.
         """
         return self._take(of_another_journal=False)
 
     def _take(self, *, of_another_journal: bool) -> PointTaken | None:
-        """Ship the newest checkpoint. of_another_journal: it was made before the directory was put into the store."""
+        """Copy the newest checkpoint into the store; None as for take(). of_another_journal: it was made before the
+        journal was moved to the store.
+        """
         source = Source(self._disk, self._directory)
         for _ in range(PASSES):
             number, start = source.newest_checkpoint()
@@ -153,7 +158,7 @@ class Points:
     def _create(
         self, number: int, start: StoreCheckpoint, files: dict[str, ShippedFile], warnings: list[str]
     ) -> PointTaken:
-        """Create the object that makes the shipped files a point. Returns the point."""
+        """Create the object that completes a point whose files were shipped. Returns the point."""
         self._count += 1
         place = names.Place(self._epoch, self._count)
         goes_on = JournalPlace(start.incarnation, 0, 0, start.journal_start.round, start.through_unit + 1)
@@ -179,7 +184,9 @@ class Points:
 
 @dataclass
 class Collecting:
-    """What one owner deletes. official: its last two points that a released round names, the newest last."""
+    """Deletes what one owner does not need any more. official: its last two points that a released round names, the
+    newest last.
+    """
 
     objects: Objects
     pause: Pause
@@ -190,7 +197,7 @@ class Collecting:
     _older_are_gone: bool = False
 
     def add(self, point: PointTaken) -> None:
-        """Note that a point is official, or that the first round it needs is a later one now."""
+        """Note that a point is official; if it is known already, that the first round it needs is now a later one."""
         if self.official and self.official[-1].place == point.place:
             through = point.through_unit
             self.official = [
@@ -203,7 +210,8 @@ class Collecting:
 
     def newest_behind(self, journal: ObjectJournal) -> PointTaken | None:
         """Return the newest official checkpoint in the store, with the first round that may have units which it lacks.
-        None: there is none, or it lacks units of the journal.
+
+        Returns None if there is none, or if it lacks units of the journal.
         """
         if not self.official or journal.next_unit - 1 > self.official[-1].through_unit:
             return None
@@ -213,7 +221,7 @@ class Collecting:
     def collect(self, released: int) -> None:
         """Delete rounds and points that are not needed any more, in a worker thread.
 
-        released: the number of the first own round that is not released. Raises what the pause raises.
+        released: the number below which all rounds of this owner are released. Raises what the pause raises.
         """
         older = self.official[0]
         below = fence.first_kept(released, older.start.number, 2 * WINDOW)
@@ -232,7 +240,7 @@ class Collecting:
             self._dropped.pop(0)
 
     def _delete_older_points(self, kept: frozenset[str]) -> None:
-        """Delete the points of older epochs, and what only they name."""
+        """Delete the points of older epochs, and the parts that only they name."""
         for prefix in (names.POINTS, names.PARTS):
             for found in until_clear(partial(self.objects.list, prefix), self.pause):
                 place = names.place_in(prefix, found.name)
@@ -240,7 +248,7 @@ class Collecting:
                     self._delete([found.name])
 
     def _delete_older_rounds(self) -> None:
-        """Delete the rounds of all older epochs: both official points have them."""
+        """Delete the rounds of all older epochs, which are in both official points."""
         kinds: dict[int, dict[int, bool]] = {}
         for found in until_clear(partial(self.objects.list, format.JOURNAL), self.pause):
             place = format.read_place(found.name)
@@ -251,8 +259,8 @@ class Collecting:
             self._delete(format.place_name(Place(epoch, n)) for n in fence.garbage(rounds, format.MOST_ROUNDS))
 
     def _is_round(self, place: Place) -> bool:
-        """Return whether an object of the size of a header is an empty round rather than a seal. Damaged ones count as
-        seals.
+        """Return whether an object of the size of a header is an empty round and not a seal. False also if it is
+        damaged, so that it is kept.
         """
         try:
             return isinstance(until_clear(partial(read_head, self.objects, place), self.pause), RoundHeader)
@@ -260,7 +268,7 @@ class Collecting:
             return False  # what is damaged is left for people to see
 
     def _delete(self, going: Iterable[str]) -> None:
-        """Delete these objects; repeat it while the result is unclear."""
+        """Delete these objects, each repeatedly while the result is unclear."""
         for name in going:
             until_clear(partial(self.objects.delete, name), self.pause)
 
@@ -269,7 +277,7 @@ class Collecting:
 
 
 def read_point(objects: Objects, place: tuple[int, int], pause: Pause) -> Point:
-    """Read a point. Raises: Missing, ObjectDamaged."""
+    """Read the checkpoint in the store (point) at this place. Raises: Missing, ObjectDamaged."""
     name = names.point(names.Place(*place))
     content = until_clear(partial(objects.read, name), pause)
     try:
@@ -279,7 +287,9 @@ def read_point(objects: Objects, place: tuple[int, int], pause: Pause) -> Point:
 
 
 def newest_checkpoint(disk: Disk, directory: str) -> tuple[int, StoreCheckpoint | None]:
-    """Return number and content of the newest checkpoint of a directory that can be read; (0, None): there is none."""
+    """Return number and content of the newest checkpoint of a directory that can be read; (0, None) if there is
+    none.
+    """
     for number in store_checkpoint.numbers(disk, directory):
         with contextlib.suppress(checkpoints.Damaged, FileNotFoundError):
             return number, store_checkpoint.read(disk, directory, number)
@@ -295,12 +305,12 @@ def fetch_point(
     report: Callable[[int, int], None] = lambda done, of: None,
     here: Mapping[str, ShippedFile] | None = None,
 ) -> None:
-    """Make the data directory the one that this point (checkpoint in the store) describes. Bytes that it has already
-    are not fetched.
+    """Make the data directory the one that this point (checkpoint in the store) describes. Bytes that the directory
+    already has are not fetched.
 
-    Raises: Missing, ObjectDamaged, OSError. The directory has no checkpoint until all is fetched, so an interrupted
-    fetch is noticed and done again. The checkpoint that is written names no journal, since the directory has not owned
-    an epoch yet. here: as in Fetching.
+    The directory has no checkpoint until everything is fetched, so an interrupted fetch is noticed and repeated. The
+    checkpoint that is written names no journal, because the directory has not owned an epoch yet. here: as in Fetching.
+    Raises: Missing, ObjectDamaged, OSError.
     """
     empty_directory(disk, directory, besides=point.files)
     patient = PatientObjects(objects, pause)
@@ -316,7 +326,7 @@ def fetch_point(
 
 
 def empty_directory(disk: Disk, directory: str, besides: Iterable[str] = ()) -> None:
-    """Remove what a data directory has from before, besides these files: its checkpoints first, then logs. Its lock
+    """Remove the earlier files of a data directory, except `besides`: first its checkpoints, then its logs. Its lock
     and the mark of its store stay.
     """
     kept = set(besides)
@@ -334,7 +344,7 @@ def empty_directory(disk: Disk, directory: str, besides: Iterable[str] = ()) -> 
 
 
 def _remove_others(disk: Disk, directory: str, folder: str, kept: set[str]) -> None:
-    """Remove what is below a folder, except the files and folders to be kept."""
+    """Remove everything below a folder except the files and folders in `kept`."""
     names_there = disk.list(f"{directory}/{folder}")
     for path in (f"{folder}/{name}" for name in names_there):
         if not disk.is_directory(f"{directory}/{path}"):

@@ -1,7 +1,8 @@
-"""Whether a store of objects is a fence: several create one name at once, and one may win.
+"""Tests whether an object store can be a fence: several clients create one name at the same time, and only one may
+succeed.
 
-The rule: it is tried, not looked up, through each address that the store has. A store that lets two win has ignored
-the condition, or checks it at several places; two brokers could own a journal there.
+The rule: the store is tried, not looked up in a list, and through each of its addresses. If two creates succeed, the
+store has ignored the condition, or checks it in several places; two brokers could then own a journal there.
 """
 
 import threading
@@ -22,12 +23,12 @@ TOGETHER_S = 1.0
 
 
 def racers_of(among: Sequence[Objects]) -> list[Objects]:
-    """Return the clients that each try to create the same name in a race: every address, RACERS at least."""
+    """Return the clients that race to create the same name: RACERS or more, so that each address has one."""
     return [among[number % len(among)] for number in range(max(RACERS, len(among)))]
 
 
 def creates(objects: Objects, name: str, content: bytes, pause: Pause) -> Answer:
-    """Try once to create a name. Returns what came of it; a refusal counts as unclear."""
+    """Try once to create a name. Returns CREATED, EXISTS or UNCLEAR; a refusal counts as unclear."""
     try:
         objects.create(name, content)
     except Exists:
@@ -57,7 +58,7 @@ def check_winners(where: str, racers: int, winners: int) -> None:
 
 
 def check_lost(where: str, lost: int) -> None:
-    """Raise StoreDamaged if too many new names could be created by none that tried, though the store answered."""
+    """Raise StoreDamaged if for too many new names (`lost`) no create succeeded, although the store answered."""
     if lost >= MOST_RACES:
         raise StoreDamaged(
             where,
@@ -67,7 +68,9 @@ def check_lost(where: str, lost: int) -> None:
 
 
 def race(among: Sequence[Objects], name: str, pause: Pause) -> int:
-    """Let several create one name at once, in threads. Returns how many succeeded. Raises: StoreDamaged."""
+    """Create one name from several threads at the same time. Returns how many creates succeeded. Raises:
+    StoreDamaged.
+    """
     racers = racers_of(among)
     start = threading.Barrier(len(racers))
     won: list[bool] = []
@@ -87,7 +90,7 @@ def race(among: Sequence[Objects], name: str, pause: Pause) -> int:
 
 
 def is_found(objects: Objects, name: str, pause: Pause) -> bool:
-    """Return whether a listing has this name, and it can be read."""
+    """Return whether a listing has this name and the object can be read."""
     listed = any(found.name == name for found in until_clear(lambda: objects.list(PROBES), pause))
     try:
         until_clear(lambda: objects.read(name), pause)

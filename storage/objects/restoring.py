@@ -1,8 +1,10 @@
-"""Makes a plain data directory of a journal in a store of objects: the newest state, its journal beside it again.
+"""Makes a plain data directory out of a journal in an object store: the newest state, with its journal in the directory
+again.
 
 The rules are those of a restore from a backup (storage/backup/restore.py): the target is new or empty, every byte is
-compared with its checksum, and the first start fences old clients, since the store's owner may go on. Until it is
-complete a mark says that it was cut short, and no broker starts on it. The store is only read (looking.py).
+compared with its checksum, and the first start fences old clients, because the store's owner may go on. Until the
+directory is complete, a mark says that the restore was cut short, and no broker starts on it. The store is only read
+(looking.py).
 """
 
 import contextlib
@@ -36,7 +38,9 @@ SETTINGS = StoreSettings(min_free_bytes=0)
 
 @dataclass(frozen=True)
 class Restored:
-    """What a data directory was made of. point: None if there was none yet, so that all came from rounds."""
+    """What a data directory was made of. point: the checkpoint in the store; None if there was none, so that everything
+    came from rounds.
+    """
 
     looked: Looked
     point: Point | None
@@ -44,7 +48,9 @@ class Restored:
 
 @dataclass
 class Restoring:
-    """A restore. say: called with a line for people; report: with the bytes of the checkpoint done, and of all."""
+    """A restore. say: called with a line for people. report: called with the bytes of the checkpoint fetched so far,
+    and in all.
+    """
 
     objects: Objects
     disk: Disk
@@ -56,9 +62,10 @@ class Restoring:
     report: Callable[[int, int], None] = lambda done, of: None
 
     def run(self) -> Restored:
-        """Make the directory, and return what it was made of.
+        """Make the directory. Returns what it was made of.
 
-        Raises: BackupRefused, ObjectDamaged; OSError; what the pause raises. Then what was written is removed.
+        Raises: BackupRefused, ObjectDamaged; OSError; what the pause raises. What was written is removed before one of
+        them is raised.
         """
         check_empty(self.disk, self.directory)
         looking = Looking(self.objects, self.pause)
@@ -92,8 +99,8 @@ class Restoring:
             lock.release()
 
     def _attempt(self, looking: Looking, looked: Looked) -> Restored:
-        """Restore the directory once. Raises Missing, if the owner deleted what is read; ObjectDamaged; what
-        open_store raises.
+        """Restore the directory once. Raises Missing, if the owner deleted objects before they were read;
+        ObjectDamaged; what open_store raises.
         """
         source = _Source(self, looking, looked)
         try:
@@ -119,10 +126,10 @@ class Restoring:
 
 
 class _Source(JournalOfDirectory):
-    """Reads what was found in the store, and begins a journal in the directory."""
+    """Reads the rounds that were found in the store, and begins a journal in the directory."""
 
     def __init__(self, restoring: Restoring, looking: Looking, looked: Looked) -> None:
-        """looked: what was found in the store, from which the directory is made."""
+        """looked: the result of the look at the store, from which the directory is made."""
         super().__init__(restoring.disk, restoring.rng, restoring.directory, SETTINGS)
         self._restoring = restoring
         self._looking = looking
@@ -130,7 +137,9 @@ class _Source(JournalOfDirectory):
         self.point: Point | None = None
 
     def prepare(self) -> None:
-        """Fill the directory, which is locked now. Raises: Missing, ObjectDamaged."""
+        """Fill the directory, which is locked now, with the files of the checkpoint in the store. Raises: Missing,
+        ObjectDamaged.
+        """
         of = self._restoring
         store_mark.write_mark(of.disk, of.directory, Mark(store_mark.CUT_SHORT))
         self.point = self._looking.point(self._looked)

@@ -1,9 +1,10 @@
-"""A recovery whose journal is in a store of objects: a data directory becomes what the store says, and owns an epoch.
+"""A recovery whose journal is in an object store: the data directory is brought to the state in the store, and the
+broker owns an epoch.
 
-The directory is a copy: segments, and checkpoints of what is in them. It may be empty, or that of any earlier owner:
-what it has under a checkpoint was released, and so is in the history of every later owner. A mark says which store it
-is of (storage/store_mark.py). One that has a journal of its own is put into a store in which nothing was ever written:
-its first round names a checkpoint with all of it.
+The directory is a copy: segments, and checkpoints that name them. It may be empty, or come from any earlier owner: what
+its checkpoint has was released, so it is in the history of every later owner. A mark says to which store it belongs
+(storage/store_mark.py). A directory with a journal of its own can only be moved into a store in which nothing was ever
+written: the first round then names a checkpoint with all its data.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +38,7 @@ _ONE_OF_THEM = "start with an empty --data-dir for the store's data, or with a n
 
 
 class JournalOfObjects:
-    """A source (storage/journal_source.py): an epoch that it takes, and the rounds before it."""
+    """A JournalSource (storage/journal_source.py): the epoch that this broker takes, and the rounds before it."""
 
     taken: Taken
     watched_epoch: int | None = None  # as in Takeover
@@ -57,12 +58,13 @@ class JournalOfObjects:
         report: Callable[[int, int], None] = lambda done, of: None,
         report_fetched: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
-        """claim: the broker that takes the store over, and the lowest epoch that it may get. identity: 16 random
-        bytes, used if the store is new.
+        """claim: the broker that takes the store over, and the lowest epoch that it may get. identity: 16 random bytes,
+        used if the store is new.
 
-        made_by: this version, for checkpoints in the store. report: called with the bytes that were put into the store
-        so far of a directory that had a journal of its own, and how many there will be; report_fetched: of those that
-        come from the store. Both may raise to end that.
+        made_by: the version of fencepost, for checkpoints in the store. report: called with the bytes of a directory
+        that had its own journal that were put into the store so far, and how many there will be. report_fetched: called
+        with the bytes that were fetched from the store so far, and how many there will be. Both may raise to end the
+        start.
         """
         self._objects = objects
         self._claim = claim
@@ -80,8 +82,8 @@ class JournalOfObjects:
         self.adopted: PointTaken | None = None
 
     def check(self) -> None:
-        """Raise StoreDamaged if both the directory and the store have data of their own. Raises also what prepare()
-        raises.
+        """Raise StoreDamaged if both the directory and the store have data of their own, or a restore into the
+        directory was cut short. Raises also what the pause raises.
         """
         if not self._disk.exists(self._directory):
             return
@@ -93,10 +95,11 @@ class JournalOfObjects:
                 self._refuse(begun)
 
     def prepare(self) -> None:
-        """Take over, now that the directory is locked and no owner is using it; and fetch what it lacks.
+        """Take the store over, and fetch what the directory lacks. The directory is locked, and no owner is using the
+        store.
 
-        Raises: StoreDamaged, for a directory that is not a copy of this store, and cannot become one; Overtaken,
-            ObjectDamaged; what the pause raises.
+        Raises: StoreDamaged, if the directory is not a copy of this store and cannot become one; Overtaken,
+        ObjectDamaged; what the pause raises.
         """
         self.check()
         self._identity = read_identity(self._objects, self._pause, self._identity)
@@ -126,9 +129,10 @@ class JournalOfObjects:
         return Takeover(self._objects, self._pause, claim, watched_epoch=self.watched_epoch)
 
     def mark_directory(self) -> bool:
-        """Note in the directory, if it is empty, that it is a copy of this store; the store has been begun.
+        """If the directory is empty, write a mark into it that makes it a copy of this store. Only for a store that has
+        been begun.
 
-        Returns False if it has data of its own. Raises: StoreDamaged, if it is another's copy.
+        Returns False if the directory has data of its own. Raises: StoreDamaged, if it is a copy of another store.
         """
         self._identity = read_identity(self._objects, self._pause, self._identity)
         mark = self._checked_mark()
@@ -142,10 +146,10 @@ class JournalOfObjects:
         return bool(numbers) or holds_anything(self._disk, self._directory)
 
     def _has_begun(self, mark: Mark) -> bool:
-        """Return whether the epoch that the mark names has a round: in that epoch the directory was to be put into the
+        """Return whether the epoch that the mark names has a round. In that epoch the directory was to be put into the
         store.
 
-        Final once all epochs are ended: one that was ended at its first round never began.
+        The answer is final once all epochs are ended: an epoch that was ended at its first round never began.
         """
         try:
             there = until_clear(lambda: read_head(self._objects, Place(mark.adopting, 0)), self._pause)
@@ -162,7 +166,9 @@ class JournalOfObjects:
         )
 
     def _checked_mark(self) -> Mark | None:
-        """Return the mark of the directory, which an empty one gets; None: it has data of its own."""
+        """Return the mark of the directory; an empty directory gets one. None if it has data of its own. Raises
+        StoreDamaged if it belongs to another store.
+        """
         mark = store_mark.read_mark(self._disk, self._directory)
         if mark is None and not self._has_data():
             mark = Mark(self._identity)
@@ -176,9 +182,10 @@ class JournalOfObjects:
     # ---- what is read ----------------------------------------------------------------------------------------
 
     def _fill(self, taken: Taken, number: int, local: StoreCheckpoint | None) -> None:
-        """Bring the directory to a checkpoint from which the rounds found in the store continue: its own if that is
-        new enough, else the store's, else an empty directory. number: of its own checkpoint; local: its content, None
-        if there is none.
+        """Bring the directory to a checkpoint from which the rounds found in the store continue: its own if that is new
+        enough, else the store's, else an empty directory.
+
+        number: of its own checkpoint. local: the content of that; None if there is none.
         """
         place = taken.last.point if taken.last else NO_POINT
         point = points.read_point(self._objects, place, self._pause) if place != NO_POINT else None
@@ -193,8 +200,8 @@ class JournalOfObjects:
             self._shipped = point.files  # taken here, in its last life
 
     def _reaches(self, runs: list[Run], local: StoreCheckpoint) -> bool:
-        """Whether the rounds found in the store begin no later than this checkpoint ends, so that no unit between them
-        is missing.
+        """Return whether the rounds found in the store begin no later than this checkpoint ends, so that no unit
+        between them is missing.
         """
         if not runs:
             return self.taken.last is None or local.through_unit == self.taken.last.last_unit
@@ -203,7 +210,8 @@ class JournalOfObjects:
         return isinstance(there, RoundHeader) and there.first_unit <= local.through_unit + 1
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
-        """Read the rounds in the store; for a directory that is being put into the store, its own journal instead.
+        """Read the rounds in the store; for a directory that is being put into the store, its own journal.
+
         Raises: JournalDamaged, NewerFormat.
         """
         if self._adopts:
@@ -218,7 +226,7 @@ class JournalOfObjects:
     # ---- what is written -------------------------------------------------------------------------------------
 
     def begin(self, end: StoreCheckpoint) -> ObjectJournal:
-        """Create the first round of the epoch, which makes this broker the owner, and return the journal. end: the
+        """Create the first round of the epoch, which makes this broker the owner. Returns the journal. end: the
         checkpoint that has all units before it. Raises: Overtaken.
         """
         if end.incarnation != self.taken.claim.epoch:
@@ -238,7 +246,7 @@ class JournalOfObjects:
         return self._begin(end)
 
     def _begin(self, end: StoreCheckpoint) -> ObjectJournal:
-        """Return the journal of the new epoch, by creating its round 0. Raises: Overtaken."""
+        """Create round 0 of the new epoch, and return its journal. Raises: Overtaken."""
         began_ms = self._clock.monotonic_ms()
         try:
             return ObjectJournal(
@@ -259,7 +267,7 @@ class JournalOfObjects:
         there.
 
         The mark is written before round 0, because after that round the directory may be older than the store. The mark
-        names the epoch, so that after a crash a start can see in the store whether that epoch has begun.
+        names the epoch, so that a start after a crash can see in the store whether that epoch has begun.
         """
         end.journal_start = EVERYTHING
         self.points.pause_with(self._pause, self._report)
@@ -271,7 +279,7 @@ class JournalOfObjects:
         return journal
 
     def _forget_own_journal(self) -> None:
-        """Note that the journal is in the store alone, and remove what was here."""
+        """Write the mark that the journal is only in the store, and remove the journal's files from the directory."""
         store_mark.write_mark(self._disk, self._directory, Mark(self._identity))
         folder = layout.journal_directory(self._directory)
         for name in self._disk.list(folder):
@@ -282,7 +290,9 @@ class JournalOfObjects:
 
 @dataclass(slots=True)
 class _Adopted:
-    """What recovery reads of a journal in the directory, for an epoch of a store. incarnation: the one before it."""
+    """The units that recovery reads from a journal in the directory, while it is moved into a store. incarnation: the
+    epoch before the one claimed.
+    """
 
     found: Scan
     incarnation: int

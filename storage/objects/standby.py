@@ -1,8 +1,9 @@
-"""A data directory that is kept at the newest point of a store, while another broker owns the store.
+"""A data directory that is kept up to date with the newest point (checkpoint in a store) while another broker owns the
+store.
 
-The rule: nothing is decided here. A point that was fetched is a checkpoint of what was released, so the directory is
-one that any owner may go on from, or fill anew: whoever takes over judges the store as if nothing were here. A point
-that goes while it is read, because the owner has newer ones, is said, and the next one is fetched.
+The rule: nothing is decided here. A point has only what was released, so any owner can continue from the directory or
+fill it again: a take-over judges the store as if nothing were here. If a point is deleted while it is read, because the
+owner has newer ones, that is reported, and the next one is fetched.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from .format import NO_POINT, RoundHeader, Seal
 
 
 class StandbyDirectory:
-    """The directory of a broker that waits. update() and close() block: they are for one worker."""
+    """The directory of a broker that waits to take over. update() and close() block: they are for one worker."""
 
     def __init__(
         self,
@@ -34,10 +35,11 @@ class StandbyDirectory:
         say: Callable[[str], None] = lambda line: None,
         report: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
-        """mark: writes into the directory of which store it is a copy; returns False if it has data of its own, which
-        is left as it is. say: called with a line for people.
+        """mark: writes into the directory of which store it is a copy; returns False if the directory has data of its
+        own, which is left as it is. say: called with a line for people.
 
-        report: called with the bytes of a point that were fetched, and how many there are; may raise to end that.
+        report: called with the bytes of a point that were fetched so far, and how many there are; may raise to end
+        that.
         """
         self._objects = objects
         self._disk = disk
@@ -51,9 +53,9 @@ class StandbyDirectory:
         self._here: Mapping[str, ShippedFile] = {}
 
     def update(self, newest: Place) -> None:
-        """Bring the directory to the checkpoint in the store (point) that the round at this place names, or, if a seal
-        is there, the round before it. Returns early if that was tried already, the directory is as new, or has data of
-        its own.
+        """Bring the directory to the point (checkpoint in the store) that the round at this place names; if a seal is
+        there, that of the round before it. Returns early if that was tried already, the directory is as new, or it has
+        data of its own.
 
         The directory is locked from now on until close(). Raises: AlreadyLocked, StoreDamaged, OSError; what the pause
         and the report raise.
@@ -94,7 +96,9 @@ class StandbyDirectory:
             self._lock = self._disk.lock(layout.lock_path(self._directory))
 
     def _named(self, newest: Place) -> tuple[int, int]:
-        """Return the point that a round names, or the round before a seal; NO_POINT if it cannot be read now."""
+        """Return the point that this round names; for a seal, that of the round before it. NO_POINT if it cannot be
+        read now.
+        """
         try:
             there = until_clear(partial(read_head, self._objects, newest), self._pause)
             if isinstance(there, Seal) and newest.number:

@@ -1,8 +1,8 @@
-"""Becoming the owner of a journal in a store of objects: claim an epoch, end those before it, read what counts.
+"""Becoming the owner of a journal in an object store: claim an epoch, end those before it, read the rounds that count.
 
-What is decided is fence.Taker's; here it is carried out. Blocking: for a worker, or a start. Rounds are read twice:
-here, to know that all are there and sound before anything is changed, and again when recovery applies them; kept.py
-sees to it that most of them come from the store only once.
+fence.Taker decides the steps; here they are carried out. Blocking: for a worker, or a start. Rounds are read twice:
+here, to make sure before anything is changed that all are there and valid, and again when recovery applies them. With
+kept.py most of them come from the store only once.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from .format import WINDOW, Claim, NewerObject, RoundHeader, Seal
 
 @dataclass(slots=True)
 class Taken:
-    """An epoch that may begin. runs: what is to be read, in order; last: the newest round that counts."""
+    """An epoch that may begin. runs: the rounds to be read, in order. last: header of the newest round that counts."""
 
     claim: Claim
     base: int = 0
@@ -30,8 +30,8 @@ class Taken:
 
 
 def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
-    """Return the store's identity, 16 random bytes that no other store has. A store without one gets `new`. Raises:
-    ObjectDamaged.
+    """Return the store's identity, 16 random bytes that no other store has. A store without an identity gets `new`.
+    Raises: ObjectDamaged.
     """
     name, content = format.IDENTITY_NAME, format.pack_identity(new)
     try:
@@ -41,7 +41,7 @@ def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
 
 
 class Takeover:
-    """One way to an epoch, in the order of run()."""
+    """One take-over of a store, in the order of run()."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Takeover:
         for_others: bool = False,
         watched_epoch: int | None = None,
     ) -> None:
-        """claim: the broker that takes the store over, and the lowest epoch that it may get. for_others: it ends the
-        epochs so that a waiting broker may begin at once (see end()).
+        """claim: the broker that takes the store over, and the lowest epoch that it may get. for_others: the epochs are
+        ended so that a waiting broker may begin at once (see end()).
 
-        watched_epoch: the epoch whose owner was found to be gone, 0 if there was none: an owner that has begun a later
-        one is left alone. None: none was watched.
+        watched_epoch: the epoch whose owner was found to be gone, 0 if there was none; an owner that has begun a later
+        epoch is left alone. None: no owner was watched.
         """
         self._for_others = for_others
         self._watched_epoch = watched_epoch
@@ -76,9 +76,9 @@ class Takeover:
         return taken
 
     def end(self) -> tuple[int, int, int]:
-        """Claim an epoch, and end all before it, for whoever begins next.
+        """Claim an epoch, and end all epochs before it, so that another broker can begin.
 
-        Returns the epoch that was claimed, and the newest that has begun with its end; (…, 0, 0): none has.
+        Returns the claimed epoch, and the newest epoch that has begun with its end; (…, 0, 0) if none has begun.
         Raises: Overtaken, ObjectDamaged; what the pause raises.
         """
         claim, taker = self._begin()
@@ -109,7 +109,7 @@ class Takeover:
     # ---- the claim -------------------------------------------------------------------------------------------
 
     def _create_claim(self) -> Claim:
-        """Create the claim of an epoch above all there are."""
+        """Create the claim of an epoch that is above all claimed ones. Returns the claim."""
         claim = self._claim
         while True:
             newest = max(self._epochs.claimed(), default=0)
@@ -118,17 +118,17 @@ class Takeover:
                 return claim
 
     def _is_ours(self, claim: Claim) -> bool:
-        """Create the object of a claim. Returns False if another broker has claimed the epoch."""
+        """Create the object of a claim. Returns whether the epoch is ours; False if another broker has claimed it."""
         name, content = format.claim_name(claim.epoch), format.pack_claim(claim)
         return until_clear(lambda: create_or_read(self._objects, name, content), self._pause) == content
 
     # ---- ends of epochs --------------------------------------------------------------------------------------
 
     def _look_around(self, own: int) -> tuple[int, bool]:
-        """Return (the newest epoch below its own that has a round, or else the oldest that was claimed; whether it is
-        too late: a later epoch has a round, or its own was ended).
+        """Return (epoch, passed). epoch: the newest epoch below its own that has a round; if none has, the oldest that
+        was claimed. passed: the take-over is too late, because a later epoch has a round or its own was ended.
 
-        Raises: Overtaken, if that epoch is later than the one that was watched.
+        Raises Overtaken if that epoch is later than the one that was watched.
         """
         places = self._epochs.places()
         passed = any(place.epoch > own and self._epochs.is_round(place) for place in places)
@@ -144,7 +144,7 @@ class Takeover:
         return taker.listed(self._epochs.near_top(places))
 
     def _seal(self, taker: Taker) -> None:
-        """Try to create the seal that ends the epoch. If the name is taken, the next listing tells by what."""
+        """Try to create the seal that ends the epoch. If the name is taken, the next listing shows by what."""
         place = Place(taker.ending, taker.place)
         seal = Seal(place, self._claim.salt, taker.epoch, handed_over=self._for_others)
         create_seal(self._objects, seal, self._pause)
@@ -184,7 +184,7 @@ class Takeover:
 
 @dataclass(slots=True)
 class ScanOfObjects:
-    """What recovery reads: the units of all rounds that count."""
+    """The units of all rounds that count, as recovery reads them."""
 
     objects: Objects
     taken: Taken
@@ -210,8 +210,8 @@ class ScanOfObjects:
         return self.taken.last.round if self.taken.last else 0
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
-        """Yield the parts of all units above a number, in order. Raises: Overtaken, if rounds were deleted meanwhile;
-        ObjectDamaged.
+        """Yield the parts of all units above a number, in order. Raises: Overtaken, if rounds were deleted before they
+        were read; ObjectDamaged.
         """
         try:
             is_first = True
@@ -228,7 +228,7 @@ class ScanOfObjects:
 
 
 def runs_behind(runs: list[Run], start: Place) -> list[Run]:
-    """Return the rounds from `start` on; all, if it is in none of these epochs."""
+    """Return the rounds from `start` on; all rounds if `start` is in none of their epochs."""
     if not any(run.epoch == start.epoch for run in runs):
         return runs
     cut = [run._replace(first=max(run.first, start.number)) if run.epoch == start.epoch else run for run in runs]

@@ -1,8 +1,8 @@
-"""Creates rounds in a store of objects, several beside each other, for one loop.
+"""Creates rounds in an object store, several in parallel, for one loop.
 
-The rule: a round ends in "created", or in an error after which the broker halts: another broker has ended the epoch, or
-the store holds what nobody wrote. Whatever else a store answers, the round is attempted again, for ever: nothing
-is acknowledged meanwhile, and memory is bounded by the journal.
+The rule: a create ends with success, or with an error after which the broker halts: another broker has ended the epoch,
+or the object in the store is not one that fencepost wrote. After any other answer of the store the create is repeated
+without end: nothing is acknowledged meanwhile, and the journal limits the memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def pause_s(attempts: int) -> float:
 
 
 class ObjectWriter(AsyncWriter):
-    """Begins rounds of an ObjectJournal."""
+    """Creates the rounds of an ObjectJournal."""
 
     from_bytes = 0
     largest_bytes = 2 * LARGEST_ROUND_BYTES  # a round's header and units; no round is too large
@@ -46,8 +46,8 @@ class ObjectWriter(AsyncWriter):
         self._closed = False
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
-        """Try in a worker thread to create a round, again and again until that is done or can never be. Returns False
-        if the writer is closed. file: the ObjectRound, which has its bytes itself; position and buffers are not used.
+        """Try in a worker thread to create a round, again and again until it is created or never can be. Returns False
+        if the writer is closed. file: the ObjectRound, which has its own bytes; position and buffers are not used.
         """
         if self._closed:
             return False
@@ -55,11 +55,11 @@ class ObjectWriter(AsyncWriter):
         return True
 
     def close(self) -> None:
-        """Attempt nothing any more. Whether a round that was not told as created is there, the next owner finds out."""
+        """Make no further attempts. Whether an unfinished round was created will be found by the next owner."""
         self._closed = True
 
     def attempt(self, begun: "_Begun") -> None:
-        """Try once to create the round, in a worker thread. Its attempted() is called on the loop with the result."""
+        """Try once to create the round, in a worker thread. begun.attempted() is called on the loop with the result."""
         if not self._closed:
             self._executor.submit(begun.creation.attempt, begun.attempted)
 
@@ -77,7 +77,7 @@ class ObjectWriter(AsyncWriter):
 
 
 class _Begun:
-    """A round that is attempted until it is created."""
+    """A round that is being created, in one or more attempts."""
 
     def __init__(self, writer: ObjectWriter, creation: RoundCreation, done: Done, began_ms: int) -> None:
         """done: called once with None or the error, and the time it took in ns. began_ms: monotonic time."""

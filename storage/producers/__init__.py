@@ -1,1 +1,1 @@
-"""What a partition remembers of its producers, and how that is written down."""
+"""The state that a partition keeps of its producers, and how it is written to files."""

@@ -1,7 +1,8 @@
-"""Which offsets each aborted transaction spans: what a read_committed reader must skip.
+"""Which offsets each aborted transaction spans, so that a read_committed reader can skip them.
 
-An entry is written beside the segment that holds the abort marker, in Kafka's `.txnindex` format, and can be derived
+An entry is written next to the segment that has the abort marker, in Kafka's `.txnindex` format, and can be derived
 from the batches. A reader of [offset, below) needs each transaction with first offset < below and last offset ≥ offset.
+
 Source: Kafka's TransactionIndex, AbortedTxn version 0.
 """
 
@@ -19,8 +20,8 @@ _VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction of a producer in a partition. last_offset: of the marker. last_stable_offset: the
-    partition's when this transaction ended.
+    """One aborted transaction of a producer in a partition. last_offset: the offset of the marker. last_stable_offset:
+    that of the partition when this transaction ended.
     """
 
     producer_id: int
@@ -49,7 +50,9 @@ _last_offset = itemgetter(2)
 
 
 def overlapping(entries: list[AbortedTransaction], offset: int, below: int) -> tuple[list[AbortedTransaction], bool]:
-    """Return the transactions that overlap [offset, below), in the order of markers, and whether no later one can."""
+    """Return the transactions that overlap [offset, below), in the order of their markers, and whether no later entry
+    can overlap.
+    """
     first = bisect_left(entries, offset, key=_last_offset)
     behind = bisect_left(entries, below, first, key=_last_offset)
     found = entries[first:behind]
@@ -65,7 +68,7 @@ def overlapping(entries: list[AbortedTransaction], offset: int, below: int) -> t
 
 
 class TransactionSpans:
-    """Follows batches in log order and finds the aborted transactions, to derive a lost index."""
+    """Follows the batches of a log in order, and finds the aborted transactions; used to derive a lost index."""
 
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}  # of open transactions, by producer id
@@ -77,8 +80,8 @@ class TransactionSpans:
         return twin
 
     def follow(self, batch: Batch) -> AbortedTransaction | None:
-        """Note the next batch of the log. Returns the transaction that it aborts, if it is an abort marker of one with
-        data; else None.
+        """Take the next batch of the log into account. Returns the transaction that it aborts, if it is the abort
+        marker of a transaction with data; else None.
         """
         if not batch.is_transactional:
             return None

@@ -1,7 +1,8 @@
-"""Producer states as bytes: every producer with all its remembered batches, so that a restart forgets none of them.
+"""The states of producers as bytes: every producer with all its remembered batches, so that none is lost in a restart.
 
-The rule: a snapshot is the state as of one moment, also when it is taken in slices. What changes in between is packed
-just before it changes.
+The rule: a snapshot is the state as of one moment, even if it is encoded in slices. A producer that is about to change
+in between is encoded just before.
+
 Format: msgpack objects one after the other, first [count of producers], then for each a flat array of integers: id,
 epoch, coordinator epoch, next sequence, first offset of the open transaction, age ms, last timestamp, and for each
 remembered batch, oldest first, base sequence, base offset, timestamp. Kafka's own snapshots keep the last batch only.
@@ -22,8 +23,8 @@ _MOST_BATCHES = 5
 class Producer:
     """One producer in one partition.
 
-    window: (base sequence, base offset, timestamp) of the last batches. Sequences go on from one to the next, so a
-    batch ends where the next begins, and the last one before `next_sequence`.
+    window: (base sequence, base offset, timestamp) of its last batches. Sequences have no gap between batches, so a
+    batch ends where the next begins, and the last one just before `next_sequence`.
     """
 
     __slots__ = (
@@ -38,7 +39,7 @@ class Producer:
     )
 
     def __init__(self, epoch: int, snapshot: int = 0) -> None:
-        """snapshot: the number of the newest snapshot in slices that needs nothing of this producer."""
+        """snapshot: the number of the newest snapshot in slices that needs nothing more of this producer."""
         self.epoch = epoch
         self.coordinator_epoch = -1
         self.next_sequence = ANY_SEQUENCE
@@ -112,13 +113,14 @@ def _unpack(fields: tuple[int, ...]) -> tuple[int, Producer]:
 
 
 class SnapshotInSlices:
-    """A snapshot being taken, in slices between which the state goes on changing.
+    """A snapshot that is encoded in slices, between which the state may change.
 
-    number: of this snapshot, higher than those before. A producer that bears it is in already, or is too new to be.
+    number: of this snapshot, higher than those before. A producer with this number is encoded already, or is newer than
+    the snapshot.
     """
 
     def __init__(self, producers: Mapping[int, Producer], number: int) -> None:
-        """producers: all of them, which go on changing. number: of this snapshot, higher than those before."""
+        """producers: all of them; they may change meanwhile. number: of this snapshot, higher than those before."""
         self.number = number
         self._producers = producers
         self._waiting = list(producers)
@@ -133,7 +135,7 @@ class SnapshotInSlices:
             self._slice.append(_pack(producer_id, producer))
 
     def advance(self, at_most: int) -> list[bytes] | None:
-        """Encode up to `at_most` more producers. Returns the whole snapshot in pieces once none is left; else None."""
+        """Encode up to `at_most` more producers. Returns all pieces of the snapshot once it is complete; else None."""
         end = self._position + at_most
         for producer_id in self._waiting[self._position : end]:
             producer = self._producers.get(producer_id)

@@ -1,15 +1,17 @@
-"""What a partition remembers of each producer, and the verdicts on its batches that follow from it. Pure.
+"""What a partition remembers of each producer, and whether it accepts the producer's next batch. Pure.
 
-The rules: `judge` refuses and changes nothing; `apply` cannot fail and is the only way in, live and in replay. Of a
-producer are known its last epoch, the sequence that must come next and its last five batches: one of those again is a
-duplicate and gets its first offset once more, anything else out of line is refused. After 2**31 - 1 comes sequence 0.
-Ages are of the store's clock, which no wall clock moves and no restart sets back; so is the silence after which a
-producer is forgotten, and a producer with an open transaction never is. A marker of the last epoch there can be is a
-producer's last word: it is forgotten at once. A marker of an unknown producer ends nothing, and makes no entry.
+The rules: `judge` may refuse a batch and changes nothing. `apply` and `go_on` cannot fail, and are the only way to
+change the state, in service and in recovery. Of a producer its last epoch, its next sequence and its last five batches
+are remembered: a repetition of one of these is a duplicate and gets the same offset again; any other batch out of order
+is refused. Sequence 0 comes after 2**31 - 1. Ages are of the store's clock, which no wall clock moves and no restart
+sets back; after a time without batches on that clock a producer is forgotten, but never with an open transaction. A
+marker of the highest possible epoch is the last that a producer writes, so the producer is forgotten at once. A marker
+of an unknown producer ends nothing, and makes no entry.
 
-Forgetting (expire, evict) is not logged. A replay may therefore know more producers than the broker that was killed,
-and never fewer. This is sound because nothing that readers see depends on a producer without an open transaction being
-known: open transactions and aborted ones come out the same, and `apply` takes any batch of the log, known or not.
+Forgetting (expire, evict) is not logged. So a recovery may know more producers than the broker that was killed, and
+never fewer. That does no harm, because nothing that readers see depends on a producer without an open transaction being
+known: open and aborted transactions are the same in both cases, and `apply` takes any batch of the log.
+
 Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendInfo, ProducerStateEntry.
 """
 
@@ -35,7 +37,7 @@ _IN_ORDER = SEQUENCE_MASK >> 1  # of two sequences, the one less than this ahead
 
 
 class Duplicate(NamedTuple):
-    """Where a repeated batch was written the first time. timestamp: its highest, as stored then."""
+    """Where a repeated batch was written the first time. timestamp: the highest one of the batch, as stored then."""
 
     base_offset: int
     last_offset: int
@@ -43,7 +45,7 @@ class Duplicate(NamedTuple):
 
 
 class ProducerDescription(NamedTuple):
-    """What DescribeProducers answers; -1 where there is nothing."""
+    """A producer's state as DescribeProducers returns it; -1 for a missing number."""
 
     producer_id: int
     producer_epoch: int
@@ -54,7 +56,7 @@ class ProducerDescription(NamedTuple):
 
 
 class ProducerStates:
-    """All producers of one partition. `len()` is how many are remembered."""
+    """All producers of one partition. len() is how many are remembered."""
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
@@ -81,13 +83,15 @@ class ProducerStates:
     # Verdicts
 
     def judge(self, batch: Batch, refuse_unknown_with: ErrorCode | None = None) -> Duplicate | None:
-        """Judge a valid batch: None: append it; else it is a duplicate of the returned batch.
+        """Check a valid batch. Returns None if it may be appended, or where it was written already if it is a
+        duplicate.
 
-        refuse_unknown_with: the error for a producer that is not known, if its first sequence here is not 0. None
-            accepts it (retention or expiry may have forgotten it); strict brokers say UNKNOWN_PRODUCER_ID, and
-            transactions of version 2 OUT_OF_ORDER_SEQUENCE_NUMBER.
+        refuse_unknown_with: the error for a producer that is not known and whose first sequence here is not 0. None:
+        such a producer is accepted, because retention or expiry may have removed it. Strict brokers give
+        UNKNOWN_PRODUCER_ID, and transactions of version 2 OUT_OF_ORDER_SEQUENCE_NUMBER.
+
         Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE; for a marker also
-            TRANSACTION_COORDINATOR_FENCED.
+        TRANSACTION_COORDINATOR_FENCED.
         """
         producer = self._producers.get(batch.producer_id)
         if (
@@ -110,7 +114,7 @@ class ProducerStates:
         return self._judge_known(producer, batch, refuse_unknown_with)
 
     def _judge_known(self, producer: Producer, batch: Batch, refuse_unknown_with: ErrorCode | None) -> Duplicate | None:
-        """Judge a batch of a known producer as judge() does: by epoch, sequence and transaction."""
+        """Check a batch of a known producer, by epoch, sequence and transaction. Returns and raises like judge()."""
         expected = producer.next_sequence
         if batch.producer_epoch < producer.epoch:
             raise KafkaError(
@@ -133,7 +137,11 @@ class ProducerStates:
         return None
 
     def _judge_unknown(self, batch: Batch, refuse_with: ErrorCode | None) -> None:
-        """Accept any first sequence, except one that overtakes an earlier one refused a moment ago."""
+        """Check the first batch of an unknown producer. Any first sequence is accepted, except one that comes after
+        another that was refused a moment ago: that one must come first.
+
+        refuse_with: as refuse_unknown_with in judge(). Raises KafkaError.
+        """
         sequence = batch.base_sequence
         if refuse_with is not None and sequence != 0:
             raise KafkaError(
@@ -146,10 +154,11 @@ class ProducerStates:
     def judge_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, epoch_moves: bool = False
     ) -> None:
-        """Check that this marker may end the producer's transaction here; a marker of an unknown producer may.
+        """Check that this marker may end the producer's transaction here. A marker of an unknown producer may.
 
-        epoch_moves: each transaction ends with a new epoch (version 2), so a marker of the current epoch is late;
-            unless no transaction is open, when it is the same marker again (KAFKA-19999).
+        epoch_moves: each transaction ends with a new epoch (transaction version 2), so a marker of the current epoch is
+        too late; if no transaction is open, it is the same marker again and is accepted (KAFKA-19999).
+
         Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         producer = self._producers.get(producer_id)
@@ -185,9 +194,9 @@ class ProducerStates:
     def turned_away(self, batch: Batch) -> None:
         """Note that a batch was refused after judge() had accepted it: disk full, too large, transaction not ready.
 
-        The client sends that batch again, but has sent later ones already. Of a known producer these are refused as out
-        of order. Of an unknown producer the next one would be accepted as its first batch, and then the refused one
-        could not follow any more (KAFKA-14904); what is noted here prevents that.
+        The client sends that batch again, but has already sent later ones. Those of a known producer are refused as out
+        of order. Of an unknown producer, a later one would be accepted as its first batch, and the refused one could
+        then never be written (KAFKA-14904). The note prevents that.
         """
         producer_id, sequence = batch.producer_id, batch.base_sequence
         producer = self._producers.get(producer_id)
@@ -203,7 +212,8 @@ class ProducerStates:
     # What was appended
 
     def apply(self, batch: Batch, now_ms: int) -> AbortedTransaction | None:
-        """Update the state by a batch that is in the log at its final offset. Returns the transaction that it aborts.
+        """Update the state by a batch that is in the log at its final offset. Returns the transaction that it aborts,
+        or None.
 
         now_ms: the store's age. Batches come in the order of the log.
         """
@@ -262,7 +272,9 @@ class ProducerStates:
             del window[0]
 
     def _apply_unusual(self, producer: Producer | None, batch: Batch, now_ms: int) -> AbortedTransaction | None:
-        """Apply a first batch, a new epoch, the begin or end of a transaction, or a sequence jump during replay."""
+        """Apply a batch that is not simply the producer's next: its first batch, one of a new epoch, one that begins or
+        ends a transaction, or one after a gap in the sequence during recovery. Returns like apply().
+        """
         producer_id = batch.producer_id
         if producer_id < 0 or (producer is None and batch.is_control and batch.record_count):
             return None  # an empty marker was left by compaction, for the epoch
@@ -294,7 +306,7 @@ class ProducerStates:
     def _apply_marker(self, producer: Producer, batch: Batch) -> AbortedTransaction | None:
         """Apply a control batch: it has no sequence, ends the open transaction, and may have a new epoch.
 
-        Returns the transaction it aborts, if it does.
+        Returns the transaction that it aborts, or None.
         """
         if batch.producer_epoch > producer.epoch:
             producer.epoch = batch.producer_epoch
@@ -327,7 +339,8 @@ class ProducerStates:
         return None if producer is None or producer.first_open < 0 else producer.first_open
 
     def first_open_offset(self, besides: int | None = None) -> int | None:
-        """Return the first offset of the earliest open transaction; None without one. besides: a producer to ignore.
+        """Return the first offset of the earliest open transaction; None if none is open. besides: a producer to
+        ignore.
 
         PartitionLog.last_stable_offset is this, or the high watermark if that is lower. It also counts a transaction as
         open whose marker is not below the high watermark yet.
@@ -342,9 +355,10 @@ class ProducerStates:
     # Forgetting
 
     def expire(self, now_ms: int, expiration_ms: int, at_most: int = 1000) -> bool:
-        """Remove producers that were idle for this long, the longest first. Returns whether there may be more.
+        """Remove producers that were idle for this long, beginning with the one idle longest. Returns whether there may
+        be more.
 
-        A slice of `at_most` takes well under a millisecond. A producer with an open transaction is never removed.
+        Removing `at_most` takes well under a millisecond. A producer with an open transaction is never removed.
         """
         idle = self._idle
         for _ in range(at_most):
@@ -355,7 +369,9 @@ class ProducerStates:
         return True
 
     def evict(self, count: int = 1) -> int:
-        """Remove the `count` longest idle producers without an open transaction. Returns how many were removed."""
+        """Remove the `count` producers without an open transaction that have been idle longest. Returns how many were
+        removed.
+        """
         count = min(count, len(self._idle))
         for _ in range(count):
             self._forget(next(iter(self._idle)))
@@ -381,7 +397,9 @@ class ProducerStates:
         self._snapshot = SnapshotInSlices(self._producers, self._snapshots)
 
     def advance_snapshot(self, at_most: int = 500) -> list[bytes] | None:
-        """Encode up to at_most producers of the begun snapshot. Returns None, or all its pieces once it is complete."""
+        """Encode up to at_most more producers of the snapshot that was begun. Returns all its pieces once it is
+        complete; else None.
+        """
         if self._snapshot is None:
             raise ValueError("no snapshot was begun")
         pieces = self._snapshot.advance(at_most)
@@ -390,9 +408,10 @@ class ProducerStates:
         return pieces
 
     def restore(self, payload: bytes, now_ms: int | None = None) -> None:
-        """Load a snapshot. Raises: ValueError if it does not parse; then nothing is changed.
+        """Load a snapshot. Raises ValueError if it cannot be parsed; nothing is changed then.
 
-        now_ms: the store's age, if ages above it are to be cut to it: a crash may have set it back a little.
+        now_ms: the store's age; ages above it are reduced to it, because a crash may have set it back a little. None:
+        ages stay as they are.
         """
         found = encoding.unpack(payload)
         if now_ms is not None:
@@ -407,11 +426,13 @@ class ProducerStates:
         self._snapshot = None
 
     def describe(self) -> Iterator[ProducerDescription]:
-        """Yield every known producer, the longest idle first, each as it is when it is yielded."""
+        """Yield every known producer, the one idle longest first, each in its state at the moment when it is
+        yielded.
+        """
         return starmap(_describe, self._by_silence())
 
     def _by_silence(self) -> Iterator[tuple[int, Producer]]:
-        """Return all producers with their ids, the longest silent first."""
+        """Return all producers with their ids, the one idle longest first."""
         busy = [(producer_id, self._producers[producer_id]) for producer_id in self._open.values()]
         idle = zip(list(self._idle), list(self._idle.values()), strict=True)  # it may change before all are taken
         return heapq.merge(idle, sorted(busy, key=_age), key=_age)
@@ -429,7 +450,9 @@ _TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 def _find(producer: Producer, batch: Batch) -> Duplicate | None:
-    """Find the remembered batch with exactly the same first and last sequence."""
+    """Return where a remembered batch with exactly the same first and last sequence was written; None if there is
+    none.
+    """
     after = producer.next_sequence
     sequence = batch.base_sequence
     for first, base_offset, timestamp in reversed(producer.window):
@@ -442,7 +465,7 @@ def _find(producer: Producer, batch: Batch) -> Duplicate | None:
 
 
 def _remember(producer: Producer, batch: Batch) -> None:
-    """Keep the batch among the producer's last five, to recognise it when it is retried."""
+    """Add the batch to the producer's last five, so that it is recognised if it is sent again."""
     if batch.base_sequence < 0:  # offsets that a group coordinator wrote on the producer's behalf
         producer.next_sequence = ANY_SEQUENCE
         return

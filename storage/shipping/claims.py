@@ -1,9 +1,10 @@
-"""Who follows a directory: claims, and how a follower ends what its predecessors may still be at.
+"""Who follows a directory (copies it continuously to a store): claims, and how a follower ends the work of its
+predecessors.
 
-The rules: each follower has an epoch of its own, above all others, by creating its claim. It creates names in one
-order, without a gap, so whoever creates the next name of another epoch, as a seal, has ended that epoch: its follower
-finds the name taken and stops. Seals of points are never removed. So no follower needs a clock that agrees with
-another's. Before it ends somebody who is at work, a new one looks whether anything comes, and refuses if so.
+The rules: each follower has its own epoch, above all others, which it gets by creating its claim. It creates names in
+one order, without a gap. So a follower that creates the next name of another epoch, as a seal, has ended that epoch:
+the other follower finds the name taken and stops. Seals of points are never removed. So followers need no clocks that
+agree. Before a new follower ends another, it looks whether that one still creates objects, and refuses if so.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,7 @@ class Fenced(Exception):
 
 
 class StillFollowed(BackupRefused):
-    """Raised if another follower is at work."""
+    """Raised if another follower is still creating objects."""
 
 
 @dataclass
@@ -42,7 +43,8 @@ class Claims:
     wait: Wait
 
     def check_store(self) -> None:
-        """Refuse a store that holds a journal, and one on which a create replaces what is there.
+        """Raise BackupRefused for a store that has a journal of brokers, and for one in which a create replaces an
+        existing object.
 
         Raises: BackupRefused, Refused.
         """
@@ -70,7 +72,7 @@ class Claims:
         return max((names.claimed_epoch(name) or 0 for name in found), default=0)
 
     def who(self, epoch: int) -> str:
-        """Return a text that names who has claimed an epoch."""
+        """Return a text that names the follower that has claimed an epoch."""
         try:
             claim = unpack_claim(self._read(names.claim(epoch)), names.claim(epoch))
         except (Missing, Damaged):
@@ -80,8 +82,8 @@ class Claims:
     def claim(self, mine: Claim, watch: Callable[[], None], *, take_over: bool) -> int:
         """Claim the next epoch in the store and end all epochs before it. Returns its number.
 
-        watch: waits so long that a follower at work creates an object meanwhile. take_over: end a follower without
-        looking whether it is at work. Raises: StillFollowed; Refused.
+        watch: waits long enough for a working follower to create an object. take_over: end a follower without looking
+        whether it still works. Raises: StillFollowed; Refused.
         """
         newest = self.newest_epoch()
         if newest and not take_over and self._is_at_work(newest, watch):
@@ -100,7 +102,9 @@ class Claims:
         return epoch
 
     def _is_at_work(self, epoch: int, watch: Callable[[], None]) -> bool:
-        """Return whether the follower of an epoch still creates objects: watch() waits, then names are compared."""
+        """Return whether the follower of an epoch still creates objects: the newest names are compared before and after
+        watch(). False at once if the follower has ended its epoch itself.
+        """
         before = self._newest_names(epoch)
         if before and self._released(before[-1], epoch):
             return False
@@ -108,7 +112,9 @@ class Claims:
         return self._newest_names(epoch) != before or self.newest_epoch() != epoch
 
     def _newest_names(self, epoch: int) -> list[str]:
-        """Return the newest name of each kind in an epoch. If they change, its follower is at work."""
+        """Return the newest name of each kind of object in an epoch, and how many rounds there are. If they change, its
+        follower is working.
+        """
         place = self._newest_point(epoch)
         parts = list_names(self.objects, names.PARTS, self.wait)
         newest_part = max((each for each in parts if _epoch_in(names.PARTS, each) == epoch), default="")
@@ -127,8 +133,8 @@ class Claims:
         return is_seal(content) and unpack_seal(content, name).by == epoch
 
     def _end(self, epoch: int, seal: Seal) -> bool:
-        """Seal an epoch, so that its follower can create nothing more. Returns whether the epoch had a point; then its
-        follower has ended all epochs before it.
+        """Seal an epoch, so that its follower can create nothing more. Returns whether the epoch had a point; if so,
+        its follower has ended all epochs before it.
         """
         newest = self._newest_point(epoch)
         has_point = newest is not None and (newest.number > 1 or not is_seal(self._read(names.point(newest))))
@@ -138,8 +144,8 @@ class Claims:
         return has_point
 
     def seal_points(self, epoch: int, seal: Seal) -> int:
-        """Create a seal after the newest point, unless there is one. Returns the number of the newest real point; 0
-        without any.
+        """Create a seal after the newest point, unless there is one. Returns the number of the newest point that is not
+        a seal; 0 if there is none.
         """
         while True:
             newest = self._newest_point(epoch)
@@ -173,7 +179,7 @@ class Claims:
         return max((each for each in places if each and each.epoch == epoch), default=None)
 
     def _rounds(self, place: Place) -> list[str]:
-        """Return the names of all rounds behind this checkpoint in the store."""
+        """Return the names of all rounds after this point (checkpoint in the store)."""
         return list_names(self.objects, names.rounds_of(place), self.wait)
 
     def _read(self, name: str) -> bytes:

@@ -1,10 +1,10 @@
-"""Removes points that are not kept any more, with what only they needed.
+"""Removes points (checkpoints in a store) that need not be kept any more, and what only they needed.
 
-The rules: of retention.py; a point goes first, then what only it needs: parts, and rounds behind it, which later points
-may name, too. One that is still there keeps all that, and is deleted again the next time. Only what epochs up to one's
-own have created goes: their followers are sealed. While a point that is to be kept cannot be read, nobody knows what it
-refers to, and nothing goes. Seals stay. What a crash left behind goes with the next follower, which compares all names
-once.
+The rules: those of retention.py. A point is deleted first, then the parts and rounds that only it needs; later points
+may name them, too. A point that is still there after the delete keeps all of them, and is deleted again the next time.
+Only objects of epochs up to this one are deleted, because their followers are sealed. While a point that must be kept
+cannot be read, it is not known which objects it needs, and nothing is deleted. Seals stay. What a crash left is deleted
+by the next follower, which compares all names once.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from .retention import Known
 @dataclass
 class Collector:
     """Deletes points (checkpoints in a store) that are older than keep_ms, and objects that only they needed. points:
-    those in the store, None for one that cannot be read.
+    those in the store; None for one that cannot be read.
     """
 
     objects: Objects
@@ -38,8 +38,8 @@ class Collector:
         """Delete points that are older than needed, and objects that only they needed. Raises: Refused; what `wait`
         raises.
 
-        unnamed: parts that were created and that no point names; those that are deleted are removed from the set. Not
-        to be called while a point is being shipped, which will name such parts.
+        unnamed: parts that were created and that no point names; those that are deleted are removed from the set. Must
+        not be called while a point is being shipped, because that point will name such parts.
         """
         known = self._with_times()
         unneeded = retention.unneeded_points(known, now_ms, self.keep_ms)
@@ -61,14 +61,18 @@ class Collector:
             unnamed.discard(name)
 
     def _delete_points(self, places: list[Place]) -> list[Place]:
-        """Delete these points. Returns those that are gone: some stores report a deletion and keep the object."""
+        """Delete these points. Returns those that are really gone: some stores report a deletion and keep the
+        object.
+        """
         for place in places:
             self._delete(names.point(place))
         there = set(list_names(self.objects, names.POINTS, self.wait)) if places else set()
         return [place for place in places if names.point(place) not in there]
 
     def _with_times(self) -> dict[Place, Known]:
-        """Return all points. One that cannot be read gets the time of the point before it."""
+        """Return all points with the time at which they were taken. One that cannot be read gets the time of the point
+        before it.
+        """
         found: dict[Place, Known] = {}
         taken_ms = 0
         for place in sorted(self.points):
@@ -78,7 +82,9 @@ class Collector:
         return found
 
     def _left_behind(self) -> set[str]:
-        """Return the names of parts of epochs up to its own that no point needs, and of rounds of deleted points."""
+        """Return the names of objects that nobody needs: parts, of epochs up to its own, that no point names, and
+        rounds of deleted points.
+        """
         going: set[str] = set()
         for folder in (names.ROUNDS, names.PIECES):
             for name in list_names(self.objects, folder, self.wait):
@@ -91,8 +97,8 @@ class Collector:
         return going | {name for name, place in places.items() if place and place.epoch <= self.epoch}
 
     def _rounds_of(self, place: Place) -> set[str]:
-        """Return the names of a point's rounds and of their bytes, but not of the seal, which may still stop an older
-        follower.
+        """Return the names of a point's rounds and of the objects with their bytes. A seal is left out, because it may
+        still have to stop an older follower.
         """
         found = list_names(self.objects, names.rounds_of(place), self.wait)
         if found and self._is_seal(found[-1]):
@@ -100,7 +106,7 @@ class Collector:
         return {*found, *list_names(self.objects, names.pieces_of(place), self.wait)}
 
     def _is_seal(self, name: str) -> bool:
-        """Return whether the object under a name of rounds is a seal. Reads it."""
+        """Return whether the object under this name is a seal of rounds. Reads the object."""
         if not name.startswith(names.ROUNDS):
             return False
         try:

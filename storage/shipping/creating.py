@@ -1,8 +1,9 @@
-"""A create that comes to an end, whatever becomes of its answer.
+"""A create that is repeated until its result is known, even if the answer is lost.
 
-The rule: after every answer but "done" the store is asked what has the name. If it is what was to be created, it was
-created; if it is something else, somebody else was first; if there is nothing, it is tried again. "Exists" proves
-nothing: S3 says so of a create that is still under way, and of one's own whose answer was lost.
+The rule: after every answer except success, the object that has the name is read. If it is what was to be created, the
+create has succeeded; if it is something else, another client was first; if there is none, the create is repeated. The
+answer "exists" proves nothing: S3 gives it for a create that is still under way, and for one's own create whose answer
+was lost.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ Wait = Callable[[ObjectsError], None]  # called before a call is made again; rai
 
 
 class Taken(Exception):
-    """Raised if somebody else has created an object of this name. content: what they have stored under it."""
+    """Raised if another client has created an object of this name. content: the content of that object."""
 
     def __init__(self, name: str, content: bytes) -> None:
         super().__init__(f"{name} was created by somebody else")
@@ -46,8 +47,8 @@ def create(objects: Objects, name: str, content: bytes, wait: Wait) -> None:
 
 
 def ask(call: Callable[[], T], wait: Wait) -> T:
-    """Make a call again and again until its result is known, and return that. Only for calls that may be repeated:
-    read, list, delete. Raises the store's errors, except Unclear.
+    """Repeat a call until its result is known, and return that. Only for calls that may be repeated: read, list,
+    delete. Raises the store's errors, except Unclear.
     """
     while True:
         try:

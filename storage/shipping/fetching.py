@@ -1,9 +1,9 @@
-"""Makes a data directory of a point in a store and the rounds behind it, up to a moment.
+"""Makes a data directory out of a point (checkpoint in a store) and the rounds after it, up to a given time.
 
 The rules are those of a restore from a folder (storage/backup/restore.py): the target is new or empty, every byte is
-compared with its checksum, the mark that fences old clients comes before the checkpoint, and the checkpoint last. What
-is missing or damaged in the store is named. If the point has gone meanwhile, because it was not to be kept any longer,
-that is said, and a newer one is taken.
+compared with its checksum, the mark that fences old clients is written before the checkpoint, and the checkpoint last.
+Objects that are missing or damaged in the store are named. If the point was deleted meanwhile, because it was older
+than what is kept, that is reported, and a newer one is fetched.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ Report = Callable[[int, int], None]
 
 @dataclass
 class Fetched:
-    """What a data directory was made of. moment_ms: wall time at which the last of it was read, at the follower."""
+    """What a data directory was made of. moment_ms: wall time at which the follower read the last of it."""
 
     place: Place
     point: Point
@@ -48,15 +48,15 @@ class Fetched:
 
 
 class _Collected(Exception):
-    """The point has gone while it was read."""
+    """Raised if the point was deleted while it was read."""
 
 
 @dataclass
 class Fetching:
-    """A restore. say: called with a line for people. report: with the bytes done, and how many there are.
+    """A restore. say: called with a line for people. report: called with the bytes done so far, and how many there are.
 
-    here: files of the directory that are known to begin so; of others the bytes that are there are compared with their
-    checksums, and only what differs is fetched.
+    here: files of the directory whose first bytes are known to be these extents. In other files, the bytes that are
+    there are compared with the checksums, and only those that differ are fetched.
     """
 
     objects: Objects
@@ -74,8 +74,8 @@ class Fetching:
         """Make the directory from the newest point and rounds in the store. at_ms: from the newest that had been read
         by then (wall time); None: no limit.
 
-        Raises: BackupRefused; checkpoints.Damaged, NewerFormat; Refused, OSError; what `wait` raises. Then what was
-        written is removed.
+        Raises: BackupRefused; checkpoints.Damaged, NewerFormat; Refused, OSError; what `wait` raises. What was written
+        is removed before one of them is raised.
         """
         check_empty(self.disk, self.directory)
         self._choose(at_ms)  # before anything is made
@@ -96,7 +96,7 @@ class Fetching:
             lock.release()
 
     def _attempts(self, at_ms: int | None) -> Fetched:
-        """Fetch a point; if it is deleted meanwhile, a newer one. Raises BackupRefused after ATTEMPTS."""
+        """Fetch a point; if it is deleted meanwhile, a newer one. Raises BackupRefused after ATTEMPTS attempts."""
         for _ in range(ATTEMPTS):
             place, point = self._choose(at_ms)
             try:
@@ -113,7 +113,7 @@ class Fetching:
     # ---- which point -----------------------------------------------------------------------------------------
 
     def _choose(self, at_ms: int | None) -> tuple[Place, Point]:
-        """Return the newest point that was taken by then. Raises: BackupRefused."""
+        """Return the newest point that was taken by then, with its place. Raises BackupRefused if there is none."""
         for _ in range(ATTEMPTS):
             oldest: Point | None = None
             gone = False
@@ -169,7 +169,7 @@ class Fetching:
         return set(paths)
 
     def _fetch_rounds(self, fetched: Fetched, at_ms: int | None) -> set[str]:
-        """Write the rounds behind a point, up to a moment. Returns the paths. Raises: Lost."""
+        """Write the rounds after a point, up to a given time. Returns the paths of the files written. Raises: Lost."""
         written: set[str] = set()
         try:
             for _, rounds in rounds_behind(self.objects, fetched.place, self.wait):
@@ -199,7 +199,9 @@ class Fetching:
 
     @contextmanager
     def _explained(self, place: Place) -> Iterator[None]:
-        """Turn a lost object into a refusal, unless the whole point has gone."""
+        """Within the block, turn the error for a lost object into BackupRefused, or into _Collected if the whole point
+        was deleted.
+        """
         try:
             yield
         except (Lost, Missing) as lost:
@@ -234,7 +236,9 @@ class Fetching:
             file.close()
 
     def _write_rounds(self, rounds: Rounds) -> set[str]:
-        """Write the rounds where they stood in the journal, all or none of them. Returns the paths."""
+        """Write rounds to the places that they had in the journal; all are read before the first is written. Returns
+        the paths.
+        """
         folder = layout.journal_directory("").removeprefix("/")
         extents = {extent for piece in rounds.pieces for extent in piece.extents}
         read: dict[Extent, bytes] = {}
@@ -253,7 +257,7 @@ class Fetching:
         read[extent] = read_extent(self.objects, extent, self.wait)
 
     def _check_journal(self, start: store_checkpoint.StoreCheckpoint, fetched: Fetched) -> None:
-        """Compare what a start would find in the journal with what the rounds say. Raises: BackupRefused."""
+        """Raise BackupRefused if a start would find other units in the journal than the rounds announce."""
         try:
             found = store_checkpoint.scan_journal(self.disk, self.directory, start).last_unit
             problem = f"it ends with unit {found}, and not with {fetched.last_unit}"
@@ -280,7 +284,7 @@ def _remove(disk: Disk, path: str) -> None:
 
 
 def _order(point: Point, path: str) -> tuple[bool, int, str]:
-    """Return the sort key of a file: the journal first, so that a half-made directory can be recognised; then large
+    """Return the sort key of a file: the journal first, so that an unfinished directory can be recognised; then large
     files.
     """
     return not path.startswith("journal/"), -point.files[path].size_bytes, path

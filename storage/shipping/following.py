@@ -1,10 +1,11 @@
-"""A backup that follows: points of a data directory and the rounds behind them, step by step, and what goes again.
+"""A backup that follows a data directory: points and the rounds after them are shipped step by step, and old ones
+deleted.
 
-The rules: each look reads the journal up to its last complete round, so what was acknowledged before the look began is
-in the store when its rounds are; the *loss window* is the time since the newest such look began. A new point is taken
-when the one there is old or has many rounds behind it, or when the journal cannot be read on from the last round, and
-rounds go on being shipped meanwhile. A step that fails may be made again: what it was about to create is kept, and
-created first.
+The rules: each step reads the journal up to its last complete round. So what was acknowledged before the read began is
+in the store once the rounds are shipped; the *loss window* is the time since the newest such read began. A new point is
+taken if the newest one is old or has many rounds after it, or if the journal cannot be read on from the last round;
+rounds are still shipped while a point is taken. A step that failed may be repeated: the object that it was about to
+create is remembered, and created first.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,7 +47,7 @@ SUSPECTED = 3  # looks in a row that find no round where a checkpoint says that 
 
 @dataclass(frozen=True)
 class Following:
-    """How to follow. keep_ms: each moment of so much time can be restored. made_by: this version."""
+    """How to follow. keep_ms: every moment in the last keep_ms can be restored. made_by: the version of fencepost."""
 
     keep_ms: int
     made_by: str
@@ -59,9 +60,8 @@ class Following:
 
 @dataclass
 class _Chain:
-    """The newest point and the rounds behind it. checkpoint: its number. size_bytes: of these rounds.
-
-    journal: what point and rounds have of it together.
+    """The newest point and the rounds after it. checkpoint: its number. size_bytes: of these rounds. journal: the bytes
+    of the journal that point and rounds have together.
     """
 
     place: Place
@@ -75,9 +75,10 @@ class _Chain:
 
 
 class _Seen(NamedTuple):
-    """A look from a place on, None if the journal cannot be read on there; when it began, by both clocks.
+    """A look (see tail.py) from a place of the journal on, None if the journal cannot be read on there; when it began,
+    by both clocks.
 
-    Of the newest checkpoint before it: its number, and the first round that it does not count.
+    newest and next_round: the number of the newest checkpoint before it, and the first round after that checkpoint.
     """
 
     place: JournalPlace
@@ -90,7 +91,9 @@ class _Seen(NamedTuple):
 
 @dataclass
 class Status:
-    """For those who watch. worst_window_ms: how large the loss window was at most, since somebody set this to 0."""
+    """The follower's state for the output and the metrics. worst_window_ms: how large the loss window was at most,
+    since the reader set this to 0.
+    """
 
     points: int = 0
     kept_points: int = 0
@@ -102,7 +105,7 @@ class Status:
 
 
 class Follower:
-    """Follows one data directory into one store. begin(), then step() again and again, then end()."""
+    """Copies one data directory continuously into one store: begin(), then step() again and again, then end()."""
 
     def __init__(
         self,
@@ -147,22 +150,18 @@ class Follower:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether so much was shipped lately that the next step should come soon, before journal files are
-        reused.
-        """
+        """Whether so much was shipped lately that the next step should come soon, before journal files are reused."""
         return self._clock.monotonic_ms() < self._busy_until_ms
 
     @property
     def loss_window_ms(self) -> int | None:
-        """Return the age of the oldest acknowledged record that may be missing in the store; None before the first
-        point.
-        """
+        """The age of the oldest acknowledged record that may be missing in the store; None before the first point."""
         return None if self._covered_ms is None else self._clock.monotonic_ms() - self._covered_ms
 
     # ---- the beginning and the end ---------------------------------------------------------------------------
 
     def begin(self, mine: Claim, watch: Callable[[], None], *, take_over: bool = False) -> int:
-        """Claim the store, end predecessors, and see what they have shipped. Returns the epoch.
+        """Claim the store, end predecessors, and find out what they have shipped. Returns the epoch.
 
         Raises: BackupRefused (StillFollowed), Refused, OSError; what `wait` raises.
         """
@@ -198,20 +197,22 @@ class Follower:
         return self.epoch
 
     def _keep_unchanged(self, points: Mapping[Place, Point | None]) -> dict[str, ShippedFile]:
-        """Return the files of the newest point that need not be shipped again."""
+        """Return the files of the newest point that are unchanged in the directory, so that they need not be shipped
+        again.
+        """
         newest = points[max(points)] if points else None
         return keep_unchanged(self._disk, self._directory, newest, self._objects.where) if newest else {}
 
     def _read_points(self) -> dict[Place, Point | None]:
-        """Read all checkpoints in the store; None stands for one that cannot be read. Notes what is wrong in the
-        status.
+        """Read all points in the store; None stands for one that cannot be read. What is wrong with them is noted in
+        the status.
         """
         points, problems = read_points(self._objects, self._wait)
         self.status.warnings = problems
         return points
 
     def end(self) -> None:
-        """Seal the newest point and the newest rounds behind it, so that the next follower need not wait to see
+        """Seal the newest point and the newest rounds after it, so that the next follower need not wait to find out
         whether this one still works.
         """
         seal = Seal(self.epoch, self._host)
@@ -222,11 +223,11 @@ class Follower:
     # ---- steps -----------------------------------------------------------------------------------------------
 
     def step(self, *, running: bool = True) -> bool:
-        """Read the journal from where the last step ended, and copy new rounds to the store; also a new point if one
-        is due. Returns whether a point was taken.
+        """Read the journal from where the last step ended, and copy new rounds to the store; also a new point if one is
+        due. Returns whether a point was taken.
 
         Raises: Fenced; Refused; BackupRefused, JournalDamaged, checkpoints.Damaged, NewerFormat, DirectoryMoved,
-        OSError; what `wait` raises. After any of them but Fenced and DirectoryMoved the step may be made again.
+        OSError; what `wait` raises. After any of them except Fenced and DirectoryMoved the step may be repeated.
         """
         self._disk.free_bytes(self._directory)  # raises DirectoryMoved if what is held is not at its path any more
         self._check_claims()
@@ -243,8 +244,8 @@ class Follower:
         return True
 
     def _is_point_due(self) -> bool:
-        """Return whether a new point is due: there is none, the rounds are lost, or they are many and a newer
-        checkpoint exists.
+        """Return whether a new point is due: there is none, or the journal cannot be read on, or the rounds after the
+        newest point are many or old; the last two only if there is a newer checkpoint.
         """
         chain = self._chain
         if chain is None:
@@ -260,7 +261,9 @@ class Follower:
         )
 
     def _keep_point(self, point: Point, read_ms: int) -> None:
-        """Prepare the object that makes the shipped files a point; rounds are shipped after it from then on."""
+        """Prepare the object that completes a point whose files were shipped. Once it is created, rounds are shipped
+        after it.
+        """
         place = Place(self.epoch, self._points + 1)
         now_ms = self._clock.monotonic_ms()
 
@@ -284,14 +287,14 @@ class Follower:
     # ---- rounds ----------------------------------------------------------------------------------------------
 
     def _ship_rounds_meanwhile(self) -> None:
-        """Ship rounds of the present point between two groups of parts of a new one, so that they are not delayed."""
+        """Ship rounds after the present point while a new point is shipped, so that they are not delayed."""
         if self._chain is not None and not self._lost_thread:
             self._ship_rounds()
 
     def _ship_rounds(self) -> None:
         """Ship the rounds up to the last complete one.
 
-        If the journal does not continue as expected, a new point is due.
+        If the journal does not continue as expected, it is noted that a new point is due.
         """
         chain = self._chain
         assert chain is not None
@@ -318,8 +321,8 @@ class Follower:
             return
 
     def _see(self, place: JournalPlace) -> "_Seen":
-        """Read the journal from this place on, and note the time and the newest checkpoint before that. The look is
-        None if the journal cannot be read from there.
+        """Read the journal from this place on, and note the time and the newest checkpoint before the read. The look in
+        the result is None if the journal cannot be read from there.
         """
         newest, next_round = self._newest_checkpoint()
         began_ms, taken_ms = self._clock.monotonic_ms(), self._clock.now_ms()
@@ -330,11 +333,11 @@ class Follower:
         return _Seen(place, newest, next_round, began_ms, taken_ms, look)
 
     def _see_ahead(self, place: JournalPlace) -> None:
-        """Read the journal from this place on, for the next step."""
+        """Read the journal from this place on already, for the next step."""
         self._ahead = self._see(place)
 
     def _cover(self, began_ms: int, taken_ms: int) -> None:
-        """Note that all that was acknowledged before this time, by both clocks, is in the store."""
+        """Note that everything acknowledged before this time, by both clocks, is in the store."""
         self.status.worst_window_ms = max(self.status.worst_window_ms, self.loss_window_ms or 0)
         self._covered_ms, self._covered_wall_ms = began_ms, taken_ms
 
@@ -350,7 +353,7 @@ class Follower:
         return ShippedJournal(files, chain.goes_on, self._covered_ms, self._covered_wall_ms)
 
     def _spread(self, chain: _Chain, look: Look) -> list[Piece]:
-        """Ship the bytes of large pieces in objects of their own, with several threads.
+        """Ship the bytes of large pieces as objects of their own, with several threads.
 
         Returns the pieces, which then name these objects instead of having the bytes. If the journal grows fast, it is
         read further meanwhile, because its files are soon reused.
@@ -426,7 +429,7 @@ class Follower:
         return self._seen_checkpoint
 
     def _check_claims(self) -> None:
-        """With nothing to ship for long, ask whether another follower has taken over. Raises: Fenced."""
+        """If no claims were read for CLAIMS_MS, find out whether another follower has taken over. Raises: Fenced."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._claims_due_ms:
             return
@@ -438,7 +441,7 @@ class Follower:
 
 @dataclass
 class _Pending:
-    """An object that is to be created, and what follows from that."""
+    """An object that is to be created, and the function to call when it is."""
 
     name: str
     content: bytes

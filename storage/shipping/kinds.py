@@ -1,6 +1,6 @@
-"""What a store of objects is used for: the backup of a data directory, or the journal of brokers. Never both.
+"""What an object store is used for: the backup of a data directory, or the journal of brokers. Never both.
 
-The rule: whoever begins in a store looks first, so that neither writes into the other's.
+The rule: before anything is written to a store, its use is checked, so that a backup never mixes with a journal.
 """
 
 from enum import Enum

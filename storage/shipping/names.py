@@ -24,7 +24,7 @@ _BEHIND = re.compile(rf"(?:{ROUNDS}|{PIECES}){_NUMBER}-{_NUMBER}/{_NUMBER}")
 
 
 class Place(NamedTuple):
-    """The epoch of a follower, and a number that it gave."""
+    """The epoch of a follower, and a number that this follower has given."""
 
     epoch: int
     number: int
@@ -49,22 +49,24 @@ def point(place: Place) -> str:
 
 
 def rounds_of(place: Place) -> str:
-    """Return the prefix of the names of a point's rounds."""
+    """Return the prefix of the names of the rounds after a point."""
     return f"{ROUNDS}{place}/"
 
 
 def rounds(place: Place, number: int) -> str:
-    """Return the name of the object with this number among those with rounds behind the point at `place`."""
+    """Return the name of the object with this number among those with rounds after the point at `place`."""
     return f"{rounds_of(place)}{number:0{_DIGITS}}"
 
 
 def pieces_of(place: Place) -> str:
-    """Return the prefix of the names of objects with the bytes of a point's rounds."""
+    """Return the prefix of the names of the objects with bytes of the rounds after a point."""
     return f"{PIECES}{place}/"
 
 
 def piece(place: Place, number: int) -> str:
-    """Return the name of the object with this number among those with bytes of rounds behind the point at `place`."""
+    """Return the name of the object with this number among those with bytes of the rounds after the point at
+    `place`.
+    """
     return f"{pieces_of(place)}{number:0{_DIGITS}}"
 
 
@@ -81,6 +83,8 @@ def place_in(folder: str, name: str) -> Place | None:
 
 
 def place_of_rounds(name: str) -> tuple[Place, int] | None:
-    """Return the point and the number in the name of rounds, or of their bytes; None for any other name."""
+    """Return the place of the point, and the number, in the name of rounds or of an object with their bytes; None for
+    any other name.
+    """
     found = _BEHIND.fullmatch(name)
     return (Place(int(found[1]), int(found[2])), int(found[3])) if found else None

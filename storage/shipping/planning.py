@@ -1,9 +1,9 @@
-"""What of a checkpoint's files is to be shipped, and in which objects. Pure.
+"""Which bytes of a checkpoint's files must be shipped, and in which objects. Pure.
 
-The rules: bytes below the size that a checkpoint named never change, so what was shipped of a file stays, and only what
-was added is read. Large ranges become objects of their own, cut to PART_BYTES; small ones of many files go into one
-object together, so the number of objects does not grow with the number of partitions. A file that consists of many
-small extents is shipped anew from the first of them on: else a restore would make thousands of small requests.
+The rules: bytes below a size that a checkpoint named never change, so what was shipped of a file remains valid, and
+only added bytes are read. Large ranges become objects of their own, cut to PART_BYTES; small ranges of many files share
+one object, so the number of objects does not grow with the number of partitions. If a file consists of many small
+extents, it is shipped again from the first of them on: otherwise a restore would need thousands of small requests.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ NOTHING = ShippedFile(0, ())
 
 
 class Range(NamedTuple):
-    """Bytes of a file that are to be shipped."""
+    """Bytes of a file that must be shipped."""
 
     path: str
     position: int
@@ -27,8 +27,8 @@ class Range(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What of a checkpoint's files is to be shipped. kept: of each file what the store has already. parts: the ranges
-    of each new object.
+    """How a checkpoint's files get into the store. kept: for each file, what the store already has. parts: the ranges
+    in each new object.
     """
 
     kept: dict[str, ShippedFile]
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 def plan(wanted: Mapping[str, int], shipped: Mapping[str, ShippedFile]) -> Plan:
     """Return which files a point takes over from the store, and which byte ranges must be shipped, grouped into parts.
 
-    wanted: the bytes of each file. shipped: what the store has of each.
+    wanted: how many bytes of each file. shipped: what the store has of each file.
     """
     kept: dict[str, ShippedFile] = {}
     ranges: list[Range] = []
@@ -58,7 +58,7 @@ def plan(wanted: Mapping[str, int], shipped: Mapping[str, ShippedFile]) -> Plan:
 
 def _extents_to_keep(extents: tuple[Extent, ...], size_bytes: int) -> tuple[Extent, ...]:
     """Return the extents that lie within the first size_bytes of the file. If too many of them are small, those from
-    the first small one on are left out, to be shipped again in one.
+    the first small one on are left out, so that they are shipped again as one.
     """
     kept: list[Extent] = []
     end = 0
@@ -72,7 +72,7 @@ def _extents_to_keep(extents: tuple[Extent, ...], size_bytes: int) -> tuple[Exte
 
 
 def _parts(ranges: Iterable[Range]) -> Iterable[list[Range]]:
-    """Group the ranges into parts of about PART_BYTES; large ranges are split."""
+    """Group the ranges into parts of about PART_BYTES, and yield these; large ranges are split."""
     together: list[Range] = []
     size_bytes = 0
     for path, position, length in ranges:

@@ -1,7 +1,8 @@
 """Bytes of the objects that are not parts: points, rounds, claims and seals. Pure.
 
-The rule: each has a checksum over all of it and says what it is (storage/checkpoints.py); each extent has the checksum
-of its bytes, so that whoever reads a part believes only what a point has named. Byte by byte in docs/formats.md.
+The rule: each object has a checksum over all of it and says of which kind it is (storage/checkpoints.py). Each extent
+has the checksum of its bytes, so a reader of a part trusts only bytes that a point has named. Byte by byte in
+docs/formats.md.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 class Extent(NamedTuple):
-    """Bytes of a file: where they are. crc: CRC-32C of them."""
+    """Where bytes of a file are: in which object, at which position. crc: CRC-32C of these bytes."""
 
     object: str
     position: int
@@ -28,7 +29,7 @@ class Extent(NamedTuple):
 
 
 class ShippedFile(NamedTuple):
-    """A file in a store: its extents, one after the other, and zeros behind them up to its size."""
+    """A file in a store: its extents one after the other, followed by zeros up to its size."""
 
     size_bytes: int
     extents: tuple[Extent, ...]
@@ -40,9 +41,9 @@ class ShippedFile(NamedTuple):
 
 
 class JournalPlace(NamedTuple):
-    """Where a journal goes on: in which file of which start, at which byte, with which round and unit.
+    """Where a journal continues: start, file, byte in the file, round and unit.
 
-    round: 0 if no round was read yet, and any may come.
+    round: 0 if no round was read yet, so that any may come.
     """
 
     incarnation: int
@@ -54,11 +55,11 @@ class JournalPlace(NamedTuple):
 
 @dataclass(slots=True)
 class Point:
-    """The content of a point.
+    """The content of a point (checkpoint in a store).
 
-    taken_ms: wall time of the follower, before the journal was read. running: a broker served from the directory.
-    checkpoint, content: number and bytes of the checkpoint. last_unit: the newest change in it. goes_on: where the
-    rounds behind it begin. warnings: what was damaged or missing in the directory already. files: by path.
+    taken_ms: wall time at the follower, before the journal was read. running: a broker was serving from the directory.
+    checkpoint, content: number and bytes of the checkpoint. last_unit: the newest change in the point. goes_on: where
+    the rounds after it begin. warnings: what was damaged or missing in the directory already. files: by path.
     """
 
     made_by: str
@@ -82,9 +83,9 @@ class Point:
 
 
 class Piece(NamedTuple):
-    """Bytes of a file of the journal. size_bytes: of the whole file, which has zeros behind its last round.
+    """Bytes of a file of the journal. size_bytes: of the whole file, which has zeros after its last round.
 
-    extents: where the bytes are, one after the other, if they are not here.
+    extents: where the bytes are, one after the other, if they are not in `data`.
     """
 
     file: str
@@ -101,9 +102,9 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Rounds:
-    """What a journal got since the point, or since the rounds before.
+    """Rounds that the journal got since the point, or since the Rounds before.
 
-    taken_ms: as in Point. last_unit: the newest change in it. goes_on: where the next rounds begin.
+    taken_ms: as in Point. last_unit: the newest change in them. goes_on: where the next rounds begin.
     """
 
     taken_ms: int
@@ -114,7 +115,7 @@ class Rounds:
 
 @dataclass(slots=True)
 class Claim:
-    """Who follows, for people. claimed_ms: by the clock of its machine."""
+    """The process that follows, in a form for people. claimed_ms: by the clock of its machine."""
 
     host: str
     process: int
@@ -125,7 +126,9 @@ class Claim:
 
 @dataclass(slots=True)
 class Seal:
-    """Nothing comes behind it. by: the epoch that sealed it, which is its own if its follower was stopped."""
+    """Marks that no further object of this epoch follows. by: the epoch of the follower that made it, which is its own
+    if that follower was stopped.
+    """
 
     by: int
     host: str
@@ -189,7 +192,7 @@ def _named_extent(row: list[Any]) -> Extent:
 
 
 def pack_rounds(rounds: Rounds) -> bytes:
-    """Encode the object with rounds behind a checkpoint."""
+    """Encode the object with rounds after a point."""
     pieces = [[*piece[:-1], [list(extent) for extent in piece.extents]] for piece in rounds.pieces]
     row = [rounds.taken_ms, rounds.last_unit, list(rounds.goes_on), pieces]
     return checkpoints.pack_file(ROUNDS, VERSION, msgpack.packb(row))
@@ -258,7 +261,7 @@ def is_seal(content: bytes) -> bool:
 
 
 def _parsed(content: bytes, name: str, kind: str, parse: Callable[[bytes], T]) -> T:
-    """Check and parse the content of an object. Raises checkpoints.Damaged, NewerFormat."""
+    """Check the object's kind and checksum, and parse its content. Raises checkpoints.Damaged, NewerFormat."""
     payload = checkpoints.unpack_file(content, name, kind, VERSION)
     try:
         return parse(payload)
@@ -272,19 +275,19 @@ def _place(row: Any) -> JournalPlace:
 
 
 def _whole(value: Any) -> int:
-    """Return the value, if it is an int of 0 or more. Raises ValueError."""
+    """Return the value if it is an int of 0 or more; else raise ValueError."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no number of its kind")
     return value
 
 
 def _text(value: Any) -> str:
-    """Return the value, which must be a string. Raises TypeError otherwise."""
+    """Return the value if it is a string; else raise TypeError."""
     return _check(value, str)
 
 
 def _check(value: Any, kind: type[T]) -> T:
-    """Return the value, if it is of exactly this type. Raises TypeError."""
+    """Return the value if it is of exactly this type; else raise TypeError."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.50} is no {kind.__name__}")
     return value

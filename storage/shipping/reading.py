@@ -1,7 +1,8 @@
-"""Points and rounds as they are found in a store.
+"""Reads points and rounds from a store.
 
-The rule: an object that should be there and is not, or that is not what was written, is named and never skipped. It may
-be gone because its point was collected meanwhile; whoever finds that looks for the point again.
+The rule: an object that should be there and is missing, or has other bytes than were written, is reported and never
+skipped. It may be missing because its point was deleted meanwhile; a caller that meets this looks whether the point
+still exists.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from .point import Extent, Point, Rounds, is_seal, unpack_point, unpack_rounds
 
 
 class Lost(Exception):
-    """Raised if an object is not there, or is not what was written. name: of the object."""
+    """Raised if an object is missing, or has other bytes than were written. name: of the object."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -26,8 +27,8 @@ class Lost(Exception):
 
 
 def read_points(objects: Objects, wait: Wait) -> tuple[dict[Place, Point | None], list[str]]:
-    """Return all points in a store (None for one that cannot be read), and what is wrong with these. Seals are left
-    out.
+    """Return all points in a store (None for one that cannot be read), and a line for each that cannot be read. Seals
+    are left out.
 
     Raises checkpoints.NewerFormat, Refused; what `wait` raises.
     """
@@ -48,7 +49,7 @@ def read_points(objects: Objects, wait: Wait) -> tuple[dict[Place, Point | None]
 
 
 def list_points(objects: Objects, wait: Wait) -> list[Place]:
-    """Return the places of all points, and of the seals after them, in order."""
+    """Return the places of all points and of the seals after them, in order."""
     found = (names.place_in(names.POINTS, name) for name in list_names(objects, names.POINTS, wait))
     return [place for place in found if place is not None]
 
@@ -66,9 +67,9 @@ def read_point(objects: Objects, place: Place, wait: Wait) -> Point | None:
 
 
 def rounds_behind(objects: Objects, place: Place, wait: Wait) -> Iterator[tuple[str, Rounds]]:
-    """Yield name and content of the rounds that follow a point, in order, up to the newest or a seal.
+    """Yield name and content of the rounds after a point, in order, up to the newest or to a seal.
 
-    Raises Lost for one that is missing or damaged; checkpoints.NewerFormat, Refused.
+    Raises Lost for an object that is missing or damaged; checkpoints.NewerFormat, Refused.
     """
     for name in numbered(place, list_names(objects, names.rounds_of(place), wait)):
         try:
@@ -84,7 +85,9 @@ def rounds_behind(objects: Objects, place: Place, wait: Wait) -> Iterator[tuple[
 
 
 def read_extent(objects: Objects, extent: Extent, wait: Wait) -> bytes:
-    """Read bytes and compare them with their checksum. Raises: Missing; Lost, if they are damaged; Refused."""
+    """Read the bytes of an extent and compare them with their checksum. Raises: Missing; Lost, if they are damaged;
+    Refused.
+    """
     data = ask(lambda: objects.read(extent.object, extent.position, extent.length), wait)
     if len(data) != extent.length:
         raise Lost(extent.object, f"it ends at byte {extent.position + len(data)}")
@@ -94,6 +97,8 @@ def read_extent(objects: Objects, extent: Extent, wait: Wait) -> bytes:
 
 
 def numbered(place: Place, found: Sequence[str]) -> list[str]:
-    """Return the names of a point's rounds from 1 to the highest number found, including those that are missing."""
+    """Return the names of a point's rounds from 1 to the highest number found, with the names that are missing in
+    between.
+    """
     parsed = [each[1] for name in found if (each := names.place_of_rounds(name)) is not None]
     return [names.rounds(place, number) for number in range(1, max(parsed, default=0) + 1)]

@@ -1,9 +1,9 @@
 """Which points are kept, and which objects nobody needs any more. Pure.
 
-The rules: the two newest points are kept whatever their age, so that one remains if the other is damaged. Of the others
-those that are needed to restore each moment of the last `keep_ms`: a point goes when a later one was taken at the
-beginning of that time or before. A part stays as long as a kept point names it. A point goes before its rounds and
-parts: whoever finds one of these gone finds the point gone too, and takes a newer one.
+The rules: the two newest points are always kept, so that one remains if the other is damaged. Older ones are kept if
+they are needed to restore some moment of the last `keep_ms`: a point may be deleted once a later one was taken before
+that time. A part stays as long as a kept point names it. A point is deleted before its rounds and parts: a reader that
+finds one of these missing finds the point missing too, and takes a newer one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +15,16 @@ LEAST_POINTS = 2
 
 
 class Known(NamedTuple):
-    """What retention has to know of a point. parts: the names that it refers to."""
+    """What retention needs to know of a point. parts: the names of the parts that it needs."""
 
     taken_ms: int
     parts: frozenset[str]
 
 
 def unneeded_points(points: Mapping[Place, Known], now_ms: int, keep_ms: int) -> list[Place]:
-    """Return the points that may be deleted, oldest first. keep_ms: back to when a restore must be possible."""
+    """Return the points that may be deleted, oldest first. keep_ms: every moment in the last keep_ms must be
+    restorable.
+    """
     places = sorted(points)
     covering = [each for each in places if points[each].taken_ms <= now_ms - keep_ms]
     if not covering:

@@ -1,7 +1,8 @@
-"""What a point and the rounds behind it have of the journal, so that the next point need not ship it again. Pure.
+"""Which bytes of the journal a point and the rounds after it have, so that the next point need not ship them again.
+Pure.
 
-The rule: a file counts if the store has it from its first byte on, in few extents; and all files that a checkpoint
-needs do, up to the rounds that it counts, or none does. Then the journal is shipped anew, and judged.
+The rule: a file counts if the store has it from its first byte on, in few extents. Either all files that a checkpoint
+needs count, up to the rounds that it covers, or none does: then the journal is scanned and shipped again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,10 +18,10 @@ FOLDER = "journal/"
 
 
 class JournalBehind:
-    """The files of the journal, by path, as far as the store has them."""
+    """The journal's files, by path, as far as the store has their bytes."""
 
     def __init__(self, files: Mapping[str, ShippedFile]) -> None:
-        """files: all files of a point; those of the journal are kept."""
+        """files: all files of a point; those that do not belong to the journal are ignored."""
         self._files = {path: file for path, file in files.items() if path.startswith(FOLDER)}
 
     def add(self, pieces: Iterable[Piece], name: str, content: bytes) -> None:

@@ -1,10 +1,10 @@
-"""Takes a point: ships what a checkpoint names and the store has not, then the journal up to a complete round.
+"""Takes a point: ships what a checkpoint names and the store lacks, then the journal up to a complete round.
 
-The rule: as for a backup to a folder (storage/backup/take.py says why it is one moment): all is read before the
-directory has a checkpoint two numbers higher, or it begins again with the newest. The point is created last, when the
-store has all that it names. What was shipped for a pass in vain counts in the next one. The journal behind the
-checkpoint is not shipped again where the rounds behind the point before have it: under load that would take longer than
-the broker takes for two checkpoints.
+The rule: as for a backup to a folder (storage/backup/take.py explains why the result is the state of one moment):
+everything is read before the directory has a checkpoint two numbers higher, or the work begins again with the newest
+one. The point's object is created last, when the store has all that it names. What was shipped in an attempt that
+failed is used in the next one. The journal after the checkpoint is not shipped again if the rounds after the last point
+have it: under load, shipping it would take longer than the broker takes for two checkpoints.
 """
 
 import threading
@@ -39,14 +39,14 @@ JOURNAL = "journal"
 
 @dataclass(frozen=True)
 class Counted:
-    """What was shipped so far, for those who watch."""
+    """How many objects and bytes were shipped so far, for the output and the metrics."""
 
     objects: int = 0
     size_bytes: int = 0
 
 
 class ShippedJournal(NamedTuple):
-    """The journal behind a checkpoint, as the store has it.
+    """The journal after a checkpoint, as the store has it.
 
     goes_on: where its next round begins. read_ms, taken_ms: when it was read, monotonic and wall time.
     """
@@ -59,7 +59,7 @@ class ShippedJournal(NamedTuple):
 
 @dataclass
 class _Part:
-    """A part that is being shipped. extents: of its ranges, as far as they were read."""
+    """A part (object with bytes of files) that is being shipped. extents: those of its ranges that were read so far."""
 
     name: str
     ranges: Sequence[Range]
@@ -68,10 +68,10 @@ class _Part:
 
 @dataclass
 class Shipper:
-    """The parts of one follower. shipped: what the store has of each file.
+    """Ships the files of one follower. shipped: what the store has of each file.
 
     unnamed: parts that were created and that no point names yet. between: called again and again while parts are
-    shipped, and after each group of them. known_journal: returns the journal behind a checkpoint if the store has it.
+    shipped, and after each group of them. known_journal: returns the journal after a checkpoint if the store has it.
     report: called with the bytes shipped for a point so far, and how many there will be as far as is known.
     """
 
@@ -96,8 +96,8 @@ class Shipper:
     _expected_bytes: int = 0
 
     def ship(self, *, running: bool) -> tuple[Point, int]:
-        """Ship all of a point except the object that completes it. Returns the point, and when it was read (monotonic
-        ms).
+        """Ship everything of a point except the object that completes it. Returns the point, and when the journal was
+        read (monotonic ms).
 
         Raises BackupRefused, JournalDamaged, checkpoints.Damaged, NewerFormat, Refused, OSError; what `wait` raises.
         """
@@ -115,8 +115,8 @@ class Shipper:
         )
 
     def _pass(self, source: Source, number: int, start: StoreCheckpoint, running: bool) -> tuple[Point, int]:
-        """Ship what one checkpoint needs. Returns the point, and when it was read (monotonic ms). Raises Overtaken,
-        Changed.
+        """Ship what one checkpoint needs. Returns the point, and when the journal was read (monotonic ms). Raises
+        Overtaken, Changed.
         """
         warnings: list[str] = []
         files = self.ship_files(source, start, warnings)
@@ -153,8 +153,8 @@ class Shipper:
         return self._ship_parts(plan, warnings)
 
     def _sizes(self, wanted: Iterable[Wanted], warnings: list[str]) -> dict[str, int]:
-        """Return how many bytes of each file are to be in the store: as the checkpoint counts, or fewer if the file is
-        shorter. A missing or unreadable file adds a warning.
+        """Return how many bytes of each file must be in the store: as many as the checkpoint counts, or fewer if the
+        file is shorter. A missing or unreadable file adds a warning.
         """
         sizes: dict[str, int] = {}
         for name, size_bytes, is_vital in wanted:
@@ -189,7 +189,7 @@ class Shipper:
         return len(extents) == 1 and extents[0].length == size_bytes and extents[0].crc == crc
 
     def _ship_parts(self, plan: planning.Plan, warnings: list[str]) -> dict[str, ShippedFile]:
-        """Ship the plan's parts with several threads. Returns the files with their extents."""
+        """Ship the plan's parts with several threads. Returns the files with their extents in the store."""
         files = dict(plan.kept)
         self.shipped.update(files)
         cut: set[str] = set()  # files of which a part could not be read: what follows does not count
@@ -218,8 +218,8 @@ class Shipper:
             self._create_part(part.name, bytes(content))
 
     def _read(self, wanted: Range, warnings: list[str]) -> bytes:
-        """Read a range of a file. One that cannot be read is empty, with a warning. Raises OSError if it may succeed
-        later.
+        """Read a range of a file. If that is impossible, add a warning and return no bytes. Raises OSError if it may
+        succeed later.
         """
         path = f"{self.directory}/{wanted.path}"
         try:
@@ -237,7 +237,7 @@ class Shipper:
     # ---- the journal -----------------------------------------------------------------------------------------
 
     def _ship_journal(self, judged: JudgedJournal) -> tuple[Mapping[str, ShippedFile], JournalPlace]:
-        """Ship the checked bytes of the journal as parts. Returns the files, and where the journal ends."""
+        """Ship the checked bytes of the journal as parts. Returns the files, and where the journal continues."""
         files: dict[str, ShippedFile] = {}
         extents: dict[str, list[Extent]] = {}
         content = bytearray()

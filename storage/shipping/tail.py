@@ -1,10 +1,11 @@
-"""Reads on in a journal that a broker writes to: complete rounds, one after the other, from where the last look ended.
+"""Reads on in a journal that a broker writes to: complete rounds, one after the other, from where the last look (read)
+ended.
 
-The rule: a round counts if it reads well and has the number that comes next; at the first one that does not, this look
-ends, and the next one begins there again. What is at that place may be incomplete yet, so nothing is judged here. Each
-round has checksums that say which start, file, place and number it is for, so a file that is used again while it is
-read gives no round. A file is left together with the beginning of the next one: a journal whose last file says that
-it goes on, without the next, would count as damaged.
+The rule: a round counts if it is valid and has the next number. At the first place without such a round this look ends,
+and the next one begins there. What is there may be incomplete, so nothing is judged as damage here. Each round has
+checksums that say for which start, file, place and number it is, so a file that is reused while it is read yields no
+wrong round. The end of a file is taken only together with the beginning of the next one: a journal whose last file says
+that another follows would count as damaged without it.
 """
 
 from collections.abc import Iterator
@@ -30,10 +31,10 @@ from .point import JournalPlace, Piece
 
 
 class Look:
-    """What one look has found. complete: it went up to the last complete round."""
+    """What one look (read of the journal) has found. complete: it reached the last complete round."""
 
     def __init__(self, goes_on: JournalPlace) -> None:
-        """goes_on: where the look begins; it is moved behind each round that was read."""
+        """goes_on: where the look begins; it is moved past each round that was read."""
         self.pieces: list[Piece] = []
         self.goes_on = goes_on
         self.complete = True
@@ -73,7 +74,7 @@ def read_on(disk: Disk, directory: str, place: JournalPlace, most_bytes: int) ->
 
 
 def _read_file(disk: Disk, directory: str, found: FoundFile, look: Look, most_bytes: int) -> FoundFile | None:
-    """Read complete rounds of one file into the look, from where it stands. Returns the next file if this one has
+    """Read complete rounds of one file into the look, from where the look stands. Returns the next file if this one has
     ended; None if the look ends here.
     """
     with Reader(disk, found) as reader:
@@ -112,7 +113,7 @@ def _read_file(disk: Disk, directory: str, found: FoundFile, look: Look, most_by
 
 
 def _next_file(disk: Disk, directory: str, header: FileHeader) -> FoundFile | None:
-    """Return the file behind the one with this header; None if it is not ready yet, or not there any more."""
+    """Return the file after the one with this header; None if it is not ready yet, or gone already."""
     try:
         found = _file(disk, directory, header.sequence + 1)
     except FileNotFoundError:
@@ -121,7 +122,9 @@ def _next_file(disk: Disk, directory: str, header: FileHeader) -> FoundFile | No
 
 
 def _file(disk: Disk, directory: str, sequence: int) -> FoundFile | None:
-    """Return the journal file of this number; None while its header is not valid, as while it is being prepared.
+    """Return the journal file with this number; None while its header is not valid, which is so while it is being
+    prepared.
+
     Raises FileNotFoundError.
     """
     path = f"{layout.journal_directory(directory)}/{file_name(sequence)}"
@@ -145,9 +148,9 @@ def _header_block(disk: Disk, found: FoundFile) -> bytes:
 
 
 class JudgedJournal:
-    """The rounds of a journal that a scan has judged, with the headers of their files.
+    """The rounds of a journal that a scan found valid, with the headers of their files.
 
-    goes_on: where the next round comes, once all were read.
+    goes_on: where the next round comes, once all pieces were read.
     """
 
     def __init__(self, disk: Disk, found: Scan) -> None:

@@ -1,8 +1,10 @@
-"""What of an earlier point is still true of a data directory: compared byte by byte, once, when a follower begins.
+"""Which files of an earlier point are unchanged in a data directory: compared byte by byte, once, when a follower
+begins.
 
-The rule: names and sizes prove nothing. A directory that was restored goes on with other bytes under the same names,
-and another broker's directory may have the same names, too. So what was shipped counts only if the directory has the
-same bytes; and a store whose newest point has nothing in common with the directory is another one's, and refused.
+The rule: names and sizes prove nothing. A directory that was restored continues with other bytes under the same names,
+and another broker's directory may have the same names. So what was shipped counts only if the directory has the same
+bytes. If the newest point of a store has nothing in common with the directory, the store belongs to another directory
+and is refused.
 """
 
 from collections.abc import Iterable
@@ -20,8 +22,8 @@ from .shipper import JOURNAL
 
 
 def keep_unchanged(disk: Disk, directory: str, newest: Point, where: str) -> dict[str, ShippedFile]:
-    """Return the files of the newest point that a new point may take over, as far as they are unchanged. where: the
-    store.
+    """Return the files of the newest point that a new point may take over, as far as their bytes are unchanged in the
+    directory. where: the store.
 
     Raises BackupRefused if the point is of another directory; OSError.
     """

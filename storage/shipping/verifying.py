@@ -1,7 +1,7 @@
-"""What is in a store: for `fencepost store status`, and compared byte by byte for `verify`.
+"""Reads what is in a store: for `fencepost store status`, and with every byte compared for `verify`.
 
-The rule: nothing is changed. What was collected while it was read is no damage: a point is looked for again before
-anything of it counts as lost.
+The rule: nothing is changed. An object that was deleted with its point while it was read is no damage: before anything
+counts as lost, the point is looked for again.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,9 +19,9 @@ from .reading import Lost, read_extent, read_point, read_points, rounds_behind
 
 @dataclass
 class StoreStatus:
-    """What a store of a backup contains. points: those that are kept, oldest first. newest_ms: wall time, at the
-    follower, of the newest state that is there. claim, epoch: who followed last. unnamed_bytes: of parts that no point
-    names: being shipped, or left behind.
+    """What the store of a backup contains. points: those in the store, oldest first. newest_ms: wall time, at the
+    follower, of the newest state in it. claim, epoch: of the last follower. unnamed_bytes: of parts that no point
+    names, because they are being shipped or were left behind.
     """
 
     points: list[tuple[Place, Point]] = field(default_factory=list)
@@ -37,8 +37,8 @@ class StoreStatus:
 
 
 def read_status(objects: Objects, wait: Wait) -> StoreStatus:
-    """Return the status of a store, from all names, the points, the newest claim and rounds. Raises NewerFormat,
-    Refused.
+    """Return the status of a store, from all its names, the points, the newest claim and the newest rounds. Raises
+    NewerFormat, Refused.
     """
     status = StoreStatus()
     sizes = {each.name: each.size_bytes for each in ask(lambda: objects.list("0/"), wait)}
@@ -77,7 +77,9 @@ def extents_of(points: Iterable[Point]) -> dict[str, set[Extent]]:
 def faults_of_part(
     objects: Objects, name: str, extents: Iterable[Extent], wait: Wait
 ) -> tuple[int, list[tuple[str, list[Extent]]]]:
-    """Read a part and compare it with its checksums. Returns how long it is, and what is wrong with which extents."""
+    """Read a part and compare it with the checksums of these extents. Returns the part's length, and (what is wrong,
+    with which extents) for each fault.
+    """
     try:
         content = memoryview(read(objects, name, wait))
     except Missing:
@@ -93,7 +95,7 @@ def faults_of_part(
 
 @dataclass
 class Verifying:
-    """Compares all that any point refers to with its checksums, each part once."""
+    """Compares everything that any point refers to with its checksums; each part is read once."""
 
     objects: Objects
     wait: Wait
@@ -103,8 +105,8 @@ class Verifying:
     size_bytes: int = 0
 
     def run(self) -> list[str]:
-        """Read everything that points need. Returns what is missing or damaged, with the points concerned. Raises
-        NewerFormat, Refused.
+        """Read everything that points need. Returns a line for each object that is missing or damaged, with the points
+        concerned. Raises NewerFormat, Refused.
         """
         points, self.problems = read_points(self.objects, self.wait)
         sound = {place: point for place, point in points.items() if point is not None}
