@@ -172,7 +172,8 @@ class Broker:
         with self._changing:
             life = self._life
             if life is not None:
-                life.stop().result()
+                life.stop()
+                life.join()
             self._life = None
             self._remove_directory()
         _check_halted(life)

@@ -66,6 +66,7 @@ class Life:
         self._loop: Any = new_movable_loop()
         self._end = asyncio.Event()
         self._asks: set[asyncio.Task[None]] = set()
+        self._thread: threading.Thread | None = None
         self._killed = False
         self._resumed = threading.Event()
         self._resumed.set()
@@ -73,7 +74,7 @@ class Life:
     def start(self) -> None:
         """Start the thread. The future `ready` has the port once the broker serves, or the exception if it cannot."""
         try:
-            start_thread(self._run, "fencepost-broker")
+            self._thread = start_thread(self._run, "fencepost-broker")
         except CannotStartThread as error:
             self._loop.close()
             self.ready.set_exception(error)
@@ -101,6 +102,12 @@ class Life:
         self._resumed.set()  # after _end is set, so that a pause that begins now ends
         return self.ended
 
+    def join(self) -> None:
+        """Wait until the broker has stopped and its thread has ended."""
+        self.ended.result()
+        if self._thread is not None:
+            self._thread.join()
+
     def kill(self) -> None:
         """Stop at once, like a power cut. Returns when the broker has stopped and the disk has dropped what was not
         synced.
@@ -109,7 +116,7 @@ class Life:
             self._killed = True
             self._soon(self._die)
             self._resumed.set()
-        self.ended.result()
+        self.join()
 
     def pause(self) -> None:
         """Block the event loop until resume(). Returns when it is blocked, or the broker has stopped."""

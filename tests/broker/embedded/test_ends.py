@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import threading
+import time
 from concurrent.futures import Future
 from unittest import mock
 
@@ -225,6 +226,20 @@ async def test_cancelling_the_exit_of_an_async_block_still_stops_the_broker():
     assert not there(directory)
     assert lives(before) == []
     broker.stop()
+
+
+@pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
+def test_stop_and_kill_return_after_the_thread_of_the_broker_has_ended(monkeypatch, end):
+    run, before = Life._run, lives()
+
+    def run_and_end_slowly(life):
+        run(life)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(Life, "_run", run_and_end_slowly)
+    with Broker() as broker:
+        end(broker)
+        assert lives(before) == []
 
 
 # ---- stopped from several sides -------------------------------------------------------------------------------
