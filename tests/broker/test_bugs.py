@@ -14,7 +14,7 @@ def metrics():
     return Metrics()
 
 
-def test_contain_bugs_logs_and_counts_an_exception_and_the_loop_continues(metrics, caplog):
+def test_contain_bugs_swallows_logs_and_counts_an_exception_of_its_block(metrics, caplog):
     done = []
     for number in range(3):
         with contain_bugs(metrics, f"thing {number}"):

@@ -32,7 +32,7 @@ def write(broker: SimulatedBroker, times: int) -> None:
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("kinds", [(Open,), (Link,), (SyncDirectory,), (Open, Link, SyncDirectory)])
-def test_flushes_that_cannot_open_files_are_retried_and_lose_no_records(error, kinds):
+def test_flushes_that_cannot_open_files_are_retried_and_lose_no_record(error, kinds):
     disk = SimulatedDisk(history=False)
     settings = small(log_checkpoint_interval_ms=1_000, max_open_files=64)
     with SimulatedBroker(settings, disk=disk) as broker:

@@ -72,7 +72,7 @@ def sites() -> dict[str, list[int]]:
     return found
 
 
-def test_the_test_workload_syncs_every_kind_of_file(sites):
+def test_the_workload_of_these_tests_syncs_every_kind_of_file(sites):
     names = "\n".join(sites)
     for part in (
         "journal.py:_sync_each Sync",  # rounds

@@ -337,7 +337,7 @@ def play(kind, moment, passer, end):
 
 
 @pytest.mark.parametrize("kind", [*REQUESTS, *OF_THEMSELVES])
-def test_requests_during_a_delayed_background_job_lose_or_duplicate_no_records(kind):
+def test_requests_during_a_delayed_background_job_lose_and_duplicate_no_record(kind):
     """Each kind of job is delayed by 20 s: before, within or after what it does to files."""
     combinations = [combination for combination in ALL if combination[0] == kind]
     random.Random(f"{SEED} {kind}").shuffle(combinations)

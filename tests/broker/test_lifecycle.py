@@ -78,7 +78,8 @@ def test_a_producer_id_expiration_changed_at_run_time_takes_effect():
     one.stop()
 
 
-def test_an_exception_in_an_on_release_callback_halts_the_broker_unanswered():
+def test_an_exception_in_an_on_release_callback_halts_the_broker_without_an_answer():
+    """on_release callbacks are called when journal units become durable."""
     one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
 
@@ -98,7 +99,7 @@ def test_an_exception_in_an_on_release_callback_halts_the_broker_unanswered():
         end(one)
 
 
-def test_waiting_for_an_idle_journal_leaves_no_callback_behind():
+def test_waiting_for_the_journal_to_be_idle_leaves_no_callback_behind():
     one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
     try:
         before = len(one.broker.rounds.on_halt)

@@ -9,7 +9,7 @@ class Damaged(Exception):
     pass
 
 
-def test_unpack_list_returns_the_list_that_msgpack_packed():
+def test_unpack_list_returns_the_list_that_was_packed_with_msgpack():
     assert unpack_list(msgpack.packb(["acl", 1, None, b"x"]), Damaged) == ["acl", 1, None, b"x"]
 
 

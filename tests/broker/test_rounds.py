@@ -192,7 +192,7 @@ async def test_a_journal_that_is_about_to_be_synced_is_not_idle(disk, driven, lo
 
 
 @driven_by("fsync")
-async def test_touch_first_sends_its_replies_before_connections_that_wait_longer(disk, driven, log, rounds):
+async def test_replies_of_touch_first_are_sent_before_those_of_connections_waiting_longer(disk, driven, log, rounds):
     """Touch first is used for the leader of a group, whose SyncGroup answer goes out before those of followers that
     wait already.
     """
@@ -220,7 +220,7 @@ async def test_touch_first_sends_its_replies_before_connections_that_wait_longer
 
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
-def test_after_end_appended_units_are_written_and_no_timer_writes_the_journal(mode):
+def test_after_rounds_end_appended_units_are_written_but_nothing_while_it_is_idle(mode):
     @driven_by(mode)
     async def test(disk, driven, log, rounds):
         rounds.end()
@@ -401,7 +401,7 @@ async def test_an_unsynced_round_does_not_wait_for_clients_nor_make_the_next_rou
 
 
 @driven_by("fsync")
-async def test_connections_with_requests_during_a_workers_sync_count_as_present(disk, driven, log, rounds):
+async def test_clients_that_send_during_a_workers_sync_need_no_second_look_to_be_seen(disk, driven, log, rounds):
     """The next round is asked whether to wait for clients: those that sent during the sync (one and three) are here."""
     one, two = ask(driven, log, rounds), ask(driven, log, rounds)
     await asyncio.sleep(0.01)

@@ -39,7 +39,7 @@ def test_the_first_journal_round_waits_for_no_second_look(look):
         ("a", "", True),  # units that no connection waits for
     ],
 )
-def test_a_second_look_is_wanted_if_clients_of_the_last_journal_round_are_missing(look, last, here, expected):
+def test_a_second_look_is_wanted_if_clients_that_the_last_round_answered_are_missing(look, last, here, expected):
     begin(look, last)
     assert begin(look, here) is expected
 
@@ -80,8 +80,10 @@ def test_after_a_second_look_that_found_a_client_the_next_journal_round_looks_to
         assert begin(look, "c", late="ab")
 
 
-def test_a_journal_round_begun_without_a_second_look_becomes_the_last_round(look):
-    """The next round therefore misses no clients of an older one."""
+def test_after_a_round_without_a_second_look_the_next_waits_only_for_its_clients(look):
+    """The second look: before it syncs a small round, the loop reads its sockets once more, for clients that the last
+    round answered.
+    """
     begin(look, "ab")
     look.round_begins(set("c"))
     assert not begin(look, "c")

@@ -161,7 +161,7 @@ def check_that_groups_and_transactions_work(world: SimulatedBroker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
-def test_entries_added_until_a_limit_refuses_more_are_all_there_after_a_restart(
+def test_entries_stored_up_to_a_limit_survive_restarts_and_the_limit_still_holds(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """ROWS has each API that stores entries, with the limit that refuses more and its error code."""

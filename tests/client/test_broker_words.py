@@ -87,7 +87,7 @@ def test_a_full_buffer_error_names_the_cause_of_unwritten_records():
 
 
 @both
-def test_a_transaction_that_fails_names_the_refusal_of_its_records(version):
+def test_a_transaction_whose_records_are_refused_raises_the_brokers_reason(version):
     async def main(world):
         producer = await world.producer()
         await write(producer, b"a")

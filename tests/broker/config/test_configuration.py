@@ -10,7 +10,7 @@ from fencepost.cli.arguments.connecting import BOOTSTRAP_VARIABLE
 from fencepost.cli.arguments.login import CONFIG_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
 
 
-def test_flags_take_precedence_over_environment_and_environment_over_the_file() -> None:
+def test_flags_override_environment_variables_and_these_override_the_settings_file() -> None:
     file = {"num.partitions": 1, "max.connections": 11, "node.id": 12}
     environment = {"FENCEPOST_MAX_CONNECTIONS": "22", "FENCEPOST_NODE_ID": "23", "HOME": "/root"}
     settings, warnings = broker_settings({"node.id": "33"}, environment, file)
@@ -31,14 +31,14 @@ def test_kafkas_dotted_names_may_be_quoted_dotted_or_nested_in_the_file(text: st
     assert broker_settings({}, {}, tomllib.loads(text))[0].log_retention_ms == 5
 
 
-def test_lists_and_booleans_in_the_settings_file_are_accepted() -> None:
+def test_the_settings_file_may_have_toml_lists_and_booleans_as_values() -> None:
     file = tomllib.loads('listeners = ["127.0.0.1:1", "[::1]:1"]\nauto.create.topics.enable = false')
     settings, _ = broker_settings({}, {}, file)
     assert settings.listeners == ("127.0.0.1:1", "[::1]:1")
     assert settings.auto_create_topics_enable is False
 
 
-def test_of_kafkas_alternative_time_settings_the_one_with_the_finer_unit_applies() -> None:
+def test_of_two_settings_for_one_time_such_as_ms_and_hours_the_finer_unit_applies() -> None:
     settings, _ = broker_settings({}, {}, {"log.retention.hours": 2, "log.retention.minutes": 3, "log.roll.hours": 1})
     assert (settings.log_retention_ms, settings.log_roll_ms) == (180_000, 3_600_000)
     settings, _ = broker_settings({"log.retention.hours": "-1"}, {}, {"log.retention.ms": 5})

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("descriptors", [LEAST_DESCRIPTORS, 256, 1024, 4096, 65536, 1 << 20])
-def test_descriptor_shares_stay_below_the_limit_and_leave_some_for_refusals(descriptors):
+def test_shares_of_the_descriptor_limit_leave_some_to_accept_and_refuse_clients(descriptors):
     """Segment files, client connections and the listen backlog each get a share of the process's descriptors."""
     found = shares(descriptors, 1024, 10_000)
     assert LEAST_OPEN_FILES <= found.open_files <= 1024

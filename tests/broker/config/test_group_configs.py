@@ -116,7 +116,7 @@ def test_settings_of_unserved_group_protocols_are_refused_with_the_reason() -> N
         ("", None),
     ],
 )
-def test_a_reset_duration_is_parsed_like_javas_and_must_not_be_negative(text: str, ms: int | None) -> None:
+def test_share_auto_offset_reset_by_duration_is_parsed_as_in_java_and_not_negative(text: str, ms: int | None) -> None:
     reset = {"share.auto.offset.reset": f"by_duration:{text}"}
     if ms is None:
         with pytest.raises(InvalidOption):
@@ -191,7 +191,7 @@ def test_a_group_value_outside_the_brokers_new_bounds_is_replaced_by_the_nearest
     assert synonyms(SESSION, {SESSION: "55000"}, narrow)[0] == (SESSION, "55000", Source.GROUP)  # shown as it was given
 
 
-def test_synonyms_list_the_groups_value_then_the_brokers_then_the_default() -> None:
+def test_synonyms_of_a_group_config_are_the_groups_value_the_brokers_and_the_default() -> None:
     broker = BrokerSettings.of({Source.STATIC_BROKER: {"group.consumer.session.timeout.ms": "47000"}})
     assert synonyms(SESSION, {SESSION: " 50000"}, broker) == [
         (SESSION, "50000", Source.GROUP),

@@ -26,7 +26,9 @@ def listeners(*addresses: str, advertised: str = "", **settings: Any) -> Any:
         ("[fe80::1%eth0]:9", ("fe80::1%eth0", 9)),
     ],
 )
-def test_an_address_is_host_and_port_with_ipv6_in_brackets(text: str, parsed: tuple[str, int]) -> None:
+def test_a_listener_address_is_parsed_as_host_and_port_with_ipv6_in_brackets(
+    text: str, parsed: tuple[str, int]
+) -> None:
     assert address(text) == parsed
 
 

@@ -100,18 +100,20 @@ def test_an_invalid_topic_config_is_refused_with_kafkas_error_text(name: str, te
         ("leader.replication.throttled.replicas", "*", ("*",)),
     ],
 )
-def test_topic_values_are_parsed_as_leniently_as_in_kafka(name: str, text: str, value: object) -> None:
+def test_topic_config_values_are_parsed_as_leniently_as_in_kafka(name: str, text: str, value: object) -> None:
     settings = TopicSettings.of({name: text}, BrokerSettings())
     assert getattr(settings, TOPIC_OPTIONS[name].field_name) == value
 
 
-def test_of_several_wrong_values_the_one_that_kafka_reads_first_is_reported() -> None:
+def test_of_several_wrong_topic_configs_the_one_that_kafka_checks_first_is_reported() -> None:
     with pytest.raises(InvalidOption, match=r"segment\.bytes"):
         TopicSettings.of({"retention.ms": "-2", "segment.bytes": "1"}, BrokerSettings())
 
 
-def test_min_compaction_lag_above_the_maximum_is_refused() -> None:
-    """A queued.max.request.bytes that is smaller than the largest request is refused too."""
+def test_settings_that_contradict_another_setting_are_refused() -> None:
+    """min.compaction.lag.ms above max.compaction.lag.ms; queued.max.request.bytes below the size of the largest
+    request.
+    """
     with pytest.raises(InvalidOption, match=r"min\.compaction\.lag\.ms \(10\) > max\.compaction\.lag\.ms \(5\)"):
         TopicSettings.of({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, BrokerSettings()).check()
     with pytest.raises(InvalidOption, match=r"queued\.max\.request\.bytes must be at least"):

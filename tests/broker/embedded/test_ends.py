@@ -73,7 +73,7 @@ def stand_at(inner, count, standing):
 
 @pytest.mark.parametrize("count", [1, IDLE_BEFORE_TIME_MOVES + 1])
 @pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
-def test_advance_during_a_stop_or_kill_moves_time_exactly_once_and_returns(end, count):
+def test_advancing_time_during_a_stop_or_kill_moves_it_exactly_once_and_returns(end, count):
     with Broker() as broker:
         standing = threading.Event()
         broker.inside(lambda inner: stand_at(inner, count, standing))
@@ -85,7 +85,7 @@ def test_advance_during_a_stop_or_kill_moves_time_exactly_once_and_returns(end, 
         assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000
 
 
-def test_advance_while_a_sync_fails_moves_time_exactly_once():
+def test_advancing_time_while_a_sync_fails_moves_it_exactly_once():
     broker = Broker().start()
     with WireClient(broker.host, broker.port) as client:
         client.call(create("t"))
@@ -138,7 +138,8 @@ def just_ended(monkeypatch):
         monkeypatch.undo()
 
 
-def test_after_a_broker_ended_advance_moves_time_and_inside_raises_runtime_error(just_ended):
+def test_on_an_ended_broker_advance_moves_time_and_inside_raises_runtime_error(just_ended):
+    """inside() runs a function in the event loop of the embedded broker."""
     before = just_ended.clock.monotonic_ms()
     begin(just_ended.advance, 600).result(WITHIN_S)
     assert 600_000 <= just_ended.clock.monotonic_ms() - before < 1_200_000
@@ -148,7 +149,7 @@ def test_after_a_broker_ended_advance_moves_time_and_inside_raises_runtime_error
     gc.collect()  # a coroutine that nobody awaited is a warning, and so an error
 
 
-def test_pausing_a_broker_that_has_just_ended_returns_without_effect(just_ended):
+def test_pausing_an_embedded_broker_that_has_just_ended_has_no_effect(just_ended):
     begin(just_ended.pause).result(WITHIN_S)
     assert not just_ended.paused
 
@@ -172,7 +173,7 @@ async def cancelled(task):
         await task
 
 
-async def test_a_start_that_is_cancelled_leaves_the_directory_free(tmp_path):
+async def test_an_embedded_brokers_cancelled_start_leaves_its_directory_unlocked(tmp_path):
     before = lives()
     starting = asyncio.ensure_future(used(Broker(tmp_path)))
     await asyncio.sleep(0)
@@ -208,7 +209,7 @@ async def test_a_start_that_fails_while_cancelled_causes_no_asyncio_warning(tmp_
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
-async def test_cancelling_the_exit_of_an_async_block_still_stops_the_broker():
+async def test_cancelling_the_exit_of_async_with_broker_still_stops_the_broker():
     leave, leaving = asyncio.Event(), asyncio.Event()
     broker, before = Broker(), lives()
 

@@ -77,7 +77,7 @@ def test_users_can_be_added_and_removed_while_an_embedded_broker_runs(broker):
         send(broker, "bob")
 
 
-def test_restoring_rights_brings_back_the_initial_users_and_acls(broker):
+def test_restore_rights_of_an_embedded_broker_brings_back_its_initial_users_and_acls(broker):
     send(broker, "alice")
     broker.remove_acls(ORDERS)
     broker.remove_user("alice")

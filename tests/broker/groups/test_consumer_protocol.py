@@ -55,13 +55,13 @@ def test_an_empty_assignment_reads_as_no_partitions():
 
 
 @pytest.mark.parametrize("cut", range(len(WHOLE)))
-def test_a_subscription_that_ends_too_early_is_refused(cut):
+def test_a_consumer_protocol_subscription_that_is_cut_short_is_refused(cut):
     with pytest.raises(UnreadableMetadata):
         read_subscription(WHOLE[:cut])
 
 
 @pytest.mark.parametrize("bytes_", [b"\xff\xff", b"\0\3" + b"\x7f" * 4, b"\0\3\0\0\0\1\0\1\xff", b"x"])
-def test_malformed_subscription_bytes_are_refused_without_large_allocations(bytes_):
+def test_malformed_bytes_of_a_subscription_or_assignment_raise_unreadable_metadata(bytes_):
     for read in (read_subscription, read_assignment):
         with pytest.raises(UnreadableMetadata):
             read(bytes_)

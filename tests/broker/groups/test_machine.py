@@ -431,7 +431,10 @@ def test_restored_members_that_stay_silent_are_removed_after_a_session() -> None
         ("connect", b"\0\3\0\0\0\1\0\5topic", None),
     ],
 )
-def test_only_topics_are_read_from_member_metadata(protocol_type: str, subscription: bytes, topics: object) -> None:
+def test_subscribed_topics_of_a_classic_group_are_read_from_its_members_metadata(
+    protocol_type: str, subscription: bytes, topics: object
+) -> None:
+    """They are unknown (None) if the metadata does not parse, or if the protocol type is not "consumer"."""
     driver = GroupDriver()
     driver.stable(protocol_type=protocol_type, protocols=(("range", subscription),))
     assert driver.group.subscribed_topics == topics

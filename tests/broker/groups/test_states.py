@@ -214,7 +214,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("state", "happens", "expected", "static"), CASES)
-def test_every_event_in_every_state_has_one_answer(
+def test_every_event_in_every_group_state_has_one_answer(
     state: State,
     happens: Callable[[GroupDriver], ErrorCode | None],
     expected: tuple[ErrorCode | None, State],

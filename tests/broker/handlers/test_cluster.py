@@ -40,7 +40,7 @@ def test_api_versions_lists_the_served_apis_and_produce_from_version_0(broker: S
     assert {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 60, 61, 75} <= set(listed)
 
 
-def test_api_versions_lists_only_features_that_are_complete(broker: SimulatedBroker) -> None:
+def test_api_versions_lists_and_finalizes_exactly_the_features_whose_apis_exist(broker: SimulatedBroker) -> None:
     response = broker.ask(ApiVersionsRequest())
     complete = complete_features({key: handler.api for key, handler in HANDLERS.items()})
     assert [feature.name for feature in response.supported_features] == [feature.name for feature in complete]

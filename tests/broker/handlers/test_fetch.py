@@ -194,7 +194,7 @@ def test_fetch_refuses_an_unknown_isolation_level(client):
     assert client.ask(request, NAMED).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_fetch_of_a_damaged_partition_gets_an_error_that_old_clients_retry(client):
+def test_a_fetch_of_a_damaged_partition_gets_an_error_code_that_old_clients_retry(client):
     client.broker.broker.topics.by_name["t"].partitions[0].log.offline = "a test"
     assert code(client.ask(fetch("t"), 5)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert code(client.ask(fetch("t"), 6)) == ErrorCode.KAFKA_STORAGE_ERROR

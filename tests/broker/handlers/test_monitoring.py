@@ -97,7 +97,7 @@ def test_a_silent_client_is_shown_as_idle_and_a_disconnected_one_not_at_all(brok
     assert "app" not in clients(broker)
 
 
-def test_byte_counters_include_closed_connections(broker: SimulatedBroker) -> None:
+def test_metrics_of_bytes_received_and_sent_include_closed_connections(broker: SimulatedBroker) -> None:
     client, metrics = SimulatedClient(broker, "app"), broker.broker.metrics
     client.ask(ApiVersionsRequest(), 3)
     before = metrics.bytes_in, metrics.bytes_out
@@ -193,7 +193,7 @@ def test_records_and_bytes_produced_and_fetched_are_counted_since_the_start(brok
         assert found["fencepost_log_size_bytes"][("t",)] == size + len(batch())
 
 
-def test_requests_are_counted_by_api_and_errors_by_api_and_name(broker: SimulatedBroker) -> None:
+def test_metrics_count_requests_by_api_and_errors_by_api_and_error_name(broker: SimulatedBroker) -> None:
     broker.ask(produce("t", batch()))
     broker.ask(produce("gone", batch()))
     found = exported(broker)
@@ -204,7 +204,7 @@ def test_requests_are_counted_by_api_and_errors_by_api_and_name(broker: Simulate
     assert ("InitProducerId", "INVALID_REQUEST") in exported(broker)["fencepost_request_errors_total"]
 
 
-def test_journal_rounds_and_syncs_are_counted(broker: SimulatedBroker) -> None:
+def test_metrics_count_journal_rounds_and_syncs(broker: SimulatedBroker) -> None:
     before = exported(broker)
     broker.ask(produce("t", batch()))
     after = exported(broker)

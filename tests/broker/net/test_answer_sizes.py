@@ -71,7 +71,7 @@ def answer_bytes(broker: SimulatedBroker, frame: bytes) -> int:
         client.close()
 
 
-def test_no_answer_repeats_a_long_text_of_the_request_for_each_of_its_items(monkeypatch):
+def test_no_answer_repeats_a_long_text_of_its_request_for_each_item_of_the_request(monkeypatch):
     room_bytes = 10_000
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
     monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", room_bytes)

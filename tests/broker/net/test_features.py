@@ -56,7 +56,7 @@ def test_features_whose_lowest_version_is_0_are_listed_from_version_4_on() -> No
     assert named_as_supported(features, 4) == features
 
 
-def test_features_list_the_versions_that_clients_of_transactions_look_for() -> None:
+def test_features_list_transaction_version_2_and_the_newest_fencepost_version() -> None:
     versions = {feature.name: (feature.low, feature.high) for feature in FEATURES}
     assert versions["transaction.version"] == (0, 2)
     assert versions["fencepost.version"] == (1, max(*OWN_APIS.values(), *WITHOUT_NEW_APIS))

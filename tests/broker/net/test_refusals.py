@@ -312,7 +312,7 @@ def test_every_api_in_every_version_has_a_refusal_that_can_be_sent(api):
         assert decode_response(api, version, frame[4:])[0] == 1
 
 
-def test_rights_are_checked_only_for_resources_that_the_request_names():
+def test_a_refusal_of_a_request_that_names_no_partition_lists_none():
     assert refused(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 4).responses == []
     assert refused(ListOffsetsRequest(topics=[]), 1).topics == []
 

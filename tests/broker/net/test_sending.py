@@ -241,7 +241,7 @@ def test_a_connection_the_broker_closes_leaves_no_open_files(served):
         client.receive()
 
 
-def test_hang_up_closes_a_connection_only_after_its_answer_was_sent(served):
+def test_hang_up_closes_a_connection_only_after_the_answer_being_sent_is_complete(served):
     client = connect_narrow(served)
     client.send(large(), NAMED)
     half_sent(served)
@@ -263,7 +263,7 @@ def test_answers_are_copied_when_no_descriptor_is_left_for_sendfile(served, monk
 
 
 @pytest.mark.slow
-def test_without_free_descriptors_each_client_gets_one_copied_window_until_it_reads(served, monkeypatch):
+def test_without_free_descriptors_an_answer_is_copied_one_window_ahead_of_the_client(served, monkeypatch):
     def none_left(fd, call):
         raise OSError(24, "Too many open files")
 

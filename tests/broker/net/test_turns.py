@@ -212,7 +212,7 @@ def test_stopping_the_broker_drops_unfinished_long_requests(broker):
     assert len(broker.broker.topics.by_name) < 1_000
 
 
-def test_requests_in_separate_loop_turns_do_not_add_up_to_the_limit_of_one_turn(monkeypatch, broker):
+def test_work_of_requests_in_separate_loop_turns_does_not_add_up_to_one_turns_limit(monkeypatch, broker):
     monkeypatch.setattr(turns, "SLICE_UNITS", 50)
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 70)
     broker.ask(create(["t"]))
@@ -314,7 +314,7 @@ def test_a_short_request_does_not_wait_until_thirty_long_ones_have_ended(turns_b
     assert len(done) == 31
 
 
-def test_a_job_that_yields_behind_short_continues_after_all_queued_short_jobs():
+def test_a_request_that_yields_behind_short_continues_after_all_queued_short_ones():
     store, later, done = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 
@@ -353,7 +353,7 @@ def test_a_cancelled_job_is_closed_and_reported_without_running():
     assert not later
 
 
-def test_queued_work_in_a_loop_turn_leaves_arriving_requests_their_full_allowance():
+def test_work_on_queued_requests_leaves_arriving_ones_their_full_share_of_a_turn():
     store, later = SimpleNamespace(turn=0), []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
     queue.spend(turns.ARRIVAL_UNITS)
@@ -376,7 +376,7 @@ class Clock:
         return self.now_ms
 
 
-def test_a_slice_checks_its_time_limit_every_twenty_units():
+def test_a_slice_of_a_long_request_reads_the_clock_every_twenty_units_of_work():
     """Steps cost 7 units each, so the clock is read after 21, 42 and 63 units; the limit has passed at the third
     reading.
     """

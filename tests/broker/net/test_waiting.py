@@ -24,7 +24,7 @@ def parked(waiting, *args, **kwargs):
     return looks
 
 
-def test_a_waiter_is_checked_once_even_if_several_of_its_logs_moved():
+def test_a_waiting_request_is_checked_once_even_if_several_of_its_logs_moved():
     waiting = Waiting()
     looks = parked(waiting, ["a", "b"])
     waiting.wake(["a", "b", "c"])
@@ -32,7 +32,7 @@ def test_a_waiter_is_checked_once_even_if_several_of_its_logs_moved():
     assert len(waiting) == 0
 
 
-def test_a_waiter_whose_condition_is_not_met_continues_to_wait():
+def test_a_waiting_request_whose_condition_is_not_met_continues_to_wait():
     waiting = Waiting()
     looks = parked(waiting, ["a"], done=False)
     waiting.wake(["a"])
@@ -78,7 +78,7 @@ def test_the_next_deadline_ignores_answered_waiters():
     assert waiting.next_deadline_ms() is None
 
 
-def test_removing_a_waiter_twice_or_during_a_wake_is_harmless():
+def test_removing_a_waiting_request_twice_or_during_a_wake_has_no_further_effect():
     waiting = Waiting()
     second = Looks(["a"])
 

@@ -460,7 +460,7 @@ def test_request_items_beyond_the_answers_size_limit_get_a_retriable_error(monke
     world.broker.stop()
 
 
-def test_the_more_connections_the_fewer_bytes_one_answer_may_have(monkeypatch):
+def test_the_more_connections_are_open_the_fewer_bytes_one_answer_may_have(monkeypatch):
     world = World()
     connections = len(world.broker.broker.server.connections)
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 20_000)

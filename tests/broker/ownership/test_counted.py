@@ -28,7 +28,7 @@ class World:
                 self.counted.create(ROUND, b"1")
 
 
-def test_calls_are_counted_by_call_kind_of_object_and_how_they_ended():
+def test_object_store_calls_are_counted_by_call_kind_of_object_and_result():
     world = World()
     world.create()
     world.create(Exists)
@@ -53,7 +53,7 @@ def test_calls_are_counted_by_call_kind_of_object_and_how_they_ended():
     }
 
 
-def test_each_call_adds_its_duration_in_nanoseconds():
+def test_each_object_store_call_adds_its_duration_in_nanoseconds():
     world = World()
     world.create()
     world.create(Exists)
@@ -76,7 +76,7 @@ def test_a_store_is_silent_from_the_first_failed_create_until_one_succeeds():
     assert world.counted.silent_ms() == 0
 
 
-def test_a_call_that_has_not_ended_counts_as_silence():
+def test_a_store_call_that_has_not_ended_counts_as_silence_of_the_store():
     world = World()
     silences = []
     world.objects.before_each = lambda call, name: (
@@ -87,7 +87,7 @@ def test_a_call_that_has_not_ended_counts_as_silence():
     assert silences == [7000]
 
 
-def test_a_failed_listing_is_no_silence_once_creates_succeed():
+def test_a_failed_listing_does_not_count_as_silence_once_creates_succeed():
     """An owner lists only to collect what is old, and leaves that to the next time."""
     world = World()
     world.objects.is_away = True

@@ -12,7 +12,7 @@ def test_an_owner_counts_as_dead_after_a_lease_without_a_new_journal_round():
     assert silence.is_over(7_000)
 
 
-def test_each_newer_journal_round_restarts_the_lease():
+def test_each_newer_journal_round_of_an_owner_restarts_its_lease():
     silence = Silence(6_000)
     silence.saw(Place(1, 4), 0)
     silence.saw(Place(1, 5), 5_000)

@@ -104,7 +104,7 @@ def test_a_takeover_reads_each_journal_round_once_and_a_standby_reads_them_befor
     second.stop()
 
 
-def test_a_standby_takes_over_without_a_lease_once_the_owner_hands_over():
+def test_a_standby_takes_over_without_waiting_a_lease_once_the_owner_hands_over():
     objects = SimulatedObjects()
     owner = OwnerAtWork(objects, begin(objects), looks=23, hands_over=True)
     seen = objects.client()
@@ -115,7 +115,7 @@ def test_a_standby_takes_over_without_a_lease_once_the_owner_hands_over():
     second.stop()
 
 
-def test_a_standby_of_a_store_without_an_owner_begins_at_once():
+def test_a_standby_of_a_store_without_an_owner_takes_over_at_once():
     with serve(SimulatedObjects()) as broker:
         assert broker.loop.time() < 1
 

@@ -53,7 +53,7 @@ class World:
 
 
 @pytest.mark.parametrize("waits", [(8_000, 100), (100, 8_000), (8_000, 100, 200)])
-def test_of_two_throttle_waits_the_longer_one_applies(waits: tuple[int, ...]) -> None:
+def test_of_several_throttle_waits_begun_at_once_the_longest_applies(waits: tuple[int, ...]) -> None:
     """A connection is looked at every few seconds, so the waits are longer than that."""
     world, connection = World(), Connection()
     for wait_ms in waits:

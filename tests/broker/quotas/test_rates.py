@@ -110,7 +110,7 @@ def test_an_unlimited_rate_never_waits() -> None:
 
 
 @given(shapes, events, st.floats(0.5, 1e4))
-def test_a_token_bucket_fills_at_its_limit_and_may_be_overdrawn(
+def test_a_token_bucket_fills_at_the_quota_up_to_its_burst_and_may_be_overdrawn(
     shape: Windows, came: list[tuple[int, float]], limit: float
 ) -> None:
     bucket, now_ms, burst = TokenBucket(), 0, limit * shape.number * shape.size_ms / 1000

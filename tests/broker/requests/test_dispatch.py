@@ -37,7 +37,7 @@ def offsets_code(client):
     return client.ask(list_offsets("t", -1)).topics[0].partitions[0].error_code
 
 
-def test_a_kafka_error_becomes_the_error_of_the_response(broker, answering):
+def test_a_kafka_error_raised_by_a_handler_becomes_the_error_of_the_response(broker, answering):
     answering(ListOffsetsRequest, fails_with(KafkaError(ErrorCode.POLICY_VIOLATION)))
     assert offsets_code(SimulatedClient(broker)) == ErrorCode.POLICY_VIOLATION
     assert not broker.broker.metrics.failures
@@ -195,5 +195,5 @@ def test_an_unsupported_api_or_version_closes_the_connection_and_is_logged(broke
     assert broker.broker.metrics.closed_unsupported == 1
 
 
-def test_no_served_api_is_listed_as_unserved():
+def test_no_api_with_a_handler_is_in_the_list_of_unserved_apis():
     assert not UNSERVED.keys() & load_handlers().keys()

@@ -86,7 +86,7 @@ def test_an_acl_record_of_a_later_version_raises_newer_acl_record(key: object, v
     assert not list(authorizer)
 
 
-def test_each_security_record_changes_the_acls_the_users_or_the_decoy_secret() -> None:
+def test_replaying_security_records_sets_acls_users_and_the_decoy_secret() -> None:
     """The decoy secret determines the credentials with which logins of unknown users are answered."""
     state = SecurityState(Authorizer())
     credential = credential_from(Mechanism.SHA_256, b"s" * 32, b"salt", 4096)

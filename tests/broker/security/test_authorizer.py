@@ -169,7 +169,7 @@ def test_allow_everyone_if_no_acl_found_applies_to_names_without_acls(rules: lis
         (["allow alice WRITE = a", "deny bob WRITE = *"], True),
     ],
 )
-def test_allows_on_any_returns_whether_any_topic_may_be_written(rules: list[str], allowed: bool) -> None:
+def test_allows_on_any_returns_whether_the_user_may_write_some_topic(rules: list[str], allowed: bool) -> None:
     made = authorizer_of(*rules)
     assert made.allows_on_any(ALICE, HERE, WRITE, TOPIC) is allowed
     assert made.allows_on_any(ALICE, HERE, WRITE, TOPIC) is allowed, "asked again"
@@ -334,7 +334,9 @@ FILTERS = st.builds(
 
 @pytest.mark.slow
 @given(st.sets(BINDINGS, max_size=30), st.lists(FILTERS, max_size=20))
-def test_a_filter_finds_the_same_acls_as_a_scan_of_all(bindings: set[AclBinding], filters: list[AclFilter]) -> None:
+def test_the_authorizer_finds_for_a_filter_the_same_acls_as_a_scan_of_all(
+    bindings: set[AclBinding], filters: list[AclFilter]
+) -> None:
     made = Authorizer()
     for binding in bindings:
         made.add(binding)

@@ -86,7 +86,7 @@ def test_stored_keys_are_not_accepted_as_a_proof_or_password(field):
     assert not credential.is_made_from(getattr(credential, field))
 
 
-def test_a_password_is_accepted_by_both_scram_mechanisms():
+def test_a_scram_credential_of_either_mechanism_accepts_only_its_password():
     for mechanism in Mechanism:
         assert made(mechanism).is_made_from(PASSWORD.encode())
         assert not made(mechanism).is_made_from(b"Pencil")

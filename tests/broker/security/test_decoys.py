@@ -91,14 +91,14 @@ def test_decoys_of_unknown_names_look_like_users_made_by_known_clients(client):
 
 
 @pytest.mark.slow
-def test_salts_of_kafkas_tools_are_recognised_as_numbers_of_130_bits():
+def test_salts_made_by_kafkas_tools_are_recognised_as_numbers_of_130_bits():
     decoys = [answered(users_of("kafka-configs.sh"), name)[0] for name in NOBODY]
     assert max(int(salt, 36) for salt in decoys) < 1 << 130
     assert {len(salt) for salt in decoys} >= {25, 26}
     assert {salt[:1] for salt in decoys if len(salt) == 26} == {b"1"}
 
 
-def test_decoys_have_the_same_mix_of_salt_kinds_as_the_users():
+def test_decoys_have_the_same_mix_of_salt_alphabets_as_the_users():
     """A decoy is the credential with which the broker answers a login of an unknown user."""
     users = users_of("the SDK", "confluent-kafka", each=10)
     for number in range(20):
@@ -126,8 +126,10 @@ def test_adding_or_removing_a_user_changes_few_decoys():
 
 
 @pytest.mark.slow
-def test_decoys_imitate_a_limited_number_of_kinds_of_users_in_any_order():
-    """MOST_KINDS bounds the work for one name; the order in which users were added changes no decoy."""
+def test_decoys_imitate_at_most_most_kinds_kinds_of_credential_in_any_order_of_users():
+    """MOST_KINDS bounds the work for one name. A decoy is the credential with which the broker answers a login of an
+    unknown user.
+    """
     users, reordered = ScramUsers(), ScramUsers()
     made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MOST_KINDS)]
     for each in made:
@@ -140,7 +142,7 @@ def test_decoys_imitate_a_limited_number_of_kinds_of_users_in_any_order():
 
 
 @given(st.binary(max_size=60), st.integers(4096, 16_384))
-def test_decoys_exist_for_any_kind_and_length_of_salt(salt, iterations):
+def test_a_decoy_imitates_iterations_and_length_of_any_salt_and_stays_the_same(salt, iterations):
     """A decoy is the credential with which the broker answers a login of an unknown user."""
     users = ScramUsers()
     add(users, "a", salt, iterations)
@@ -151,7 +153,7 @@ def test_decoys_exist_for_any_kind_and_length_of_salt(salt, iterations):
     assert users.find_or_decoy("b", Mechanism.SHA_256) == decoy
 
 
-def test_a_salt_is_classified_by_its_smallest_alphabet():
+def test_a_salts_kind_names_the_smallest_alphabet_that_has_all_its_characters():
     found = {
         b"0123": Alphabet.DIGITS,
         b"00ff": Alphabet.HEX,

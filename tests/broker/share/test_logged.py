@@ -48,7 +48,7 @@ def test_share_states_encoded_in_steps_include_changes_made_between_the_steps(
 
 
 @pytest.mark.parametrize("meanwhile", [False, True])
-def test_share_states_encoded_while_the_start_offset_is_lowered_are_complete(
+def test_share_states_encoded_in_steps_are_complete_though_the_start_is_lowered(
     meanwhile: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logged, "RUNS", 2)
@@ -66,7 +66,7 @@ def test_share_states_encoded_while_the_start_offset_is_lowered_are_complete(
     assert found == EncodedStates(len(driver.machine.durable()), encode_states(driver.machine.durable()))
 
 
-def test_a_share_snapshot_of_pre_encoded_states_has_the_same_bytes() -> None:
+def test_a_share_snapshot_has_the_same_bytes_whether_its_states_were_encoded_before() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", *(AckRange(offset, offset, [1 + offset % 2]) for offset in range(10)))

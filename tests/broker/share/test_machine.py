@@ -158,7 +158,7 @@ def test_a_restart_drops_locks_and_their_delivery_counts(state: str, after: str)
 
 
 @pytest.mark.parametrize(("state", "after"), [("A", "X"), ("L", "L"), ("P", "P"), ("K", "K"), ("X", "X")])
-def test_only_available_records_are_archived_as_without_data(state: str, after: str) -> None:
+def test_only_available_share_records_are_archived_if_their_offsets_have_no_data(state: str, after: str) -> None:
     driver = driver_in(state)
     assert driver.acquire("me", Found(0, 2, is_data=False), offset=0) == []
     assert driver.states() == f"L{after}L"
@@ -295,7 +295,7 @@ def test_a_transactions_end_decides_a_range_that_the_log_start_has_cut() -> None
     assert (driver.states(), driver.machine.transactions) == ("AA", [])
 
 
-def test_records_replayed_twice_are_archived_once() -> None:
+def test_share_records_replayed_twice_count_as_archived_once() -> None:
     driver = driver_in("L", 2, limit=2)
     for position in (7, 7, 9):
         driver.machine.apply_pending(T, position, [StateBatch(1, 1, State.ACKNOWLEDGED, 2, "me")])

@@ -19,9 +19,12 @@ keys = st.builds(key, st.sampled_from("abc"), st.integers(0, 3))
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(keys, st.integers(0, 300)), max_size=30))
-def test_run_memory_counts_all_runs_and_its_shares_add_up_to_at_most_the_limit(
+def test_memory_of_runs_is_counted_over_all_share_partitions_and_divided_among_them(
     counts: list[tuple[SharePartitionKey, int]],
 ):
+    """A run is consecutive records of one state. Each share partition has a part of the memory limit; all parts
+    together are at most the limit.
+    """
     memory, runs = RunMemory(), dict[SharePartitionKey, int]()
     for each, count in counts:
         memory.count(each, count)
@@ -38,7 +41,10 @@ def test_run_memory_counts_all_runs_and_its_shares_add_up_to_at_most_the_limit(
 
 
 @given(st.lists(st.tuples(keys, st.integers(1, 300)), max_size=30))
-def test_a_share_partition_without_runs_may_always_add_one(counts: list[tuple[SharePartitionKey, int]]):
+def test_a_share_partition_without_runs_may_add_one_whatever_memory_others_use(
+    counts: list[tuple[SharePartitionKey, int]],
+):
+    """A run is consecutive records of one state."""
     memory = RunMemory()
     for each, count in counts:
         memory.count(each, count)
@@ -46,7 +52,7 @@ def test_a_share_partition_without_runs_may_always_add_one(counts: list[tuple[Sh
     assert memory.has_room(key("a", 9), MOST)
 
 
-def test_above_the_memory_limit_each_share_partition_has_room_up_to_its_share():
+def test_above_the_memory_limit_a_share_partition_has_room_up_to_its_part_of_it():
     memory = RunMemory()
     memory.count(key("a", 0), 95)
     memory.count(key("b", 0), 1)

@@ -104,7 +104,7 @@ def test_a_renewed_lock_expires_later(world: World) -> None:
     assert world.states() == "AA"
 
 
-def test_all_locks_share_one_timer(world: World) -> None:
+def test_timers_of_acquisition_locks_do_not_grow_with_the_number_of_locks(world: World) -> None:
     for _ in range(50):
         for offset in range(10):
             world.acquire(offset, offset)

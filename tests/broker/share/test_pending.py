@@ -15,7 +15,7 @@ events = st.lists(added | st.sampled_from(TRANSACTIONS) | st.sampled_from(KEYS),
 
 
 @given(events)
-def test_the_byte_count_of_pending_acknowledgements_equals_a_recount(events: list[Any]) -> None:
+def test_counted_bytes_of_pending_acknowledgements_equal_a_recount_after_any_events(events: list[Any]) -> None:
     pending = PendingAcknowledgements()
     known: dict[Any, int] = {}
     for event in events:

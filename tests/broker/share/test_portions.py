@@ -156,7 +156,7 @@ def test_locks_renewed_in_portions_last_until_the_new_deadline() -> None:
 
 
 @pytest.mark.parametrize("ranges", [3, 4, 5])
-def test_a_range_that_repeats_the_last_range_of_an_earlier_portion_is_refused(ranges: int) -> None:
+def test_a_range_that_repeats_the_last_one_of_an_earlier_portion_is_refused(ranges: int) -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     acks = [AckRange(n, n, [1]) for n in range(ranges)]

@@ -136,14 +136,14 @@ TestRuns.settings = settings(max_examples=25, stateful_step_count=30)
 
 
 @pytest.mark.long
-def test_runs_give_the_same_states_as_a_dict_by_offset_in_many_histories() -> None:
+def test_runs_give_each_offset_the_state_that_a_dict_by_offset_has() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(RunsBesideADict, settings=settings(max_examples=2_000, stateful_step_count=50))
 
 
 @given(st.lists(st.booleans(), max_size=30))
-def test_adjacent_offsets_of_equal_state_are_one_run_in_any_order_of_puts(flags: list[bool]) -> None:
+def test_neighbouring_records_of_equal_state_are_one_run_in_any_order_of_changes(flags: list[bool]) -> None:
     forth, back = Runs(), Runs()
     for offset, done in enumerate(flags):
         forth.put(offset, offset, DONE if done else FREE)

@@ -95,7 +95,7 @@ def test_share_states_are_stored_as_in_kafka_in_an_uncompacted_topic() -> None:
 
 
 @pytest.mark.parametrize("configs", [{"cleanup.policy": "compact"}, {"retention.ms": "1", "retention.bytes": "1"}])
-def test_no_setting_of_the_state_topic_can_lose_a_share_state(configs: dict[str, str]) -> None:
+def test_configs_of_the_share_state_topic_enable_neither_retention_nor_compaction(configs: dict[str, str]) -> None:
     with SimulatedBroker(settings()) as world:
         one_partition(world)
         topic = world.broker.topics.by_name["__share_group_state"]
@@ -154,7 +154,9 @@ def test_kafka_19695_nothing_is_pruned_that_a_live_share_partition_needs() -> No
         assert replayed(world) == live
 
 
-def test_a_share_state_not_written_in_full_for_long_does_not_stop_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_share_state_is_written_in_full_so_that_the_state_log_can_be_pruned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fencepost.broker.share.state_log.COLD_BYTES", 200)
     with SimulatedBroker(settings()) as world:
         shares = world.broker.share_partitions

@@ -205,8 +205,10 @@ def write_undecodable(world: SimulatedBroker, key: SharePartitionKey, kind: Kind
     world.wait(0.1)
 
 
-def test_a_replayed_marker_leaves_later_acknowledgements_pending(world: SimulatedBroker) -> None:
-    """A snapshot may know it. The producer id is the same, and the next marker has to find it."""
+def test_a_replayed_transaction_marker_leaves_later_acknowledgements_pending(world: SimulatedBroker) -> None:
+    """Such an acknowledgement is known from a snapshot taken after the marker; the next marker of the producer has to
+    find it.
+    """
     (key,) = begin(world, "t")
     acquire(world, key, 0, 0)
     log = world.broker.share_partitions.state_log

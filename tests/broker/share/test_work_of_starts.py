@@ -21,7 +21,8 @@ LINES_OF_A_RUN = 0.5  # with a line for each run in Python alone, a thousand sha
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["the log", "a snapshot of the coordinators"])
-def test_loading_share_state_at_a_start_executes_few_lines_per_run(source: str) -> None:
+def test_loading_share_state_at_a_start_executes_few_python_lines_per_run(source: str) -> None:
+    """A run is consecutive records of one state."""
     with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=1)) as world:
         world.broker.topics.create("orders", SHARE_PARTITIONS)
         keys, state_log = begin(world, "orders", partitions=SHARE_PARTITIONS), world.broker.share_partitions.state_log
@@ -44,7 +45,7 @@ def test_loading_share_state_at_a_start_executes_few_lines_per_run(source: str) 
         assert lines < LINES_OF_A_RUN * RUNS * SHARE_PARTITIONS
 
 
-def test_applying_a_large_share_update_executes_few_lines_per_range() -> None:
+def test_applying_a_large_update_of_share_state_executes_few_python_lines_per_range() -> None:
     states = (State.AVAILABLE, State.ACKNOWLEDGED)
     batches = [StateBatch(offset, offset, states[offset % 2], 1) for offset in range(RUNS)]
     value = records.update_value(Update(0, RUNS // 2, batches), 0)

@@ -66,14 +66,14 @@ def test_a_replayed_catalogue_has_the_cluster_id_and_the_last_broker_configs() -
     assert catalogue.broker_configs == {"": {}, "1": {"max.connections": "9"}}
 
 
-def test_settings_of_a_group_are_replaced_by_newer_ones_and_removed_by_an_empty_set() -> None:
+def test_newer_catalogue_records_replace_a_groups_settings_empty_ones_remove_them() -> None:
     session, heartbeat = {"consumer.session.timeout.ms": "50000"}, {"consumer.heartbeat.interval.ms": "6000"}
     given = [group_configs_changed("a", session), group_configs_changed("b", session)]
     assert replayed([*given, group_configs_changed("b", heartbeat)]).group_configs == {"a": session, "b": heartbeat}
     assert replayed([*given, group_configs_changed("a", {})]).group_configs == {"b": session}
 
 
-def test_the_catalogue_keeps_an_owed_marker_until_it_is_written() -> None:
+def test_the_catalogue_lists_a_marker_owed_to_an_offline_partition_until_written() -> None:
     """A marker is owed to an offline partition when a transaction that wrote to it has ended."""
     debts = [MarkerDebt(3, 0, True), MarkerDebt(0, 0, False)]
     catalogue = replayed([marker_owed(5, 1000, debts[0]), marker_owed(5, 1001, debts[1]), marker_paid(5, 1001)])

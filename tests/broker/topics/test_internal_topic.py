@@ -64,7 +64,7 @@ def test_an_internal_topic_keeps_the_partition_count_it_was_created_with() -> No
         assert topic.partition_for("hello") == 99162322 % 5
 
 
-def test_ensure_without_disk_space_raises_and_creates_no_internal_topic() -> None:
+def test_ensuring_an_internal_topic_without_disk_space_raises_and_creates_none() -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
         world.broker.store.space_low = True
@@ -74,7 +74,7 @@ def test_ensure_without_disk_space_raises_and_creates_no_internal_topic() -> Non
         assert not topic.exists
 
 
-def test_commit_without_disk_space_gets_coordinator_not_available_and_writes_nothing() -> None:
+def test_committing_to_an_internal_topic_without_disk_space_raises_writing_nothing() -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
         topic.ensure()

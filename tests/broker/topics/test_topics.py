@@ -55,7 +55,7 @@ def test_replaying_the_catalogue_gives_the_same_topics_as_before_the_restart() -
 
 
 @pytest.mark.slow
-def test_a_compacted_catalogue_gives_the_same_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compacted_catalogue_gives_the_same_topics_as_before_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue_log, "SEGMENT_BYTES", 8_000)
     with SimulatedBroker(BrokerSettings(log_cleaner_backoff_ms=100)) as broker:
         topics = busy(broker)

@@ -128,7 +128,7 @@ def test_a_ledger_decision_without_room_in_the_journal_gets_a_retriable_error(br
     assert decide(broker, txn).error_code == 0
 
 
-def test_pipelined_prepare_decision_and_prepare_are_processed_in_order(broker):
+def test_a_prepare_a_decision_and_a_late_prepare_pipelined_are_processed_in_order(broker):
     """The decision finds the transaction prepared before it; the prepare after it gets a conflict."""
     txn, late = written(broker, "t"), written(broker, "late", partition=1)
     client = SimulatedClient(broker)

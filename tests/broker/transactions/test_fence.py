@@ -13,6 +13,9 @@ def test_after_a_newer_connection_was_used_requests_over_an_older_one_are_refuse
 
 
 def test_a_fence_compares_connections_only_between_requests_of_the_same_kind():
+    """Kinds are requests to the coordinator, data requests and group requests, because a client has a connection for
+    each.
+    """
     fence = Fence()
     assert fence.passes(Kind.COORDINATOR, 9)
     assert fence.passes(Kind.DATA, 3)

@@ -96,7 +96,7 @@ def test_a_producer_whose_id_was_evicted_begins_again_with_init_producer_id():
         assert values(broker, "t") == [b"x"]
 
 
-def test_ids_whose_log_is_offline_are_skipped_when_another_id_is_evicted():
+def test_transactional_ids_whose_log_is_offline_are_not_evicted_for_a_new_id():
     with SimulatedBroker(BrokerSettings(max_transactional_ids=5)) as broker:
         coordinator = broker.broker.transactions
         names = [f"x{number}" for number in range(200)]

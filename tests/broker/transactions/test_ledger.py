@@ -31,7 +31,8 @@ def asked(number=5, owner="A", digest=b"d", commit=True, takeover=False, items=(
     return Proposal("sink", number, owner, digest, commit, takeover, items)
 
 
-def test_every_proposal_against_a_ledger_entry_has_the_documented_verdict():
+def test_the_ledger_decides_repeats_or_refuses_each_proposed_decision_as_documented():
+    """Number, owner, digest and outcome are compared with the ledger's entry for the key."""
     for number, owner, digest, commit, takeover in product((4, 5, 6), "AB", (b"d", b"e"), (True, False), (True, False)):
         verdict = judge(STANDS, asked(number, owner, digest, commit, takeover))
         if number == 6 and (owner == "A" or takeover):
@@ -42,7 +43,7 @@ def test_every_proposal_against_a_ledger_entry_has_the_documented_verdict():
             assert verdict is Verdict.CONFLICT
 
 
-def test_for_a_key_without_a_ledger_entry_any_number_is_decided():
+def test_for_a_key_without_a_ledger_entry_a_decision_with_any_number_is_accepted():
     assert judge(None, asked(0, takeover=True)) is Verdict.DECIDE
     assert judge(None, asked(10**15)) is Verdict.DECIDE
 
@@ -147,6 +148,6 @@ def test_newer_and_damaged_ledger_records_raise_their_own_errors():
         (asked(items=(ITEM,)), None),
     ],
 )
-def test_an_invalid_proposal_is_refused_with_its_reason(proposal, reason):
+def test_wrong_in_returns_why_a_proposed_ledger_decision_is_invalid_or_none(proposal, reason):
     found = ledger.wrong_in(proposal)
     assert (reason in found) if reason else found is None

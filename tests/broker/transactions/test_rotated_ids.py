@@ -14,7 +14,7 @@ NEARLY_LAST = 32_766
 
 @pytest.mark.slow
 @pytest.mark.parametrize("commit", [True, False])
-def test_another_user_cannot_write_with_the_next_producer_id_of_an_id(commit):
+def test_another_user_cannot_write_with_the_next_producer_id_of_a_transactional_id(commit):
     with SimulatedBroker(guarded(super_users="User:root")) as broker:
         world = Guarded(broker)
         world.have("allow User:alice WRITE TOPIC = t")

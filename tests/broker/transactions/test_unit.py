@@ -130,7 +130,8 @@ def test_a_marker_owed_to_an_offline_log_keeps_the_outcome_of_an_earlier_one(ear
     assert broker.logged == [marker_owed(1, 7, MarkerDebt(epoch, 0, commit))]
 
 
-def test_records_a_participant_adds_follow_its_marker_and_count_in_the_units_size():
+def test_records_added_at_a_transactions_end_follow_its_marker_and_count_in_the_size():
+    """A participant is a coordinator (of groups, of share groups) with records in the transaction."""
     broker = Partitions(40, 90)
     unit = TransactionUnit(broker, broker, broker.participants)
     added = batch_of(memoryview(batch(records=3)))

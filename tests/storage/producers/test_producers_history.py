@@ -266,7 +266,7 @@ def test_librdkafka_1_9_a_sequence_that_returns_to_0_in_one_epoch_is_refused(par
     assert partition.end_offset == 8
 
 
-def test_a_new_partition_state_has_no_producers_or_transactions(partition):
+def test_producer_state_of_a_recreated_partition_has_no_producers_or_transactions(partition):
     partition.send_in_transaction(P, 3, 0, 4)
     recreated = OnePartition()
     assert recreated.send(P, 3, 4) == 0

@@ -155,7 +155,7 @@ def test_everything_a_classic_member_reported_survives_a_restart(driver):
     assert old.errors == new.errors == []
 
 
-def test_a_join_that_cannot_be_logged_changes_nothing(driver):
+def test_a_classic_members_join_that_cannot_be_logged_leaves_the_group_unchanged(driver):
     new = driver.join()
     old = driver.classic_member()
     before = {change[:2]: change.value for change in driver.group.changes()}
@@ -247,7 +247,7 @@ def test_a_static_member_that_upgrades_during_a_rebalance_is_assigned_partitions
     assert (len(one.owned), len(new.owned)) == (2, 2)
 
 
-def test_an_upgrade_that_cannot_be_logged_changes_nothing(driver):
+def test_an_upgrade_of_a_classic_group_that_cannot_be_logged_changes_nothing(driver):
     old = driver.classic_member()
     old.settle()
     driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -315,7 +315,7 @@ def test_a_static_member_that_upgrades_keeps_its_partitions(driver):
     assert (again.generation, again.owned) == (new.epoch, places(0, 1, 2, 3))
 
 
-def test_a_downgrade_that_cannot_be_logged_changes_nothing(driver):
+def test_a_downgrade_of_a_consumer_group_that_cannot_be_logged_changes_nothing(driver):
     old, new = mixed(driver)
     before = {change[:2]: change.value for change in driver.group.changes()}
     driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

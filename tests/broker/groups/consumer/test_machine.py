@@ -335,7 +335,7 @@ def resolve(driver, **topics):
     return due
 
 
-def test_topics_of_a_regex_subscription_are_assigned_after_it_is_resolved(driver):
+def test_topics_of_a_regex_are_assigned_when_it_is_resolved_and_it_is_refreshed(driver):
     one = driver.join(topics=None, regex="x")
     assert (one.epoch, one.owned) == (1, frozenset())
     assert resolve(driver, x=["t"]) == ["x"]
@@ -364,7 +364,7 @@ def test_new_partitions_of_a_matched_topic_are_assigned_despite_unknown_names(dr
     assert one.owned == places(0, 1, 2, 3, 4)
 
 
-def test_an_invalid_regex_is_refused_and_an_unused_one_is_forgotten(driver):
+def test_a_group_refuses_an_invalid_regex_and_forgets_one_no_member_subscribes_to(driver):
     one = driver.join(topics=None, regex="(")
     assert (one.errors, driver.log) == ([ErrorCode.INVALID_REGULAR_EXPRESSION], [])
     one.fields["regex"] = "x"
@@ -428,7 +428,7 @@ def test_an_older_epoch_may_commit_partitions_that_are_being_revoked(driver):
     assert code_of(driver.group.check_commit, one.member_id, None, 2, [(T, 4)], version=9) is STALE
 
 
-def test_a_client_without_membership_commits_while_the_group_is_empty(driver):
+def test_a_client_that_is_no_member_may_commit_only_while_the_group_is_empty(driver):
     driver.group.check_commit("", None, -1, [], version=2)
     one = driver.join()
     one.leave()

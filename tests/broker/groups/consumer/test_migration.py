@@ -140,7 +140,7 @@ def test_a_session_timeout_alone_downgrades_a_group(broker):
     assert broker.ask(beating("g", old, 2)).error_code == REBALANCING
 
 
-def test_converting_an_empty_classic_group_is_logged_in_one_unit_with_the_join(broker):
+def test_converting_an_empty_classic_group_and_the_join_are_logged_at_once(broker):
     old = classic_group(broker)
     broker.ask(leaving("g", old))
     before = broker.broker.store.journal.last_unit
@@ -187,7 +187,7 @@ def test_classic_members_get_the_partitions_of_a_consumer_member_that_left():
 # ---- answers to members that joined before the conversion ----------------------------------------------------
 
 
-def test_a_conversion_never_gives_a_member_epoch_0():
+def test_converting_a_classic_group_never_gives_a_member_epoch_0():
     with begin(group_initial_rebalance_delay_ms=3_000) as broker:
         first = SimulatedClient(broker)
         nowhere = {"range": encode_subscription(Subscription(("nowhere",)))}
@@ -213,7 +213,7 @@ def two_preferences(broker):
     return both, joined, one.receive()
 
 
-def test_a_sync_with_the_protocol_of_before_a_conversion_must_rejoin(broker):
+def test_a_sync_group_with_the_protocol_from_before_a_conversion_must_rejoin(broker):
     client, joined, _ = two_preferences(broker)
     assert beat(broker, "new", 0).error_code == NONE
     synced = client.ask(syncing("g", joined.member_id, joined.generation_id))

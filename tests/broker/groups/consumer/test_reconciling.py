@@ -11,7 +11,7 @@ def goal(*partitions: int, free: bool) -> Goal:
     return Goal(2, {TOPIC: frozenset(partitions)}, [TOPIC], lambda topic_id, partition: free)
 
 
-def test_a_partition_reassigned_to_its_owner_needs_no_revocation():
+def test_a_partition_assigned_again_to_its_owner_is_not_revoked():
     """The partition is in the member's own record, so no other member can have it."""
     before = Current(1, 1, MemberState.UNREVOKED, {}, {TOPIC: {0: 1}})
     after = reconcile(before, goal(0, free=False), {}, other_subscription=False)
@@ -19,7 +19,7 @@ def test_a_partition_reassigned_to_its_owner_needs_no_revocation():
 
 
 @pytest.mark.parametrize("free", [False, True])
-def test_a_member_waits_in_the_new_epoch_for_a_partition_another_still_owns(free: bool):
+def test_a_member_is_in_the_new_epoch_while_it_waits_for_a_partition_of_another(free: bool):
     before = Current(1, 1, MemberState.STABLE, {TOPIC: {0: 1}})
     after = reconcile(before, goal(0, 1, free=free), None, other_subscription=False)
     state = MemberState.STABLE if free else MemberState.UNRELEASED

@@ -169,7 +169,7 @@ def test_changed_rights_apply_even_if_the_first_assignment_could_not_be_logged(w
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_a_regex_without_subscribers_is_forgotten(world: World) -> None:
+def test_a_group_forgets_a_regex_that_no_member_subscribes_to(world: World) -> None:
     alice = Member(world, "alice", **PATTERN)
     world.settle(alice)
     group = world.broker.broker.consumer_groups.groups["g"]

@@ -258,7 +258,7 @@ def test_list_groups_returns_a_share_group_with_type_share(broker):
     assert broker.ask(ListGroupsRequest(types_filter=["consumer", "classic"])).groups == []
 
 
-def test_members_and_requests_of_other_kinds_are_refused_by_a_share_group(broker):
+def test_a_share_group_refuses_members_and_requests_of_other_group_types(broker):
     beat(broker, "m-1", 0)
     newer = ConsumerGroupHeartbeatRequest(
         group_id="g",

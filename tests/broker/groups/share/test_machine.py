@@ -105,7 +105,7 @@ def test_a_topic_created_later_is_initialized_and_assigned(driver):
     assert (one.owned, later <= driver.share_partitions, driver.grown) == (places(0, 1) | later, True, set())
 
 
-def test_an_added_partition_of_a_known_topic_is_initialized_as_added(driver):
+def test_a_share_partition_added_to_a_known_topic_begins_at_its_first_record(driver):
     one = driver.join("m-1")
     driver.wait(1_000)
     driver.topics.set("t", 4)
@@ -141,7 +141,8 @@ def test_a_share_partition_that_cannot_be_initialized_now_is_initialized_later(d
     assert (one.owned, driver.grown, driver.group.state_partitions.initializing) == (places(0, 1), set(), {})
 
 
-def test_many_share_partitions_are_initialized_in_portions_and_none_counts_as_added():
+def test_many_share_partitions_are_initialized_in_portions_and_begin_at_the_reset():
+    """Partitions added to a known topic would begin at their first record instead of share.auto.offset.reset."""
     driver = ShareGroupDriver(t=INITIALIZED_AT_ONCE + 5)
     one = driver.join("m-1")
     assert len(one.owned) == INITIALIZED_AT_ONCE
@@ -150,7 +151,7 @@ def test_many_share_partitions_are_initialized_in_portions_and_none_counts_as_ad
     assert (len(one.owned), driver.grown) == (INITIALIZED_AT_ONCE + 5, set())
 
 
-def test_partitions_of_a_new_topic_initialized_later_do_not_count_as_added(driver):
+def test_share_partitions_of_a_new_topic_initialized_later_begin_at_the_reset(driver):
     driver.offline = set(places(1))
     driver.join("m-1")
     driver.offline = set()
@@ -170,7 +171,7 @@ def test_a_share_join_that_cannot_be_logged_changes_and_initializes_nothing(driv
     assert driver.join("m-1").owned == places(0, 1)
 
 
-def test_resetting_one_share_partition_does_not_mark_others_as_added(driver):
+def test_resetting_one_share_partition_leaves_the_beginning_of_others_at_the_reset(driver):
     driver.group.begin_anew([(T, 1)], driver.states((T, 1)))
     assert driver.group.state_partitions.initializing[T].partitions == {0}
     driver.restart()
@@ -179,7 +180,7 @@ def test_resetting_one_share_partition_does_not_mark_others_as_added(driver):
     assert driver.grown == set(places(2))
 
 
-def test_after_resetting_all_share_partitions_none_is_left_to_initialize(driver):
+def test_after_a_reset_of_all_share_partitions_none_is_left_to_initialize(driver):
     driver.join("m-1").leave()
     driver.group.begin_anew(places(0, 1), driver.states(*places(0, 1)))
     assert (driver.group.state_partitions.initializing, driver.group.epoch.epoch) == ({}, 4)

@@ -310,7 +310,7 @@ def test_aborted_records_read_from_the_disk_are_not_acquired(broker):
     assert list(got(ShareClient(broker).fetch(0, max_wait_ms=500))[0].values.values()) == ["yes"]
 
 
-def test_is_data_is_false_for_a_batch_without_records_left_by_compaction():
+def test_is_data_is_false_for_a_batch_that_compaction_left_without_records():
     assert is_data(Header(0, 61, 0, 2, 0, -1, 3))
     assert not is_data(Header(0, 61, 0, 2, 0, -1, 0))
 

@@ -27,7 +27,7 @@ def refused(code):
     return pytest.raises(KafkaError, check=lambda error: error.code is code)
 
 
-def test_each_request_of_a_share_session_increments_its_epoch():
+def test_each_request_of_a_share_session_increments_its_epoch_and_others_are_refused():
     sessions = ShareSessions()
     session = opened(sessions)
     for epoch in (1, 2, 3):
@@ -41,7 +41,7 @@ def test_each_request_of_a_share_session_increments_its_epoch():
     assert session.epoch == 1
 
 
-def test_a_share_session_belongs_to_one_group_and_member():
+def test_a_share_session_is_not_found_under_another_group_or_member():
     sessions = ShareSessions()
     opened(sessions)
     for group, member in (("g", "n"), ("h", "m")):

@@ -46,13 +46,13 @@ def test_the_first_producer_of_an_id_gets_a_new_producer_id_at_epoch_0(environme
 
 
 @pytest.mark.requirement("S-61")
-def test_a_second_init_keeps_the_producer_id_and_increments_the_epoch(environment):
+def test_a_second_init_producer_id_keeps_the_producer_id_and_increments_the_epoch(environment):
     assert pair(begin(transaction(), environment)) == (PRODUCER, EPOCH + 1)
     assert environment.ids_given == 0
 
 
 @pytest.mark.requirement("S-63")
-def test_init_aborts_the_open_transaction_in_the_same_unit(environment):
+def test_init_producer_id_aborts_the_open_transaction_in_the_same_journal_unit(environment):
     decision = begin(transaction(Status.ONGOING), environment, timeout_ms=30_000)
     assert [state.status for state in decision.states] == [Status.PREPARE_ABORT, Status.COMPLETE_ABORT, Status.EMPTY]
     assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
@@ -63,19 +63,19 @@ def test_init_aborts_the_open_transaction_in_the_same_unit(environment):
 
 @pytest.mark.requirement("S-71", "S-67")
 @pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
-def test_init_during_an_unfinished_decision_gets_concurrent_transactions(environment, status):
+def test_init_producer_id_during_an_unfinished_end_gets_concurrent_transactions(environment, status):
     assert begin(transaction(status), environment) == (ErrorCode.CONCURRENT_TRANSACTIONS, (), None, -1, -1, False)
 
 
 @pytest.mark.requirement("S-109")
 @pytest.mark.parametrize("timeout_ms", [900_001, 0, -1])
-def test_a_timeout_above_the_limit_or_not_positive_is_refused(environment, timeout_ms):
+def test_a_transaction_timeout_above_the_limit_or_not_positive_is_refused(environment, timeout_ms):
     assert begin(None, environment, timeout_ms=timeout_ms).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
     assert begin(None, environment, timeout_ms=900_000).error is ErrorCode.NONE
     assert begin(None, environment, timeout_ms=1).error is ErrorCode.NONE
 
 
-def test_init_with_an_empty_id_or_half_a_producer_identity_is_invalid(environment):
+def test_init_with_an_empty_id_or_only_producer_id_or_epoch_is_an_invalid_request(environment):
     for request in (Initialisation("", 1000), Initialisation("id", 1000, 5, -1), Initialisation("id", 1000, -1, 5)):
         decision = init_producer_id(None, request, Limits(), environment.inputs())
         assert decision == (ErrorCode.INVALID_REQUEST, (), None, -1, -1, False)
@@ -87,7 +87,7 @@ def test_a_producer_of_an_expired_id_gets_a_new_producer_id(environment):
     assert pair(begin(None, environment, (PRODUCER, EPOCH))) == (NEXT_PRODUCER, 0)
 
 
-def test_a_lost_answer_to_init_is_given_again_without_another_bump(environment):
+def test_init_producer_id_repeated_after_a_lost_answer_does_not_bump_the_epoch_again(environment):
     """KIP-360."""
     bumped = begin(transaction(), environment, (PRODUCER, EPOCH)).states[-1]
     assert (bumped.producer_epoch, bumped.last_producer_epoch) == (EPOCH + 1, EPOCH)
@@ -96,7 +96,7 @@ def test_a_lost_answer_to_init_is_given_again_without_another_bump(environment):
     assert begin(again.states[-1], environment, (PRODUCER, EPOCH - 1)).error is FENCED
 
 
-def test_a_lost_answer_to_init_with_a_new_producer_id_is_given_again(environment):
+def test_init_producer_id_that_gave_a_new_producer_id_gives_it_again_when_repeated(environment):
     worn = transaction(epoch=32766)
     rotated = begin(worn, environment, (PRODUCER, 32766))
     assert pair(rotated) == (NEXT_PRODUCER, 0)
@@ -114,7 +114,7 @@ def test_a_producer_replaced_by_another_is_fenced_when_it_repeats_init(environme
 
 
 @pytest.mark.requirement("S-62")
-def test_init_by_a_fenced_producer_aborts_no_transaction_of_the_current_one(environment):
+def test_init_producer_id_by_a_fenced_producer_aborts_no_transaction_of_the_new_one(environment):
     """Kafka aborts first and refuses at the retry."""
     decision = begin(transaction(Status.ONGOING), environment, (PRODUCER, EPOCH - 1))
     assert decision == (FENCED, (), None, -1, -1, False)
@@ -122,7 +122,7 @@ def test_init_by_a_fenced_producer_aborts_no_transaction_of_the_current_one(envi
     assert begin(worn, environment, (3, 32766)).error is FENCED
 
 
-def test_two_phase_commit_is_asked_for_and_never_times_out(environment):
+def test_a_transaction_with_two_phase_commit_never_times_out(environment):
     """KIP-939: in the log, the timeout 2**31 - 1 means two-phase commit."""
     refused = begin(None, environment, enable_2pc=True)
     assert refused.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -149,7 +149,7 @@ def test_an_id_with_two_phase_commit_keeps_it_after_a_commit_or_abort(environmen
     assert [each.enable_2pc for each in ended.states] == [True, True]
 
 
-def test_a_timeout_of_2_to_the_31_minus_1_ms_without_two_phase_commit_ends(environment):
+def test_a_timeout_of_2_to_the_31_minus_1_ms_without_two_phase_commit_does_elapse(environment):
     allowed = Limits(max_timeout_ms=TWO_PHASE_TIMEOUT_MS)
     state = begin(None, environment, timeout_ms=TWO_PHASE_TIMEOUT_MS, limits=allowed).states[-1]
     opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, 0, environment.inputs()).states[-1]
@@ -205,7 +205,7 @@ def test_a_transaction_never_grows_so_large_that_one_unit_cannot_end_it(environm
 @pytest.mark.requirement("S-65", "S-88", "S-72")
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_ending_a_transaction_is_one_decision_of_prepare_markers_and_complete(environment, commit, version):
+def test_ending_a_transaction_logs_prepare_and_complete_and_writes_markers_at_once(environment, commit, version):
     decision = end(transaction(Status.ONGOING), commit, environment, version=version)
     bumped = EPOCH + (version == 2)
     prepare, complete = decision.states
@@ -220,7 +220,7 @@ def test_ending_a_transaction_is_one_decision_of_prepare_markers_and_complete(en
 
 @pytest.mark.requirement("S-71")
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_lost_answer_to_end_is_given_again_and_the_other_outcome_is_refused(environment, commit):
+def test_end_txn_repeated_gets_its_first_answer_and_the_other_outcome_is_refused(environment, commit):
     for version, epoch in ((0, EPOCH), (2, EPOCH)):
         txn = end(transaction(Status.ONGOING), commit, environment, version=version).states[-1]
         again = end(txn, commit, environment, version=version, epoch=epoch)
@@ -265,7 +265,7 @@ def test_a_transaction_is_aborted_when_it_is_older_than_its_timeout_and_not_befo
     assert add(after, environment).error is FENCED
 
 
-def test_a_step_of_the_wall_clock_ends_no_transaction(environment):
+def test_a_jump_of_the_wall_clock_ends_no_transaction(environment):
     environment.now_ms += 10**9
     assert machine.expire(transaction(Status.ONGOING), environment.inputs()).states == ()
 
@@ -296,7 +296,7 @@ def test_any_end_at_epoch_32766_leads_to_a_new_producer_id_at_epoch_0(environmen
 
 
 @pytest.mark.requirement("S-113")
-def test_only_ids_without_a_transaction_expire(environment):
+def test_only_transactional_ids_without_an_open_or_prepared_transaction_may_expire(environment):
     idle = {status for status in Status if machine.may_expire(transaction(status), 1000, 5000)}
     assert idle == {Status.EMPTY, *ENDED, Status.DEAD}
     assert [machine.may_expire(transaction(), 1000, age_ms) for age_ms in (4999, 8000, 10**9)] == [False, True, True]
@@ -325,7 +325,7 @@ def test_an_admins_marker_for_another_transaction_changes_no_coordinator_state(e
     assert part_aborted(transaction(), environment).states == ()
 
 
-def test_an_admins_marker_of_a_future_epoch_aborts_the_transaction(environment):
+def test_an_admins_marker_with_a_future_epoch_aborts_the_whole_transaction(environment):
     """Such a marker fences the partition, so what the producer writes to other partitions must not be committed."""
     assert part_aborted(transaction(Status.ONGOING), environment, epoch=EPOCH + 3).marker is not None
 

@@ -14,7 +14,7 @@ BEFORE = 6  # the producer id that a rotation replaced
 @pytest.mark.parametrize("status", STATES)
 @pytest.mark.parametrize("last_epoch", [NO_EPOCH, EPOCH - 1, LAST_EPOCH])
 @pytest.mark.parametrize("epoch", [0, EPOCH, LAST_EPOCH])
-def test_after_a_renewal_init_with_any_earlier_producer_id_and_epoch_is_fenced(
+def test_after_a_restore_init_with_any_earlier_producer_id_and_epoch_is_fenced(
     status: Status, last_epoch: int, epoch: int
 ) -> None:
     """A restore renews the producer id of each transactional id. The replaced id and epoch would otherwise be accepted
@@ -31,7 +31,8 @@ def test_after_a_renewal_init_with_any_earlier_producer_id_and_epoch_is_fenced(
     assert pair(begin(renewed, environment)) == (NEXT_PRODUCER, 1)
 
 
-def test_a_renewal_keeps_a_held_transaction_and_its_end_gives_the_new_producer_id() -> None:
+def test_a_restore_keeps_a_held_transaction_and_its_end_gives_a_new_producer_id() -> None:
+    """A held transaction is prepared without a timeout: only a decision ends it."""
     environment = Environment()
     renewed = with_new_producer_id(held(), environment.inputs()).states[-1]
     assert renewed.prepared == held().prepared

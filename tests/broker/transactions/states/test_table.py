@@ -134,7 +134,7 @@ def test_only_partitions_added_to_the_open_transaction_may_be_written(state):
         assert machine.verify(txn, PRODUCER + 1, EPOCH, ("orders", 0), 11) == 49
 
 
-def test_status_dead_counts_as_unknown_and_epoch_fence_as_prepare_abort():
+def test_kafkas_status_dead_counts_as_no_state_and_epoch_fence_as_prepare_abort():
     assert state_of(transaction(Status.DEAD)) is State.UNKNOWN
     assert state_of(transaction(Status.PREPARE_EPOCH_FENCE)) is State.PREPARE_ABORT
     assert summary(begun(transaction(Status.DEAD))) == "Empty@0 of 900"
