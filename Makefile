@@ -19,7 +19,7 @@ SIDE_BY_SIDE := $(BIN)/python tests/support/side_by_side.py
 CHECK = $(PYTEST) -q $(HALF) --durations 10 --first-case --hypothesis-profile check -m 'not slow and not long'
 HALF := $(shell test $(WORKERS) -le 2 || echo "-n $$(($(WORKERS) / 2)) --dist loadfile")
 
-.PHONY: help install generated rights java-clients go-clients go-tests demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
+.PHONY: help install generated rights check-setting check-metric check-api java-clients go-clients go-tests demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -68,6 +68,18 @@ go-tests: $(GO_TESTS) ## franz-go's own tests of share groups, if Go is here
 
 check: $(STAMP)     ## what to run before a commit, in a minute: tidiness, protocol, storage, broker and client; the first case of each test that is not slow
 	@$(SIDE_BY_SIDE) $(CHECK) tests/broker ::: $(CHECK) tests/test_tidy.py tests/protocol tests/storage tests/client
+
+# What tells that something new is complete, and takes longer than `make check` has.
+check-setting: $(STAMP) ## whether a new setting is complete: its tables, pages and what Kafka answers
+	$(PYTEST) -q tests/broker/config tests/conformance tests/test_docs_site.py -k 'settings or configs or made_of_the_code'
+
+check-metric: $(STAMP) ## whether a new metric is complete: board, rules, pages
+	$(PYTEST) -q tests/cli/generate tests/broker/handlers/test_monitoring.py tests/test_docs.py tests/test_docs_site.py -k 'not (snippet or site_builds or tutorial or faststream or kafka_streams)'
+
+check-api: $(STAMP) ## whether a new API is complete: bytes, rights, work, Admin, pages
+	$(PYTEST) -q tests/protocol tests/broker/net/test_features.py tests/broker/net/test_work_of_requests.py tests/broker/test_durability.py \
+		tests/broker/handlers/test_monitoring.py tests/client/admin/test_monitoring.py tests/client/sync/test_sync.py \
+		tests/conformance/test_rights.py tests/test_docs_site.py -k 'not (snippet or site_builds or tutorial or faststream or kafka_streams)'
 
 check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own loop, without uvloop
 	PYTHONPATH="$(CURDIR)/tests/no_uvloop" $(PYTEST) -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' \
