@@ -1,7 +1,7 @@
 """Clock: the time, behind one interface, so that a test can control it.
 
-The rule: durations and deadlines come from `monotonic_ms`, never from the wall clock, which people and NTP set back and
-forth. `now_ms` is only for what is written down: record timestamps, ages kept across restarts.
+The rule: durations and deadlines use `monotonic_ms`, never the wall clock, which people and NTP set back and forth.
+`now_ms` is only for times that are stored: record timestamps, ages kept across restarts.
 """
 
 import time

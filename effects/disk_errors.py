@@ -12,7 +12,7 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class TryLater(OSError):
-    """Raised if an operation failed without doubt about what is on the disk, so that it may be tried again."""
+    """Raised if an operation failed and the state of the disk is known, so that it may be tried again."""
 
 
 class DiskFull(TryLater):
@@ -20,7 +20,7 @@ class DiskFull(TryLater):
 
 
 class DiskLow(DiskFull):
-    """Raised if a write would use space that is to stay free. Nothing was written."""
+    """Raised if a write would use space that must stay free. Nothing was written."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.ENOSPC, reason)
@@ -36,7 +36,7 @@ class CannotOpen(TryLater):
 class DirectoryMoved(Exception):
     """Raised if the directory that this process has locked is not at its path any more. Nothing was done.
 
-    It is no OSError, because it says nothing about the bytes on disk: code that handles an OSError must not continue
+    It is not an OSError, because it says nothing about the bytes on disk: code that handles an OSError must not go on
     after it.
     """
 

@@ -1,8 +1,8 @@
 """File descriptors that a forked child must not keep: the server's sockets, and the lock of a data directory.
 
-The rule: a copy in a child keeps a port taken, a connection open and a directory locked, however the parent ends. So in
-the child each of them is replaced by the null device. Its number stays in use there: whoever still has the number
-closes nothing that belongs to somebody else. Source: `fork(2)`, `dup2(2)`, `flock(2)`.
+The rule: a copy in a child keeps a port taken, a connection open and a directory locked, even after the parent has
+ended. So in the child each of them is replaced by the null device. The number stays in use there, so code in the child
+that closes it closes nothing of anybody else. Source: `fork(2)`, `dup2(2)`, `flock(2)`.
 """
 
 import os

@@ -1,11 +1,12 @@
 """How many small buffers become few writes: for the journal, segments, compaction and connections.
 
-The rule for files: small buffers are joined, since each costs a call of the system more than copying its bytes does.
-Measured, 1 MiB into the page cache: of 4 KiB each 137 us joined and 162 us gathered by the call, of 8 KiB 139 and 136,
-of 16 KiB 139 and 123. What is large is written in slices that end where SLICE_BYTES divides the position: larger writes
-ask the kernel for large folios (2.2 times slower on fresh files), and slices that cut blocks are no better. Over bytes
-that stand there already no folio is made, and every call may cost the interpreter's lock: those slices are larger (100
-KB batches, mode os: 1.16 times as many). Bytes in bulk go past the page cache.
+The rule for files: small buffers are joined, because a system call for each costs more than copying its bytes.
+Measured, 1 MiB into the page cache: buffers of 4 KiB take 137 us joined and 162 us gathered by the call, of 8 KiB 139
+and 136, of 16 KiB 139 and 123. Large data is written in slices that end where SLICE_BYTES divides the position: larger
+writes ask the kernel for large folios (2.2 times slower on fresh files), and slices that cut blocks are not better.
+Over existing bytes no folio is made, and every call may have to wait for the interpreter's lock, so those slices are
+larger (100 KB batches, mode os: 1.16 times as many). Data of BULK_BYTES and more bypasses the page cache if the caller
+allows it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ _Sent = TypeVar("_Sent")
 
 
 class _Written(Protocol):
-    """What is needed of a File to write to it."""
+    """The methods that a File needs, to be written to here."""
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write all buffers, one after another, from `position` on."""
@@ -48,7 +49,7 @@ def write_gathered(
     """Write these buffers one after another, in few calls. size_bytes: of all buffers together.
 
     past_cache: large data need not stay in the page cache. paced: see File.write_past_cache. slice_bytes: the most that
-    one call writes through the cache. Raises OSError, as File.write; then any part may be written.
+    one call writes through the cache. Raises OSError, like File.write; any part may be written then.
     """
     if past_cache and size_bytes >= BULK_BYTES:
         file.write_past_cache(buffers, position, paced=paced)
@@ -90,10 +91,10 @@ def slices(buffers: Sequence[Buffer], position: int, slice_bytes: int) -> Iterat
 
 
 def join_neighbours(out: Sequence[_Sent | Buffer], below_bytes: int) -> list[_Sent | Buffer]:
-    """Join adjacent buffers smaller than below_bytes, for a socket. Larger ones and items that are no buffers stay
-    unchanged.
+    """Join adjacent buffers smaller than below_bytes, for a socket. Larger ones, and items that are not buffers, stay
+    as they are.
 
-    A transport sends each piece as it comes, and a large one must not be copied only to join it with a small one.
+    A transport sends each piece by itself, and a large one must not be copied only to join it with a small one.
     """
     found: list[_Sent | Buffer] = []
     small: list[Buffer] = []

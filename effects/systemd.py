@@ -1,7 +1,7 @@
 """Messages to the service manager (systemd) that started the process: ready, stopping, still alive.
 
-Without NOTIFY_SOCKET in the environment nothing is sent. A message that cannot be sent is dropped: the manager is no
-part of what the process is for. Source: sd_notify(3) of systemd.
+Without NOTIFY_SOCKET in the environment nothing is sent. A message that cannot be sent is dropped, because the process
+works without the manager. Source: sd_notify(3) of systemd.
 """
 
 import os

@@ -1,16 +1,17 @@
 """Writes with syncs that the kernel does asynchronously: several at a time, each calls back when it is durable.
 
-Why. A thread that writes and syncs costs the loop two changes of threads, each of which may wait for the interpreter
-and for a processor, and it can do one thing at a time. Here the kernel works alone: one call begins a write, and a
-descriptor in the loop becomes readable when it has ended. Such a write goes past the page cache (O_DIRECT) and makes
-its own bytes durable (RWF_DSYNC): an error of its bytes is told to that write, whatever others go on beside it.
+Why. A thread that writes and syncs costs the loop two switches of threads, each of which may wait for the interpreter
+and for a processor, and a thread does one write at a time. Here the kernel works alone: one call begins a write, and a
+descriptor in the loop becomes readable when the write has ended. Such a write bypasses the page cache (O_DIRECT) and
+makes its own bytes durable (RWF_DSYNC): an error of its bytes is reported to that write, even if others run at the same
+time.
 
-The rules: a write covers its own bytes only, never those of another one; it is in whole blocks over bytes that the file
-has already, since the kernel would make the caller wait while it finds new ones. The bytes are copied, since the device
-takes them from aligned memory. Whatever is not possible is refused before anything was begun, so that the caller goes
-another way; what the device refuses later is written again the ordinary way, here. Some file systems do all of a write
-before the call returns (btrfs; ext4 with data=journal), and the loop would wait for their device: after a few such
-writes nothing is begun any more (decision 24). Source: Linux `io_submit(2)`, `io_getevents(2)`,
+The rules: a write makes only its own bytes durable. It consists of whole blocks over bytes that the file already has,
+because the kernel would make the caller wait while it allocates new blocks. The bytes are copied, because the device
+reads them from aligned memory. What is not possible is refused before anything is begun, so that the caller can write
+in another way; what the device refuses later is written again here by ordinary calls. Some file systems do all of a
+write before the call returns (btrfs; ext4 with data=journal), so the loop would wait for their device: after a few such
+writes no further one is begun (decision 24). Source: Linux `io_submit(2)`, `io_getevents(2)`,
 include/uapi/linux/aio_abi.h; `open(2)` on O_DIRECT.
 """
 
@@ -77,11 +78,11 @@ class _Slot:
         _IOCB.pack_into(self._iocb, 0, *what, *where, _IOCB_FLAG_RESFD, event_fd)
 
     def write_otherwise(self) -> OSError | None:
-        """Write and sync the slot's bytes by ordinary calls. Blocks the loop, but is rarely needed. Returns the error,
-        if any.
+        """Write and sync the slot's bytes by ordinary calls. Blocks the loop, but is rarely needed. Returns the error;
+        None if there is none.
 
-        A failed write-back is reported once to each descriptor that was open: to the first sync or synced write by that
-        descriptor. So a descriptor of its own is used here.
+        A failed write-back is reported once to each open descriptor: by the first sync or synced write on it. So the
+        sync uses a descriptor of its own.
         """
         try:
             fd = os.open(f"/proc/self/fd/{self.fd}", os.O_WRONLY)
@@ -128,7 +129,7 @@ class AioWriter(AsyncWriter):
         return self._at_once
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
-        """Begin a synced write, as AsyncWriter.begin. Returns False if it cannot be done this way, or not now."""
+        """Begin a synced write; see AsyncWriter.begin. Returns False if it cannot be done this way, or not now."""
         if not self._at_once or size_bytes > LARGEST_BYTES or (position | size_bytes) % BLOCK_BYTES:
             return False
         if not self._free and not self._add_slot():
@@ -157,7 +158,7 @@ class AioWriter(AsyncWriter):
         return True
 
     def close(self) -> None:
-        """Wait for the writes in flight, without calling back, and remove the kernel's queue. Idempotent."""
+        """Wait for the writes in flight, without calling back, and remove the kernel's queue. May be called again."""
         if self._event_fd < 0:
             return
         self._at_once = 0

@@ -1,4 +1,4 @@
-"""The interface of writes with syncs that a loop begins, while no thread waits for them. Linux's are in aio.py."""
+"""The interface for synced writes that a loop begins without a thread that waits for them. aio.py has Linux's."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -33,29 +33,29 @@ class AsyncWriter(Protocol):
 
     @property
     def from_bytes(self) -> int:
-        """Return the smallest write worth giving to begin(); smaller ones are faster by other means."""
+        """The size of the smallest write worth giving to begin(); smaller ones are faster by other means."""
         ...
 
     @property
     def largest_bytes(self) -> int:
-        """Return the largest write that begin() accepts."""
+        """The size of the largest write that begin() accepts."""
         ...
 
     @property
     def at_once(self) -> int:
-        """Return how many writes may be in flight; 0 if none can be begun, or to begin them would block the loop."""
+        """How many writes may be in flight; 0 if none can be begun, or to begin one would block the loop."""
         ...
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
         """Begin to write these bytes (size_bytes of them) and make them durable; then done(error, ns) is called on the
         loop.
 
-        Returns False if it cannot be done this way, or not now; then nothing was begun. file: of the disk that made
-        this writer. The buffers are copied first. The error given to `done` is None, or means the same as one of
-        File.sync, for these bytes alone.
+        Returns False if it cannot be done this way, or not now; nothing was begun then. file: a file of the disk that
+        made this writer. The buffers are copied first. The error given to `done` is None, or means the same as an error
+        of File.sync, for these bytes alone.
         """
         ...
 
     def close(self) -> None:
-        """Wait until no write is in flight. `done` is not called any more. Idempotent."""
+        """Wait until no write is in flight. `done` is not called any more. May be called again."""
         ...

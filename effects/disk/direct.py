@@ -1,11 +1,11 @@
 """Writes of whole blocks by O_DIRECT, which bypasses the page cache, from one buffer for each thread.
 
-They are of two kinds. Bytes in bulk, seldom read back: where the system has no RWF_DONTCACHE, and for paced writes.
-They spare the fresh pages of the cache, of which each costs its allocation, its write-back, and a page that held
-something else. What fills no block at either end is the caller's to write as ever, so that no block is written both
-ways; it is durable only after a sync. And small ones that sync themselves, for which this module has the descriptor and
-the buffer (writing.py, docs/decisions/0026). Source: Linux open(2), O_DIRECT: addresses, positions and sizes are
-multiples of the device's block.
+They have two uses. Large data that is seldom read back, where the system has no RWF_DONTCACHE, and for paced writes:
+without the page cache no new pages are allocated, written back later, or taken from other data. The bytes at either end
+that fill no block are written by the caller through the cache, so that no block is written in both ways; they are
+durable only after a sync. And small writes that sync themselves, for which this module has the descriptor and the
+buffer (writing.py, docs/decisions/0026). Source: Linux open(2), O_DIRECT: addresses, positions and sizes are multiples
+of the device's block.
 """
 
 import errno
@@ -42,8 +42,8 @@ def split(buffers: Sequence[Buffer], position: int) -> tuple[Views, Views, Views
 
 
 def _take(left: Views, size: int) -> Views:
-    """Remove the first `size` bytes from a stack of views, and return them. left: the first view is the last in the
-    list.
+    """Remove the first `size` bytes from a stack of views, and return them. left: the stack; the first view is the
+    last in the list.
     """
     taken: Views = []
     while size:
@@ -98,7 +98,9 @@ def fill_piece(buffers: Sequence[Buffer], size_bytes: int) -> memoryview | None:
 
 
 def _write(fd: int, left: Views, position: int) -> bool:
-    """Write these views, a stack as in _take(), piece by piece. Returns False if that is not possible; see write()."""
+    """Write these views, a stack as in _take(), piece by piece. Returns False if direct writes are not possible; see
+    write().
+    """
     size = sum(map(len, left))
     while size:
         count = min(size, PIECE_BYTES)

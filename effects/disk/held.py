@@ -1,9 +1,9 @@
-"""The directories that this process has locked: they are reached by their descriptors, even if their paths change.
+"""The directories that this process has locked: they are reached by their descriptors, even if they are moved.
 
-The rule: while a directory is held, nothing below its path is looked up from the root, so what somebody put in its
-place is neither read nor changed. What would change something first asks whether the path still leads to the held
-directory. If not, it raises DirectoryMoved and has done nothing: the holder must end, for others do not find its files.
-Source: Linux `openat(2)`.
+The rule: while a directory is held, nothing below its path is looked up from the root, so what somebody put at its path
+is neither read nor changed. An operation that changes something first checks whether the path still leads to the held
+directory. If not, it raises DirectoryMoved and has done nothing: the process must end, because others do not find its
+files. Source: Linux `openat(2)`.
 """
 
 import os
@@ -25,12 +25,12 @@ class HeldDirectories:
         self._held[_with_slash(directory)] = (fd, os.path.abspath(directory))
 
     def remove(self, directory: str) -> None:
-        """Forget a directory; to be called before its descriptor is closed. Idempotent."""
+        """Forget a directory; to be called before its descriptor is closed. May be called again."""
         self._held.pop(_with_slash(directory), None)
 
     def find(self, path: str) -> tuple[str, int | None]:
-        """Return a path, and the descriptor it is relative to (None: none), as functions of `os` take them with
-        dir_fd=.
+        """Return (path, descriptor) as functions of `os` take them with dir_fd=: a path relative to the held
+        directory and its descriptor, or the path unchanged and None.
         """
         for prefix, (fd, _) in self._held.items():
             if path.startswith(prefix):

@@ -1,7 +1,8 @@
 """The interfaces Disk and File, for the system's disk and for simulated ones.
 
-The rule: a call either did all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory` (names:
-a create, rename or unlink). The calls block and are thread-safe on different files; nothing is kept but descriptors.
+The rule: a call has either done all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory`
+(names: a create, rename or unlink). The calls block, and are thread-safe on different files; no state is kept except
+descriptors.
 """
 
 import errno
@@ -16,7 +17,7 @@ from .locks import Lock
 
 
 class File(Protocol):
-    """An open file. Positions and sizes are in bytes. The caller closes it, when no job in a thread uses it any
+    """An open file. Positions and sizes are in bytes. The caller closes it, once no job in a thread uses it any
     more.
     """
 
@@ -33,10 +34,11 @@ class File(Protocol):
         ...
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-        """Like write(), for large data that is seldom read back: if the system can, it does not fill the page cache.
+        """Like write(), for large data that is seldom read back: it does not fill the page cache if the system can
+        avoid that.
 
-        paced: give the device one piece after another, and wait for each: then a sync of another file that comes
-        meanwhile waits for one piece only.
+        paced: give the device one piece after another, and wait for each, so that a sync of another file meanwhile
+        waits for one piece only.
         """
         self.write(buffers, position)
 
@@ -46,20 +48,23 @@ class File(Protocol):
         self.sync()
 
     def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-        """Write size_bytes of whole blocks over existing bytes of the file, and return when they are on the device.
+        """Write size_bytes of whole blocks over existing bytes of the file, and return True when they are on the
+        device.
 
         Earlier writes need not be there. The buffers are copied with the interpreter's lock held. Returns False if it
-        cannot be done this way; then any part may be written. Raises OSError, which means the same as one of sync(),
-        for these bytes alone.
+        cannot be done this way; any part may be written then. An OSError means the same as an error of sync(), for
+        these bytes alone.
         """
         return False
 
     def read(self, size: int, position: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only at the end of the file."""
+        """Return `size` bytes from `position` on; fewer only at the end of the file."""
         ...
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
-        """Like read(), but return None if that would wait for the device. If the system cannot tell, it reads."""
+        """Like read(), but return None if that would wait for the device. A system that cannot tell reads all the
+        same.
+        """
         ...
 
     def in_memory(self, size: int, position: int) -> bool:
@@ -67,10 +72,11 @@ class File(Protocol):
         return False
 
     def send(self, socket_fd: int, size: int, position: int) -> int:
-        """Send `size` bytes from `position` to a socket without copying. Returns how many the socket took; 0 at the
-        file's end.
+        """Send `size` bytes from `position` on to a socket without copying them. Returns how many bytes the socket
+        took; 0 at the file's end.
 
-        Raises BlockingIOError if it takes none now; OSError of the socket or the file, or if this is not possible.
+        Raises BlockingIOError if the socket takes none now; OSError of the socket or the file, or if this is not
+        possible.
         """
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
 
@@ -89,13 +95,13 @@ class File(Protocol):
     def sync(self) -> None:
         """Return when all bytes written before, and the size, are on the device. After an OSError they may never be.
 
-        Never raises DiskFull, after which a caller may try again: with delayed allocation space can run out here, and
-        then the bytes are lost all the same.
+        Never raises DiskFull, after which a caller may try again: if space runs out during a sync (delayed allocation),
+        bytes that were already counted as written are lost.
         """
         ...
 
     def close(self) -> None:
-        """Close the file without a sync. Idempotent."""
+        """Close the file without a sync. May be called again."""
         ...
 
 
@@ -107,8 +113,8 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Return whether the path exists. Raises OSError if that cannot be determined, as all methods that only read
-        do.
+        """Return whether the path exists. Raises OSError if that cannot be determined, like all methods that only
+        read.
         """
         ...
 
@@ -147,14 +153,14 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None:
         """Return when all creations, renames and removals in this directory are on the device.
 
-        Raises CannotOpen; any other OSError means the same as one of File.sync.
+        Raises CannotOpen; any other OSError means the same as an error of File.sync.
         """
         ...
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
         """Sync each file and each directory, much faster than one by one.
 
-        Raises the OSError of one that failed; then the others may not be durable either. Raises CannotOpen only if no
+        Raises the OSError of one that failed; the others may not be durable then either. Raises CannotOpen only if no
         sync failed.
         """
         ...
@@ -168,17 +174,19 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str, *, read_only: bool = False) -> Lock:
-        """Lock this file, which is created if needed, and its directory, until released or the process ends.
+        """Lock this file, which is created if need be, and its directory, until the lock is released or the process
+        ends.
 
-        Until then all paths below the directory lead to the locked one, even if it is moved; then DirectoryMoved is
-        raised by free_bytes() and by what would create, replace or remove something there. read_only: for a disk that
-        cannot be written: lock the file only if it exists and can be opened. Raises AlreadyLocked, OSError.
+        Until then all paths below the directory lead to the locked one, even if it is moved; DirectoryMoved is raised
+        then by free_bytes() and by all methods that create, replace or remove something there. read_only: for a disk
+        that cannot be written to: the file is locked only if it exists and can be opened. Raises AlreadyLocked,
+        OSError.
         """
         ...
 
     def hold(self, directory: str) -> Lock:
-        """Use this directory by its descriptor, as lock() does, even if another process has locked it. Raises
-        OSError.
+        """Reach this directory by its descriptor, as lock() does, but without a lock, so even if another process has
+        locked it. Raises OSError.
         """
         ...
 

@@ -1,6 +1,6 @@
-"""Locks of files, by which only one process at a time uses a data directory.
+"""Locks of files, so that only one process at a time uses a data directory.
 
-The rule: the kernel holds it, so it ends with the process, however that ends. Source: Linux `flock(2)`.
+The rule: the kernel holds the lock, so it ends with the process, however the process ends. Source: Linux `flock(2)`.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ LOCK_MODE = 0o600
 
 
 class AlreadyLocked(Exception):
-    """Raised if another process has the lock. pid: the process named in the file; None if it names none."""
+    """Raised if another process has the lock. pid: the process id in the file; None if the file has none."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(f"{path} is locked by {'another process' if pid is None else f'process {pid}'}")
@@ -26,12 +26,12 @@ class AlreadyLocked(Exception):
 
 class Lock(Protocol):
     def release(self) -> None:
-        """Release the lock. The file stays. Idempotent."""
+        """Release the lock. The file stays. May be called again."""
         ...
 
 
 class SystemHold(Lock):
-    """A directory that is open but not locked, so that all reads go to the same one even if it is moved."""
+    """A directory that is open but not locked, so that reads go to the same directory even if it is moved."""
 
     __slots__ = ("_before_release", "directory_fd")
 
@@ -49,8 +49,7 @@ class SystemHold(Lock):
 
 
 class SystemLock(Lock):
-    """A lock by flock(2) on a file, which names the process, and on its directory, which counts if the file is
-    removed.
+    """A lock by flock(2) on a file, which names the process, and on the file's directory, in case the file is removed.
 
     The kernel releases it when the process ends, whatever the file contains.
     """
@@ -81,8 +80,8 @@ class SystemLock(Lock):
             forks.keep_from_children(each)
 
     def _open_file(self, name: str, read_only: bool) -> int | None:
-        """Open the file in the open directory, since the path may lead to another one by now. None if read_only and it
-        cannot be.
+        """Open the file in the directory that is open already, because the path may lead to another one by now.
+        Returns None if `read_only` and the file does not exist or may not be opened.
         """
         try:
             access = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT

@@ -1,4 +1,6 @@
-"""Many syncs at the same time, after a hint to the system by which each finds little left to write."""
+"""Runs many syncs in parallel, after a hint to the system to begin writing, so that each sync has little left to
+write.
+"""
 
 import functools
 import sys
@@ -11,7 +13,7 @@ SYNC_THREADS = 8
 
 
 def run_syncs(syncs: Sequence[Callable[[], None]], write_back: Callable[[], None]) -> None:
-    """Run all syncs; if they are many, in several threads after write_back(), a hint to the system. Raises like
+    """Run all syncs; if they are many, in several threads and after write_back(), a hint to the system. Raises like
     call_all().
     """
     if len(syncs) < MANY_SYNCS:

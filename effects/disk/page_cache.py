@@ -1,7 +1,7 @@
-"""Whether bytes of a file are in the page cache, by cachestat(2), which Python lacks.
+"""Finds out whether bytes of a file are in the page cache, by cachestat(2), which Python lacks.
 
-The rule: True is an observation, not a promise, since pages may go at any time; False also where the system cannot
-tell. Source: Linux since 6.5; the call's number is the same wherever numbers were not offset for an older ABI.
+The rule: True is an observation, not a promise, because pages may be dropped at any time; False also if the system
+cannot tell. Source: Linux since 6.5; the call has the same number on all processors without numbers of an older ABI.
 """
 
 import functools

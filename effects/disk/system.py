@@ -1,4 +1,4 @@
-"""The system's disk: files by their descriptors, and locked directories by theirs.
+"""The operating system's disk: files and locked directories, each reached by its descriptor.
 
 Source: Linux `pwritev2(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncfs(2)`; macOS `fcntl(2)` on F_FULLFSYNC.
 """
@@ -90,8 +90,8 @@ class SystemFile(File):
         self.sync()
 
     def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-        """Write whole blocks over existing bytes, and return when they are on the device. False if it cannot be
-        done.
+        """Write whole blocks over existing bytes, and return True when they are on the device. False if that is not
+        possible.
         """
         if not self._takes_blocks:
             return False
@@ -121,7 +121,9 @@ class SystemFile(File):
             raise self._with_path(error) from None
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
-        """Like read(), but return None if that would wait for the device. If the system cannot tell, it reads."""
+        """Like read(), but return None if that would wait for the device. A system that cannot tell reads all the
+        same.
+        """
         if not _NOWAIT:
             return self.read(size, position)
         buffer = memoryview(bytearray(size))
@@ -230,7 +232,7 @@ class SystemDisk(Disk):
             os.close(fd)
 
     def _open_directory(self, path: str) -> int:
-        """Open a directory, and return its descriptor, which the caller closes."""
+        """Open a directory. Returns its descriptor, which the caller closes."""
         name, at = self._held.find(path)
         with convert_errors(path):
             return os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
@@ -273,7 +275,7 @@ class SystemDisk(Disk):
             return os.stat(name, dir_fd=at).st_size
 
     def sync_directory(self, path: str) -> None:
-        """Return when all creations, renames and removals in the directory are on the device."""
+        """Return when all creations, renames and removals in the directory are on the device. Raises OSError."""
         fd = self._open_directory(path)
         try:
             # Not fdatasync: ext4 may leave out a new name that did not make the directory longer.
@@ -290,9 +292,9 @@ class SystemDisk(Disk):
     def _write_back(self, files: Sequence[File], directories: Sequence[str]) -> None:
         """Begin to write this volume's dirty pages to the device, so that each sync after it has little to do.
 
-        It is only a hint: it guarantees nothing, and its errors are no failed syncs. A file is not opened by name,
-        since it may have been deleted; Linux reports a failed write-back to the fdatasync of each descriptor that was
-        open then. 4,000 syncs over 2,000 logs: 0.4 s, instead of 1.3.
+        It is only a hint: it guarantees nothing, and its errors are not failed syncs. A file is not opened by name,
+        because it may have been deleted. An error of a write-back is not lost: Linux reports it to the fdatasync of
+        each descriptor that was open then. 4,000 syncs over 2,000 logs: 0.4 s, instead of 1.3.
         """
         syncfs = many_syncs.syncfs()
         if syncfs is None:

@@ -1,11 +1,11 @@
 """Writes of many buffers to a descriptor, through the page cache, or bypassing it for large data that is seldom read
 back.
 
-The rule: all is written, or an error raised after which any part may be. Past the cache there are two ways. The kernel
-takes a flag, RWF_DONTCACHE, with which it copies the bytes without the interpreter's lock, hands all of them to the
-device at once and drops the pages. Where it does not know that (docs/decisions/0023), and for paced writes, which give
-the device a piece at a time (docs/decisions/0028), O_DIRECT writes whole blocks from a buffer of ours (direct.py), and
-what fills no block at either end is written as ever. Source: Linux `pwritev2(2)`.
+The rule: everything is written, or an error raised after which any part may be. There are two ways to bypass the cache.
+With the flag RWF_DONTCACHE the kernel copies the bytes without the interpreter's lock, hands all of them to the device
+at once and drops the pages. If it does not know the flag (docs/decisions/0023), and for paced writes, which give the
+device a piece at a time (docs/decisions/0028), O_DIRECT writes whole blocks from a buffer of ours (direct.py), and the
+bytes at either end that fill no block are written through the cache. Source: Linux `pwritev2(2)`.
 """
 
 import errno
@@ -57,10 +57,10 @@ def write_synced(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
 
 
 def write_blocks_synced(direct_fd: int, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-    """Like write_synced(), bypassing the page cache, over whole blocks that the file already has.
+    """Like write_synced(), but bypass the page cache, and write over whole blocks that the file already has.
 
-    direct_fd: a descriptor of direct.open_again(). Returns False if the system cannot do that; then any part may be
-    written. Raises OSError.
+    direct_fd: a descriptor from direct.open_again(). Returns False if the system cannot do that; any part may be
+    written then. Raises OSError.
     """
     if not RWF_DSYNC or size_bytes > direct.PIECE_BYTES or (position | size_bytes) % direct.BLOCK_BYTES:
         return False
@@ -102,8 +102,8 @@ def _write_uncached(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
 
 
 def _write_direct(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
-    """Write with O_DIRECT. Returns False if there is no whole block or the system cannot; then any part may be
-    written.
+    """Write with O_DIRECT. Returns False if there is no whole block or the system cannot do that; any part may be
+    written then.
     """
     parts = direct.split(buffers, position)
     if parts is None:

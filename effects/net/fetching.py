@@ -1,9 +1,9 @@
 """Reads a URL: a local file, or the response of a web server. It blocks, so it is for worker threads.
 
-The rule: it ends within a bounded time and gives a bounded number of bytes, whatever is there. A timeout of a socket is
-for each piece that comes, so a server that sends a byte from time to time would never run into it: when the time is
-over, the connection is shut down under whoever reads from it. Looking up a name cannot be ended at all, and it has no
-timeout of its own; so all of this is done by a thread, which is left behind, one for each URL at most.
+The rule: it ends within a bounded time and returns a bounded number of bytes, whatever the server does. A socket's
+timeout applies to each piece that arrives, so a server that sends a byte from time to time would never exceed it: when
+the time is over, the connection is shut down while it is being read. A name lookup cannot be ended at all, and has no
+timeout of its own. So everything is done in a thread, which is left behind if it hangs: one for each URL at most.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ PIECE_BYTES = 64 << 10
 
 
 class CannotFetch(Exception):
-    """Raised if a URL could not be read. The text has the reason, and nothing of the content."""
+    """Raised if a URL could not be read. The text has the reason, but nothing of the content."""
 
 
 def scheme_of(url: str) -> str:
@@ -41,7 +41,7 @@ def scheme_of(url: str) -> str:
 def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     """Return the whole content of the URL. Raises CannotFetch, also after timeout_s or for more than most_bytes.
 
-    While an earlier fetch of the same URL still hangs after its timeout, this fails at once.
+    If an earlier fetch of the same URL still hangs after its timeout, this one fails at once.
     """
     late = CannotFetch(f"timed out: it does not come within {timeout_s:g} s")
     before = _left_behind.get(url)
@@ -74,7 +74,7 @@ _left_behind: dict[str, threading.Thread] = {}  # by URL: what did not end in ti
 
 
 def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
-    """Read the URL in this thread. Raises CannotFetch."""
+    """Read the URL in this thread. Returns its content. Raises CannotFetch."""
     end_s = time.monotonic() + timeout_s
     try:
         scheme_of(url)
@@ -93,13 +93,15 @@ def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
 
 
 def _why(error: Exception) -> str:
-    """Return the reason in words, but not the text of an HTTPException, which contains what was received."""
+    """Return the reason in words. The text of an HTTPException is left out, because it contains what was received."""
     text = "" if isinstance(error, HTTPException) else str(getattr(error, "reason", "") or error)
     return text or f"no answer of a web server ({type(error).__name__})"
 
 
 def _read(answer: Any, end_s: float, most_bytes: int) -> bytes:
-    """Read the response until its end, or until end_s (monotonic seconds). Raises CannotFetch above most_bytes."""
+    """Read the response until its end, or until end_s (monotonic seconds). Returns the bytes. Raises CannotFetch for
+    more than most_bytes.
+    """
     read = getattr(answer, "read1", answer.read)
     pieces: list[bytes] = []
     left = most_bytes
@@ -133,7 +135,7 @@ class _Guard:
             self._sockets.clear()
 
     def watch(self, one: socket.socket) -> None:
-        """Have this connection shut down at the timeout, too. Raises TimeoutError if it is over already.
+        """Have this connection shut down at the timeout, too. Raises TimeoutError if the timeout is over already.
 
         It uses a duplicate of the descriptor, because TLS detaches the original from its socket.
         """

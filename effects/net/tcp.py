@@ -1,8 +1,8 @@
 """Net: TCP, listening and connecting behind one interface. An `asyncio.Protocol` handles each connection.
 
-The rule: a host that means several addresses listens on all of them, at one port. `localhost` is always both families,
-whatever /etc/hosts says; `::` takes IPv4 too, as the kernel does by default. TCP_NODELAY is set by asyncio and uvloop
-themselves.
+The rule: for a host with several addresses, all of them are listened on, at one port. `localhost` always means both
+families, whatever /etc/hosts says; `::` takes IPv4 too, as the kernel does by default. asyncio and uvloop set
+TCP_NODELAY themselves.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ _NOBODY_THERE = (*_ADDRESS_MISSING, errno.ECONNREFUSED, errno.EHOSTUNREACH, errn
 class Listener(Protocol):
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Return the (host, port) of each listening socket, as numbers."""
+        """Return the (host, port) of each listening socket, the host as a numeric address."""
         ...
 
     def close(self) -> None:
-        """Accept no more connections; existing ones continue. Idempotent."""
+        """Accept no more connections; existing ones continue. May be called again."""
         ...
 
     async def wait_closed(self) -> None:
@@ -79,7 +79,7 @@ class Net(Protocol):
 
 
 class Elsewhere(Protocol):
-    """Bytes to be sent that are not in memory, such as a part of a file."""
+    """Bytes to be sent that are not in memory, but for example in a file."""
 
     def __len__(self) -> int:
         """Return the number of bytes."""
@@ -101,9 +101,9 @@ def descriptor_of(transport: Any) -> int:
 
 
 def has_left(transport: Any) -> bool:
-    """Return whether the peer has closed its side, even if reading is paused, so that no protocol was told.
+    """Return whether the peer has closed its side, even while reading is paused and the protocol was not told.
 
-    Thread-safe. If the system has no POLLRDHUP (macOS), only a reset counts.
+    Thread-safe. If the system has no POLLRDHUP (macOS), only a reset is noticed.
     """
     one = transport.get_extra_info("socket")
     if one is None:
@@ -117,9 +117,9 @@ def has_left(transport: Any) -> bool:
 
 
 def idle_socket(transport: Any) -> int:
-    """Return the descriptor of a transport's socket if one may write to it directly; else -1.
+    """Return the descriptor of a transport's socket if the caller may write to it directly; else -1.
 
-    That is so if the transport has nothing left to send, is not closing and does not use TLS.
+    That is allowed if the transport has nothing left to send, is not closing and does not use TLS.
     """
     if transport.is_closing() or transport.get_write_buffer_size() or transport.get_extra_info("sslcontext"):
         return -1
@@ -127,12 +127,11 @@ def idle_socket(transport: Any) -> int:
 
 
 def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int, int, bool]:
-    """Send `left`, beginning at byte `begin` of its first item, until the socket takes no more. Sent items are
-    removed.
+    """Send `left`, beginning at byte `begin` of its first item, until the socket takes no more. Sent items are removed.
 
-    Returns (where in the first item to continue, how many bytes did not come from memory, whether to try again when the
-    socket takes more). If not, the bytes cannot be sent this way. Raises ConnectionError or TimeoutError for a broken
-    socket.
+    Returns (at which byte of the first item to continue, how many bytes did not come from memory, whether to try again
+    when the socket takes more). If that is False, the bytes cannot be sent this way. Raises ConnectionError or
+    TimeoutError for a broken socket.
     """
     uncopied = 0
     try:
@@ -162,17 +161,17 @@ def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int,
 
 
 class Writable:
-    """Calls a function whenever a transport's socket can be written to, or is broken. Has its own descriptor for the
-    loop.
+    """Calls a function whenever a transport's socket can be written to, or is broken. The loop watches a duplicate of
+    its descriptor.
 
-    room: limits how many exist in this process, since a write to a log must never lack a descriptor.
+    room: limits how many of these exist in this process, so that enough descriptors are left for writes to logs.
     """
 
     room = threading.Semaphore(WRITABLES)
 
     def __init__(self, fd: int, call: Callable[[], None]) -> None:
-        """Call `call` whenever the socket can be written. Raises OSError: EMFILE if as many sockets as `room` allows
-        are watched.
+        """Call `call` whenever the socket can be written to. Raises OSError: EMFILE if as many sockets as `room`
+        allows are watched already.
         """
         if not self.room.acquire(blocking=False):
             raise OSError(errno.EMFILE, "enough sockets are waited for")
@@ -187,7 +186,7 @@ class Writable:
             raise
 
     def close(self) -> None:
-        """Stop watching the socket. Idempotent."""
+        """Stop watching the socket. May be called again."""
         if self.fd >= 0:
             self._loop.remove_writer(self.fd)
             self._leave()
@@ -284,7 +283,7 @@ class SystemNet(Net):
 
 
 def _pace_nothing_on_loopback(listener: socket.socket) -> None:
-    """Use Reno for connections over loopback: BBR would send by timers, which takes twice the CPU."""
+    """Use Reno for connections over loopback, because BBR would send by timers, which takes twice the CPU."""
     address = listener.getsockname()[0]
     if sys.platform == "linux" and (address == "::1" or address.startswith("127.")):
         with contextlib.suppress(OSError):  # this process is not allowed to choose it
@@ -301,8 +300,8 @@ async def _places(host: str, port: int) -> list[tuple[int, Any]]:
 async def resolve(host: str | None, port: int | None, flags: int = 0) -> list[tuple[int, Any]]:
     """Return (family, address) for each address of a name. Raises OSError, which includes CannotStartThread.
 
-    Not by the loop's own method: asyncio leaves the question in a queue if no thread can be started, and uvloop (libuv)
-    ends the process then.
+    The loop's own method is not used: if no thread can be started, asyncio leaves the lookup in a queue, and uvloop
+    (libuv) ends the process.
     """
     ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
@@ -329,7 +328,9 @@ def bind(places: Sequence[tuple[int, Any]], *, dual_stack: bool) -> list[socket.
 
 
 def _bind_once(places: Sequence[tuple[int, Any]], dual_stack: bool) -> list[socket.socket]:
-    """Bind a socket for each address. If the port is 0, all get the one that the first is given. Raises OSError."""
+    """Bind a socket for each address, and return them. If the port is 0, all get the one that the first is given.
+    Raises OSError.
+    """
     bound: list[socket.socket] = []
     missing: OSError | None = None
     try:

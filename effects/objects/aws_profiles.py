@@ -1,7 +1,7 @@
 """Keys and endpoint from the files of AWS's tools in `~/.aws`, if they are not in the environment.
 
-The rule: what the environment says comes first. Only keys that stand in a file are read; what a profile has to log in
-for (SSO, roles) is not. Source: the AWS CLI's documentation of its configuration files.
+The rule: the environment takes precedence. Only keys that are written in a file are read; a profile that needs a login
+(SSO, roles) is not supported. Source: the AWS CLI's documentation of its configuration files.
 """
 
 import configparser
@@ -17,7 +17,7 @@ _PLACES = {"region": "region", "endpoint_url": "endpoint"}
 
 
 def profile(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the AWS profile that the environment does not have, by obstore's names.
+    """Return the settings of the AWS profile that are not in the environment, by obstore's names.
 
     The profile is AWS_PROFILE, else `default`.
     """

@@ -1,8 +1,11 @@
-"""An object store in a directory: what `file:///path` means.
+"""An object store in a directory, for URLs of the form `file:
 
-The rule: an object is written under a temporary name, synced, and linked to its own name, which fails if there is one;
-then the directory is synced. So an object is there whole or not at all, and of several racers one wins. Source:
-`link(2)`, and `open(2)` on NFS, where the answer to a link may be lost: then the file has two links all the same.
+/path`.
+
+The rule: an object is written under a temporary name, synced, and linked to its own name, which fails if that name
+exists; then the directory is synced. So an object is complete or does not exist, and of several clients that create one
+name only one succeeds. Source: `link(2)`, and `open(2)` on NFS, where the answer to a link may be lost: then the file
+has two links all the same.
 """
 
 import contextlib
@@ -48,7 +51,7 @@ class DirectoryObjects:
             _sync_directory(os.path.dirname(path))
 
     def put(self, name: str, content: bytes) -> None:
-        """Create an object, or replace it, durably: rename a synced temporary file."""
+        """Create an object, or replace it, durably: write and sync a temporary file, then rename it."""
         with self._converted(name), self._written(content) as temporary:
             path = self._path(name)
             self._make_folders(os.path.dirname(path))
@@ -71,7 +74,8 @@ class DirectoryObjects:
             return [found for found in self._walk(self._path(prefix)) if found.name > after]
 
     def _walk(self, folder: str) -> Iterator[Found]:
-        """Yield the objects below a folder in the order of names. It looks for higher names again after lower ones.
+        """Yield the objects below a folder in the order of names. After each, the folder is listed again for higher
+        names.
 
         So if others create objects meanwhile, and one of them is found, all that were created before it are found too.
         """

@@ -1,8 +1,8 @@
-"""The interface of an object store, and the four errors of its calls.
+"""The interface of an object store, and the errors of its calls.
 
-The rule: `create` makes an object only if nothing has its name, and of several racers one wins. A call that raises
-Unclear may have had its effect, or may have it later, even after calls that began after it. So whoever created
-something looks at what has the name before it tries again (storage/shipping/creating.py).
+The rule: `create` makes an object only if nothing has its name, and of several clients that try it only one succeeds. A
+call that raises Unclear may have had its effect, or may have it later, even after calls that began later. So the caller
+of a create that was unclear reads the object that has the name before it tries again (storage/shipping/creating.py).
 """
 
 from typing import NamedTuple, Protocol, TypeAlias
@@ -23,7 +23,7 @@ class ObjectsError(Exception):
 
 
 class Exists(ObjectsError):
-    """Raised by create() if an object has the name already. An earlier call of ours may have created it."""
+    """Raised by create() if an object has the name already. An earlier call of this client may have created it."""
 
 
 class Missing(ObjectsError):
@@ -50,7 +50,7 @@ class Found(NamedTuple):
 
 
 class Objects(Protocol):
-    """An object store. Thread-safe; without retries of its own. Names are paths, with slashes."""
+    """An object store. Thread-safe. It repeats no call by itself. Names are paths, with slashes."""
 
     @property
     def where(self) -> str:
@@ -75,8 +75,8 @@ class Objects(Protocol):
     def list(self, prefix: str, after: str = "") -> list[Found]:
         """Return all objects whose names begin with `prefix`, which ends with a slash.
 
-        The order is that of the store, mostly that of names. after: only those whose names come later. Raises Unclear,
-        Refused.
+        The order is that of the store, mostly that of names. after: only objects whose names come after this one.
+        Raises Unclear, Refused.
         """
         ...
 

@@ -1,7 +1,8 @@
 """The file system of a directory, and whether several brokers may use it as an object store.
 
-The rule: a client of NFS keeps what it has listed for up to a minute, and a take-over that does not see the newest
-round would lose it. Mounted with `noac` it asks each time. Source: nfs(5); proc(5) for the table of mounts.
+The rule: an NFS client keeps what it has listed for up to a minute, and a take-over that does not see the newest round
+would lose it. Mounted with `noac` the client asks the server each time. Source: nfs(5); proc(5) for the table of
+mounts.
 """
 
 import os
@@ -29,7 +30,7 @@ class Mount(NamedTuple):
 def mount_of(path: str, table: str | None = None) -> Mount | None:
     """Return the mount of a path, which need not exist; None if the system does not tell.
 
-    table: the text of /proc/self/mountinfo; None to read it.
+    table: the text of /proc/self/mountinfo; None: read it.
     """
     if table is None:
         try:

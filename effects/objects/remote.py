@@ -1,8 +1,9 @@
 """The object stores S3, GCS and Azure, by `obstore` (the extra `fencepost[store]`).
 
-The rule: obstore retries nothing. With retries, a create whose answer was lost came back as AlreadyExists of one's own
-object; and S3's 409 is AlreadyExists with nothing there. So a call is made once, and every answer but success is for
-the caller to look into. Each call has a deadline: one that neither returned nor failed would stop everything.
+The rule: obstore repeats nothing. If it did, a create whose answer was lost would find its own object and raise
+AlreadyExists; S3 also answers 409, which is AlreadyExists, when there is no object. So a call is made once, and after
+every answer except success the caller finds out what happened. Each call has a deadline, because one that neither
+returned nor failed would stop everything.
 """
 
 import os
@@ -130,7 +131,7 @@ class RemoteObjects:
 
 
 def s3_endpoint(environment: Mapping[str, str]) -> str:
-    """Return the endpoint that is set for S3 in environment or profile; "" for Amazon's."""
+    """Return the endpoint that is set for S3 in the environment or the profile; "" for Amazon's."""
     set_here = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     return set_here or profile(environment).get("endpoint", "")
 
@@ -152,10 +153,11 @@ def _open(scheme: str, bucket: str, endpoint: str) -> Any:
 
 
 def s3_config(environment: Mapping[str, str], endpoint: str) -> dict[str, str]:
-    """Return the settings of S3 that are not in the environment. endpoint: instead of the one there; "" for that.
+    """Return the settings of S3 that are not in the environment. endpoint: used instead of the one there; "": use that
+    one.
 
-    Over TLS the body of a PUT is not signed: that takes more time of the processor than all else of a PUT, and TLS
-    protects it. AWS_UNSIGNED_PAYLOAD says otherwise.
+    Over TLS the body of a PUT is not signed: signing takes more CPU time than the rest of a PUT, and TLS protects the
+    body already. AWS_UNSIGNED_PAYLOAD in the environment overrides that.
     """
     config = {**profile(environment)}
     if endpoint:
@@ -178,7 +180,7 @@ def _status(text: str) -> str:
 
 
 def _brief(text: str) -> str:
-    """Return an error in one line: what the server said, else the first line without the URL."""
+    """Return an error in one line: the server's status, code and message, else the first line without the URL."""
     status, code, message = _status(text), _CODE.search(text), _MESSAGE.search(text)
     if status:
         said = ": ".join(each[1] for each in (code, message) if each and each[1])

@@ -1,7 +1,14 @@
-"""Opens an object store by its URL: `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix`,
-`az://container/prefix`.
+"""Opens an object store by its URL: `file:
 
-The rule: a URL has no secrets. Keys, endpoint and region come from where the tools of the provider find them.
+/path`, `s3:
+
+bucket/prefix`, `gs:
+
+bucket/prefix`, `az:
+
+container/prefix`.
+
+The rule: a URL has no secrets. Keys, endpoint and region come from the places where the provider's own tools look.
 """
 
 import os
@@ -28,7 +35,7 @@ class BadUrl(Exception):
 
 
 def is_url(text: str) -> bool:
-    """Return whether the text is a URL, not a path."""
+    """Return whether the text is a URL and not a path."""
     return "://" in text
 
 
@@ -43,9 +50,11 @@ def open_objects(url: str) -> Objects:
 
 
 def addresses_of(url: str) -> list[Objects]:
-    """Open an object store once for each address of its server. [] if it has only one, or that is not known.
+    """Open an object store once for each address of its server. Returns an empty list if it has only one, or that is
+    not known.
 
-    Only for S3 without TLS: a certificate is for the name. Otherwise connections are spread over all addresses, anyway.
+    Only for S3 without TLS, because a certificate is for the name. Other connections are spread over all addresses
+    anyway.
     """
     parts = _checked(url)
     if parts.scheme != "s3":
@@ -70,7 +79,7 @@ def addresses_of(url: str) -> list[Objects]:
 
 
 def _answers(family: int, address: Any) -> bool:
-    """Return whether something accepts connections at this address: of a name's addresses, some may not be in use."""
+    """Return whether a server accepts connections at this address: some of a name's addresses may not be in use."""
     with socket.socket(family, socket.SOCK_STREAM) as one:
         one.settimeout(CONNECT_S)
         try:
@@ -87,8 +96,8 @@ def mount_of_url(url: str) -> Mount | None:
 
 
 def open_shared(url: str) -> Objects:
-    """Open an object store for the journal of several brokers. Raises BadUrl, also for a directory with cached
-    listings.
+    """Open an object store for the journal of several brokers. Raises BadUrl, also for a directory whose listings
+    are cached.
     """
     mount = mount_of_url(url)
     if mount is not None and mount.is_cached:

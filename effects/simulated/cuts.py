@@ -1,8 +1,9 @@
 """A cut: what may be left of the disk after a power failure at one moment.
 
 `base` holds what is surely durable; the queues hold, in order, what is not. The rule: any subset of the unsynced
-operations may be found, in any order, torn or whole. After a failed sync the operations it should have covered stay
-readable but no later sync covers them: the kernel has marked their pages clean (PostgreSQL's "fsyncgate").
+operations may have reached the device, in any order, torn or whole. After a failed sync the operations that it should
+have made durable stay readable, but no later sync makes them durable: the kernel has marked their pages clean
+(PostgreSQL's "fsyncgate").
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ class Cut:
         return twin
 
     def record(self, operation: Operation) -> None:
-        """Note an operation on the disk: its effect is lost by a power failure, until a sync covers it."""
+        """Note an operation on the disk: a power failure may undo its effect until a sync makes it durable."""
         match operation:
             case Write(inode=inode) | Truncate(inode=inode):
                 self._queues.setdefault(inode, []).append(operation)
@@ -64,7 +65,7 @@ class Cut:
         """Return the disk's contents after a power failure in which only some of the unsynced operations reached the
         device.
 
-        kept: the indices of those that did (None: all); dropped: of those that did not. torn: how some writes were
+        kept: the indices of those that did (None: all). dropped: of those that did not. torn: how some writes were
         damaged, by index. order: operations (by index) that reached the device in this order among themselves.
         """
         volume = self.base.copy()
@@ -80,8 +81,8 @@ class Cut:
         return volume.prune()
 
     def _in_order(self, order: Sequence[int]) -> list[Operation]:
-        """Return all operations that are not in the base yet, in their order; those in `order` (by index) in that
-        order.
+        """Return all operations that are not in the base yet, in their order; those in `order` (by index) swap
+        places so that they have that order.
         """
         waiting = sorted((one for queue in self._queues.values() for one in queue), key=_by_index)
         if order:
@@ -92,7 +93,7 @@ class Cut:
         return waiting
 
     def _settle(self, key: int, operations: Iterable[Operation], failed: bool) -> None:
-        """Note the operations that a sync made durable, or lost if it failed. key: of their queue."""
+        """Note which operations a sync made durable or, if it failed, lost. key: of their queue."""
         indexes = {operation.index for operation in operations} - self._lost - self._covered
         if failed:
             self._lost |= indexes
@@ -101,7 +102,7 @@ class Cut:
         self._fold(key)
 
     def _fold(self, key: int) -> None:
-        """Apply the synced operations at the head of this queue to the base."""
+        """Move the operations at the head of this queue that are synced into the base."""
         queue = self._queues.pop(key, [])
         for done, operation in enumerate(queue):
             if operation.index not in self._covered:

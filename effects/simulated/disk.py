@@ -1,8 +1,8 @@
 """A disk in memory that loses unsynced data in a power cut, and whose contents can be found again as of any moment.
 
-The traps: bytes and names not synced are readable after a process crash and gone after a power cut; after a failed sync
-they are readable but lost, whatever later syncs say. A path is absolute or taken from the root; a fresh disk holds the
-root only. Everything is deterministic; the disk is for one thread.
+What it simulates: bytes and names that were not synced are readable after a process crash and gone after a power cut;
+after a failed sync they are readable but lost, whatever later syncs return. A path is absolute or taken from the root;
+a new disk has only the root. Everything is deterministic; the disk is for one thread.
 """
 
 import errno
@@ -48,12 +48,12 @@ _ENDLESS_BYTES = 1 << 40  # what a disk without a capacity reports as free
 class SimulatedDisk(Disk):
     """A disk in memory. `capacity_bytes`, `is_cold`, `latency`, `inline` and `quick` may be set at any time.
 
-    `is_cold` returns whether nothing of a path is in the page cache. `latency` returns when the jobs of executors and
-    writers take effect that are made after it was set; `inline` makes those executors ignore a running loop; `quick` is
-    their own `quick`. `at_once` is how many writes such a writer may have in flight, 0: there is no writer.
-    `begins_in_call` is whether it does all of a write when that begins, as on btrfs, and so soon begins none.
-    `syncs_blocks` is whether a file can write and sync blocks in one call. With history=False operations are not kept:
-    for long simulations, which need `after_power_cut` but not `at`.
+    `is_cold`: returns whether nothing of a path is in the page cache. `latency`: returns the times after which a job of
+    an executor or writer made later takes effect and is reported. `inline`: executors made later ignore a running loop.
+    `quick`: the value of their `quick`. `at_once`: how many writes such a writer may have in flight; 0: the disk has no
+    async writer. `begins_in_call`: a write is completely done when it begins, as on btrfs, so the writer soon begins
+    none. `syncs_blocks`: a file can write and sync blocks in one call. With history=False operations are not kept: for
+    long simulations, which need `after_power_cut` but not `at`.
     """
 
     def __init__(
@@ -225,9 +225,7 @@ class SimulatedDisk(Disk):
         return writer if self.at_once else None
 
     def beside(self) -> "SimulatedDisk":
-        """Return the same disk for another process that runs at the same time. Locks of one process exclude the
-        other.
-        """
+        """Return the same disk for a second process at the same time. A lock of one process excludes the other."""
         twin = self._twin(self._history)
         twin._opened, twin._nameless, twin._locked = self._opened, self._nameless, self._locked
         return twin
@@ -250,12 +248,12 @@ class SimulatedDisk(Disk):
         return self.fail(lambda one: isinstance(one, Sync | SyncDirectory) and matches(one.path), times=times)
 
     def fail_operation(self, index: int, *, error: int = errno.EIO, after_bytes: int = 0) -> Fault:
-        """Make the operation fail that will have this index in the history. after_bytes: how much it writes first."""
+        """Make the operation with this index in the history fail. after_bytes: how many bytes it writes first."""
         strikes: Matches = lambda one: one.index == index and not isinstance(one, Unrecorded)  # noqa: E731
         return self.fail(strikes, error=error, after_bytes=after_bytes)
 
     def fail_step(self, number: int, *, error: int) -> Fault:
-        """Make a step fail, counted from now, beginning with 0. Opens, reads, stats and listings are steps too."""
+        """Make one step from now on fail; 0 is the next one. Opens, reads, stats and listings are steps too."""
         numbers = itertools.count()
         return self.fail(lambda one: next(numbers) == number, error=error)
 
@@ -263,7 +261,7 @@ class SimulatedDisk(Disk):
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """All operations since the disk was created or found after a cut, by index."""
+        """All operations, by index, since the disk was created or, after a cut, found."""
         return self._history.operations
 
     @property
@@ -272,7 +270,7 @@ class SimulatedDisk(Disk):
         return self._history.notes
 
     def note(self, value: Any) -> None:
-        """Record `value` at this moment. Of disks found after cuts, only those of a later cut have it in `notes`."""
+        """Record `value` at this moment. A disk found after a cut has it in `notes` only if the cut comes later."""
         self._history.record(Note(self.next_index, "", value))
 
     def halt(self) -> None:
@@ -306,7 +304,7 @@ class SimulatedDisk(Disk):
         """Return the disk after a power cut right after the first n operations.
 
         Of the operations that were not synced then, all reached the device, or only those in `kept` (by index), without
-        those in `dropped`; some of them `torn`; those in `order` in that order among themselves.
+        those in `dropped`; those in `torn` are damaged; those in `order` reached it in that order among themselves.
         """
         for _, cut in self.cuts(n):
             volume = cut.found(kept=kept, dropped=dropped, torn=torn, order=order)
@@ -314,7 +312,9 @@ class SimulatedDisk(Disk):
         raise IndexError(f"there are only {len(self.operations)} operations")
 
     def cuts(self, first: int = 0) -> Iterator[tuple[int, Cut]]:
-        """Yield (n, the cut after n operations), from n = `first` on. The next iteration changes the cut."""
+        """Yield (n, the cut after n operations), from n = `first` on. The same Cut object changes with the next
+        iteration.
+        """
         return self._history.cuts(first)
 
     def notes_at(self, n: int) -> Sequence[Any]:
@@ -353,7 +353,7 @@ class SimulatedDisk(Disk):
         self._perform(Truncate(self.next_index, clean(file.path), file.inode, size))
 
     def sync(self, file: SimulatedFile, only: int | None = None) -> None:
-        """Make the file's writes durable; with `only`, just the write with this index. Called by the file."""
+        """Make the file's writes durable; with `only`, just the write with that index. Called by the file."""
         self._perform(Sync(self.next_index, clean(file.path), file.inode, only=only))
 
     def size_of(self, file: SimulatedFile) -> int:
@@ -413,7 +413,7 @@ class SimulatedDisk(Disk):
                 raise fault.exception(path, operation)
 
     def _struck(self, operation: Operation) -> Fault | None:
-        """Return the fault that makes this operation fail; None if none does."""
+        """Return the fault that makes this operation fail; None if none does. Counts the hit."""
         return next((fault for fault in self._faults if fault.strikes(operation)), None)
 
     def _write_part(self, operation: Write, length: int) -> None:
@@ -423,8 +423,8 @@ class SimulatedDisk(Disk):
             self._history.record(part)
 
     def _room(self, inode: int, position: int, size: int) -> int:
-        """Return how many bytes of a write fit on the disk. Bytes within the file need no new space; holes take space,
-        too.
+        """Return how many bytes of a write fit on the disk. Bytes over existing ones need no space; a gap needs
+        space, too.
         """
         if self.capacity_bytes is None:
             return size
@@ -440,7 +440,7 @@ class SimulatedDisk(Disk):
         return inode
 
     def _lost_its_name(self, inode: int | None) -> None:
-        """Drop a file whose name was removed, once no process has it open."""
+        """Drop a file whose name was removed, at once or when no process has it open any more."""
         if inode is None:
             return
         if self._opened.get(inode):

@@ -15,7 +15,7 @@ Latency = Callable[[], tuple[float, float]]  # seconds until a job takes effect,
 
 
 class _Entry(Entry):
-    """One job: it waits, is started, takes effect on the disk, and is then reported to `done`."""
+    """One job: it waits, is started, takes effect on the disk, and is then reported by calling `done`."""
 
     __slots__ = ("has_run", "result")
 
@@ -31,7 +31,7 @@ class _Entry(Entry):
         self.result: Any = None
 
     def run(self, closed: bool) -> None:
-        """Run the job, or drop it if it is not wanted any more. Does nothing the second time."""
+        """Run the job, or drop it if nobody wants it any more. Does nothing the second time."""
         if not self.has_run:
             self.has_run = True
             try:
@@ -108,7 +108,7 @@ class SimulatedExecutor(Executor):
         self._waiting.clear()
 
     def _run_in_turn(self) -> None:
-        """Run all jobs one after another. A job that a `done` submits is queued, and not run inside of that."""
+        """Run all jobs one after another. A job submitted by a `done` is queued, and not run inside of it."""
         if self._in_turn:
             return
         self._in_turn = True

@@ -25,15 +25,15 @@ class Fault:
     hits: int = 0
 
     def strikes(self, operation: Operation) -> bool:
-        """Return whether this operation is to fail, and count it."""
+        """Return whether this operation must fail; if so, count it."""
         if self.times == self.hits or not self.matches(operation):
             return False
         self.hits += 1
         return True
 
     def exception(self, path: str, operation: Operation) -> OSError:
-        """Return the exception that a real disk raises for this operation: CannotOpen only for one that names a
-        path.
+        """Return the exception that a real disk raises for this operation. CannotOpen is returned only for an
+        operation that names a path.
         """
         by_name = not isinstance(operation, Read | Write | Truncate | Sync)
         return os_error(self.error, path, by_name=by_name)

@@ -9,7 +9,7 @@ from .faults import os_error
 
 
 class FilesOfDisk(Protocol):
-    """What a simulated file needs of its disk."""
+    """The methods of the disk that a simulated file uses."""
 
     is_cold: Callable[[str], bool]
     syncs_blocks: bool

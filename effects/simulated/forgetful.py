@@ -1,10 +1,10 @@
 """The machine's disk with simulated power cuts: unsynced changes of real files can be undone.
 
 The rule: there is one way to write, through the page cache, and one to sync; without `syncs` no device is ever waited
-for. Before bytes are overwritten they are remembered, until a sync covers the change. `vanish` ends everything, as if
-the process were gone; `forget` then undoes what no sync covered, except for a torn tail: of the first such write in
-each file some sectors stay, by the seed. Names (creates, renames, unlinks) stay, which is one of the things that power
-cuts do; effects/simulated/disk.py knows the others.
+for. Before bytes are overwritten they are remembered, until a sync makes the change durable. After `vanish` every
+change raises, as if the process were gone; `forget` then undoes all changes that were not synced, except that of the
+first such change in each file some sectors stay, chosen by the seed (a torn write). Names (creates, renames, unlinks)
+are not undone, which is one of the possible results of a power cut; effects/simulated/disk.py simulates the others.
 """
 
 import errno
@@ -19,7 +19,7 @@ from .torn import SECTOR_BYTES
 
 
 class DiskGone(OSError):
-    """Raised if a killed process uses its disk: nothing changes on it any more."""
+    """Raised if a process that was killed (vanish() was called) uses its disk: nothing changes on it any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +120,7 @@ class ForgetfulDisk(SystemDisk):
     # ---- what every disk does --------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file that records how to undo its unsynced changes. Raises DiskGone."""
+        """Open a file that records how to undo its unsynced changes. Raises DiskGone after vanish()."""
         self.check()
         opened = super().open(path, create=create, read_only=read_only)
         assert isinstance(opened, SystemFile)
@@ -131,7 +131,9 @@ class ForgetfulDisk(SystemDisk):
         return file
 
     def rename(self, old: str, new: str) -> None:
-        """Rename, and let the unsynced changes follow. Renames are never undone. Raises DiskGone."""
+        """Rename, and let the unsynced changes follow. A simulated power cut does not undo a rename. Raises DiskGone
+        after vanish().
+        """
         self.check()
         with self._lock:
             super().rename(old, new)
@@ -142,28 +144,32 @@ class ForgetfulDisk(SystemDisk):
                 self._files[unsynced.path] = unsynced
 
     def unlink(self, path: str) -> None:
-        """Remove a file, and forget its unsynced changes. Removals are never undone. Raises DiskGone."""
+        """Remove a file, and stop tracking its unsynced changes: a simulated power cut does not undo a removal.
+        Raises DiskGone after vanish().
+        """
         self.check()
         with self._lock:
             super().unlink(path)
             self._forget_below(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory, and forget the unsynced changes in it. Removals are never undone. Raises DiskGone."""
+        """Remove a directory, and stop tracking the unsynced changes in it: a simulated power cut does not undo a
+        removal. Raises DiskGone after vanish().
+        """
         self.check()
         with self._lock:
             super().remove_tree(path)
             self._forget_below(path)
 
     def sync_directory(self, path: str) -> None:
-        """Sync the directory, if syncs are passed to the device. Raises DiskGone."""
+        """Sync the directory, if syncs are passed to the device. Raises DiskGone after vanish()."""
         self.sync_begins(path)
         if self.syncs:
             super().sync_directory(path)
         self.check()
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
-        """Sync all these files and directories. Raises DiskGone."""
+        """Sync all these files and directories. Raises DiskGone after vanish()."""
         if self.syncs:
             super().sync_all(files, directories)
             return
@@ -173,7 +179,9 @@ class ForgetfulDisk(SystemDisk):
             self.sync_directory(path)
 
     def lock(self, path: str, *, read_only: bool = False) -> Lock:
-        """Lock the file and its directory; forget() releases the lock. Raises DiskGone, AlreadyLocked."""
+        """Lock the file and its directory; forget() releases the lock. Raises AlreadyLocked; DiskGone after
+        vanish().
+        """
         self.check()
         lock = super().lock(path, read_only=read_only)
         self._locks.append(lock)
@@ -190,7 +198,7 @@ class ForgetfulDisk(SystemDisk):
     # ---- what goes wrong -------------------------------------------------------------------------------------
 
     def fail_sync(self, matches: Callable[[str], bool] = lambda path: True) -> None:
-        """Make the next sync of a matching path fail; the writes it should make durable stay unsynced."""
+        """Make the next sync of a matching path fail; the writes that it should make durable stay unsynced."""
         self._failing = matches
 
     def vanish(self) -> None:
@@ -210,7 +218,7 @@ class ForgetfulDisk(SystemDisk):
             lock.release()
 
     def _undo(self, unsynced: _Unsynced) -> None:
-        """Undo the unsynced changes of one file, of the first one perhaps only some sectors."""
+        """Undo the unsynced changes of one file; of the first one, some sectors may stay."""
         if not unsynced.changes or unsynced.path is None or not self.exists(unsynced.path):
             return
         name, at = self._held.find(unsynced.path)
@@ -252,7 +260,9 @@ class ForgetfulDisk(SystemDisk):
         self._open.discard(file)
 
     def _forget_below(self, path: str) -> None:
-        """Forget the unsynced changes of the file at this path, or of all files below it: their names are gone."""
+        """Stop tracking the unsynced changes of the file at this path, or of all files below it, because their names
+        are gone.
+        """
         for gone in [known for known in self._files if _is_below(known, path)]:
             self._files.pop(gone).path = None
 

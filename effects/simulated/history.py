@@ -11,7 +11,7 @@ from .volume import Volume
 class History:
     """All operations on a disk. seen: its contents as processes see them.
 
-    keep: False to keep no operations, so that only a power cut at the present moment can be simulated.
+    keep: False to keep no operations; only a power cut at the present moment can be simulated then.
     """
 
     def __init__(self, start: Volume, *, keep: bool = True, notes: tuple[Any, ...] = ()) -> None:
@@ -35,7 +35,9 @@ class History:
         self.cut.record(operation)
 
     def cuts(self, first: int = 0) -> Iterator[tuple[int, Cut]]:
-        """Yield (n, the cut after n operations), from n = `first` on. The next iteration changes the cut."""
+        """Yield (n, the cut after n operations), from n = `first` on. The same Cut object changes with the next
+        iteration.
+        """
         if not self.keep:
             raise ValueError("this disk keeps no history")
         cut = Cut(self._start.copy())
@@ -46,12 +48,12 @@ class History:
                 cut.record(self.operations[n])
 
     def notes_at(self, n: int) -> tuple[Any, ...]:
-        """Return the values noted within the first n operations, and those that this history began with."""
+        """Return the values noted within the first n operations, after those with which this history began."""
         later = sum(isinstance(operation, Note) for operation in self.operations[n:])
         return tuple(self.notes[: len(self.notes) - later])
 
     def killed_at(self, n: int) -> "History":
-        """Return the history of the first n operations, as a new process finds the disk."""
+        """Return the history of the first n operations, in the state in which a new process finds the disk."""
         twin = History(self._start, notes=self.notes_at(0))
         for operation in self.operations[:n]:
             twin.record(operation)

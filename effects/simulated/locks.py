@@ -1,4 +1,4 @@
-"""The lock of a file on a simulated disk and of its directory."""
+"""The lock of a file on a simulated disk, and of its directory."""
 
 from collections.abc import Callable, Collection
 from typing import Protocol
@@ -29,12 +29,12 @@ class SimulatedHold(Lock):
 
 
 class SimulatedLock(Lock):
-    """Keeps inodes in the set `locked` until released. file: the one that names the process; None if there is none."""
+    """Keeps inodes in the set `locked` until released. file: the one with the process id; None if there is none."""
 
     def __init__(
         self, file: _File | None, inodes: Collection[int], locked: set[int], hold: Lock, *, signed: bool
     ) -> None:
-        """locked: the set of locked inodes, to which these are added. signed: the file names the process, and is
+        """locked: the set of locked inodes, to which these are added. signed: the file has the process id, and is
         emptied at release.
         """
         self._file = file

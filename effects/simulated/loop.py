@@ -1,7 +1,7 @@
 """An asyncio loop with virtual time: if nothing is ready, time jumps to the next timer, so that hours take seconds.
 
-The rule: the loop knows no file descriptors and no threads, so all that happens comes from the program and a seed, and
-happens again in the same order. What would wait for ever raises Deadlock instead. Timers may be late, as on a busy
+The rule: the loop has no file descriptors and no threads, so everything that happens follows from the program and a
+seed, and happens again in the same order. A wait that would never end raises Deadlock. Timers may be late, as on a busy
 machine, but never early.
 """
 
@@ -51,7 +51,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now_us / _US_PER_S
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass without running anything, as if the process were stopped: timers due meanwhile are late."""
+        """Let time pass without running anything, as if the process were paused: timers due meanwhile run late."""
         self._now_us += math.ceil(seconds * _US_PER_S - _FLOATS_ADD_US)
 
     def clock(self, now_ms: int = 1_700_000_000_000) -> "LoopClock":
@@ -95,8 +95,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return handle
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """Call the function at once, in this thread, because with other threads the order would not be
-        deterministic.
+        """Call the function at once, in this thread, because the order would not be deterministic with other
+        threads.
         """
         future: asyncio.Future[T] = self.create_future()
         try:
@@ -176,7 +176,7 @@ class LoopClock(SimulatedClock):
         return self._loop._now_us // 1000 + self._wall_ahead_ms
 
     def advance(self, ms: int) -> None:
-        """Let `ms` pass at once, as if the process were stopped for that time."""
+        """Let `ms` pass at once, as if the process were paused for that time."""
         if ms < 0:
             raise ValueError("a monotonic clock does not go back; jump_wall does")
         self._loop.pass_time(ms / 1000)

@@ -1,7 +1,7 @@
-"""The machine's time, which a test may move ahead: a clock, and event loops with timers that move along.
+"""The machine's time, which a test may move ahead: a clock, and event loops whose timers move with it.
 
-The rule: time runs by itself and never goes back; `advance` adds to it, and whatever became due runs at once, late, as
-after a suspended laptop. Clock and loop are moved together by whoever owns both.
+The rule: time runs by itself and never goes back; `advance` adds to it, and timers that have become due run at once,
+late, as after a laptop's suspend. The test moves clock and loop together.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ CANCELLED_KEPT = 64
 
 
 class MovableClock(SystemClock):
-    """The machine's clocks, ahead by the sum of all advances."""
+    """The machine's clocks, plus the sum of all advances."""
 
     __slots__ = ("_ahead_ms", "_wall_ahead_ms")
 
@@ -41,7 +41,7 @@ class MovableClock(SystemClock):
         self._wall_ahead_ms += ms
 
     def set_wall_right(self) -> None:
-        """Set the wall clock to the machine's time again. The monotonic clock stays ahead."""
+        """Set the wall clock back to the machine's time. The monotonic clock stays ahead."""
         self._wall_ahead_ms = 0
 
 
@@ -59,8 +59,8 @@ class MovableLoop(asyncio.SelectorEventLoop):
 
 
 class MovableTimers:
-    """Timers that can be moved, for a loop whose own cannot (uvloop): a heap, of which the loop knows only the
-    first.
+    """Timers that can be moved, for a loop whose own timers cannot (uvloop): a heap; only its first timer is set in
+    the loop.
     """
 
     def __init__(self) -> None:

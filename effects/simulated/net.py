@@ -52,8 +52,8 @@ class SimulatedConnection:
         self.to_client.release()
 
     def cut(self, *, tell: tuple[Side, ...] = ("client", "server")) -> None:
-        """Cut the connection: bytes in flight are lost. Sides in `tell` see a reset now; another one when tell() is
-        called.
+        """Cut the connection: bytes in flight are lost. Sides in `tell` see a reset now; another side sees it when
+        tell() is called.
         """
         self.to_server.kill()
         self.to_client.kill()
@@ -76,7 +76,7 @@ class SimulatedConnection:
 
 
 class SimulatedNetwork:
-    """What all hosts share: connections, ports, and random delays (`delay_ms`: from, to; one way).
+    """The state that all hosts have in common: connections, ports, and random delays (`delay_ms`: from, to; one way).
 
     `fragments` (readers get pieces of any size), `capacity_bytes` (of the sockets' buffers) and `on_connect`, which is
     called with each connection before a byte is sent, apply to connections made after they were set.
@@ -145,7 +145,7 @@ class SimulatedListener(Listener):
         return reachable and any(mine == host or mine in EVERYWHERE for mine in self._hosts)
 
     def has(self, name: str, hosts: tuple[str, ...], port: int) -> bool:
-        """Return whether this listener uses this port at one of these addresses of the host `name`."""
+        """Return whether this listener uses this port, at one of these addresses of the host `name` at least."""
         together = {*hosts, *self._hosts}
         shared = len(together) < len(hosts) + len(self._hosts) or not together.isdisjoint(EVERYWHERE)
         return shared and name == self.net.name and port == self._port
@@ -216,7 +216,7 @@ class SimulatedNet(Net):
     def kill(self) -> None:
         """Simulate the end of the process: its listeners close, and its peers see their connections end.
 
-        No protocol of the process itself is called.
+        The protocols of the process itself are not called.
         """
         for listener in self._listeners():
             listener.close()

@@ -1,8 +1,8 @@
 """A simulated object store in memory, with the faults of real ones, chosen by a seed or set by a test.
 
-The rule: an object is there whole or not at all, and a create wins only once. All else may go wrong as it does at real
-servers: a call may fail before or after its effect, or have it later, after other calls; a listing comes in no order;
-what was deleted may still be there; objects may be lost or rot.
+The rule: an object is complete or does not exist, and only one create of a name succeeds. Everything else may go wrong
+as it does at real servers: a call may fail before or after its effect, or have it later, after other calls; a listing
+has any order; a deleted object may still exist; objects may be lost or damaged.
 """
 
 import random
@@ -16,7 +16,7 @@ ERRORS = ("the server answered 500", "the server answered 503, SlowDown", "the d
 
 
 class StoreCut(BaseException):
-    """Raised by the call at which a test simulates the death of the client. No `except Exception` catches it."""
+    """Raised by the call at which a test simulates the end of the client process. No `except Exception` catches it."""
 
 
 @dataclass
@@ -24,8 +24,8 @@ class Faults:
     """How often, from 0 to 1, the store fails in each way.
 
     before, after: a call raises Unclear before its effect, or after it. late: a create raises Unclear and has its
-    effect some calls later. conflicts: a create raises Exists though there is no object, as S3 answers 409. keeps: a
-    delete does nothing. reads, lists: a read or a listing raises Unclear.
+    effect some calls later. conflicts: a create raises Exists although there is no object, as S3 does by answering 409.
+    keeps: a delete does nothing. reads, lists: a read or a listing raises Unclear.
     """
 
     before: float = 0.0
@@ -56,13 +56,15 @@ class SimulatedObjects:
         return "sim://bucket"
 
     def client(self) -> "SimulatedObjects":
-        """Return the same store for another client, which is not affected by cut_at() of this one."""
+        """Return the same store for another client, which cut_at() of this one does not affect."""
         other = SimulatedObjects(0, self.faults)
         other.content, other._rng = self.content, self._rng
         return other
 
     def cut_at(self, call: int, *, after: bool) -> None:
-        """Let the client die at a call, counted from now, beginning with 0. after: after its effect, else before it."""
+        """Let the client end (StoreCut) at a later call; 0 is the next one. after: after the call's effect, else
+        before it.
+        """
         self._cut_at = len(self.calls) + call, after
 
     def create(self, name: str, content: Content) -> None:
@@ -117,7 +119,7 @@ class SimulatedObjects:
     def _call(self, call: str, name: str, unclear: float | None = None) -> Iterator[None]:
         """Surround a call: record it, and raise the errors chosen for it, before or after its effect.
 
-        unclear: how often it raises Unclear before its effect (None: faults.before).
+        unclear: how often it raises Unclear before its effect; None: as faults.before says.
         """
         self.calls.append((call, name))
         self._let_late_ones_in()
@@ -136,7 +138,7 @@ class SimulatedObjects:
             raise Unclear(name, self._rng.choice(ERRORS))
 
     def _let_late_ones_in(self) -> None:
-        """Create the objects of late creates that are due, unless their names are taken."""
+        """Carry out the late creates that are due, unless their names are taken."""
         due = [each for each in self._late if each[0] <= len(self.calls)]
         self._late = [each for each in self._late if each not in due]
         for _, name, content in due:

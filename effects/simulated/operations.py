@@ -1,8 +1,8 @@
 """The operations on a simulated disk, as records.
 
-The rule: an operation names inodes, not only paths, and contains its whole effect, so that it can be applied when an
-earlier one was lost. That is what a device that reorders does. Data operations become durable by Sync of their inode,
-name operations by SyncDirectory of their directory (a rename between two directories: of the new one).
+The rule: an operation names inodes and not only paths, and contains its whole effect, so that it can be applied even if
+an earlier one was lost, as on a device that reorders writes. Operations on data become durable by a Sync of their
+inode, operations on names by a SyncDirectory of their directory (a rename between two directories: of the new one).
 """
 
 from dataclasses import dataclass

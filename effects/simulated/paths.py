@@ -1,5 +1,5 @@
-"""Paths on a simulated disk, and the directories that its process has locked: as effects/disk/held.py, but with
-inodes.
+"""Paths on a simulated disk, and the directories that its process has locked: like effects/disk/held.py, but with
+inodes instead of descriptors.
 
 A path is absolute or taken from the root.
 """

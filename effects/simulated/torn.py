@@ -1,7 +1,8 @@
 """How an unsynced write may be found after a power cut, if it is neither complete nor absent.
 
-Each tear turns one write into the operations that really reached the device. A negative length counts from the end.
-Source: sectors of 512 bytes are written whole, in any order; ext4 was seen to leave NULs up to the next 4,096 bytes.
+Each tear turns one write into the operations that reached the device. A negative length counts from the end. Source:
+sectors of 512 bytes are written whole, in any order; ext4 was seen to leave NULs up to the next multiple of 4,096
+bytes.
 """
 
 import itertools
@@ -61,7 +62,7 @@ class GarbageTail(Tear):
 
 @dataclass(frozen=True, slots=True)
 class Sectors(Tear):
-    """Some sectors arrived: those whose bit in `mask` is set. extended: the file has its full length nevertheless."""
+    """Some sectors arrived: those whose bit in `mask` is set. extended: the file has its full length all the same."""
 
     mask: int
     extended: bool = False
@@ -80,7 +81,9 @@ class Sectors(Tear):
 
 @dataclass(frozen=True, slots=True)
 class OnlyLength(Tear):
-    """No byte arrived, but the file is longer: to the next multiple of `multiple`, at most to the end of the write."""
+    """No byte arrived, but the file is longer: up to the next multiple of `multiple`, at most to the end of the
+    write.
+    """
 
     multiple: int = 1  # 1: to the end of the write
 

@@ -1,7 +1,7 @@
 """The transport at each end of a simulated connection.
 
 The rule: it behaves as asyncio's TCP transport on Linux does. An end that closes with unread bytes, or gets bytes after
-it closed, resets the other. A reset is noticed by who reads or writes. Source: asyncio/selector_events.py, tcp(7).
+it closed, resets the other. An end notices a reset when it reads or writes. Source: asyncio/selector_events.py, tcp(7).
 """
 
 import asyncio
@@ -127,7 +127,7 @@ class SimulatedTransport(asyncio.Transport):
 
     @property
     def may_notice_reset(self) -> bool:
-        """Whether a reset is noticed even if reading is paused: there are bytes to send."""
+        """Whether a reset is noticed even while reading is paused, because there are bytes to send."""
         return self._protocol is not None and self._out.waiting_bytes > 0
 
     @property
@@ -155,11 +155,11 @@ class SimulatedTransport(asyncio.Transport):
             self._lose(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def refuse(self) -> None:
-        """Answer bytes that came to a closed socket by a reset. Called by the wire."""
+        """Send a reset, because bytes came to a closed socket. Called by the wire."""
         self._out.send(Signal.RESET)
 
     def drained(self) -> None:
-        """Resume writing, or finish closing, because bytes were sent. Called by the wire."""
+        """Resume the protocol's writing, or finish closing, because bytes were sent. Called by the wire."""
         if self._finished:
             return
         if self._writing_paused and self._out.waiting_bytes <= self._low:
@@ -209,7 +209,9 @@ class SimulatedTransport(asyncio.Transport):
             self._out.send(Signal.END)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """Call the protocol. If it raises, report it and end its connection, as asyncio does."""
+        """Call a method of the protocol, and return its result. If it raises, report the error and end the
+        connection, as asyncio does.
+        """
         try:
             return getattr(self._protocol, name)(*arguments)
         except Exception as error:

@@ -1,7 +1,7 @@
-"""The contents of a disk in memory: directories by inode, and files in blocks that copies share.
+"""The contents of a disk in memory: directories by inode, and files in blocks that copies have in common.
 
-The rule: a copy costs no bytes. Contents are copied when first written after a copy, a block at a time, so that a
-crash-point enumerator can hold thousands of disks that differ by a few bytes. A block of NULs is not stored.
+The rule: a copy copies no bytes. A block is copied when it is first written after that, so that a test can hold
+thousands of disks that differ by a few bytes. A block of NULs is not stored.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,8 +68,8 @@ class Content:
         self.size = size
 
     def fingerprint(self) -> int:
-        """Return a number that is equal for equal contents, within this process. It is quick, because bytes cache
-        their hash.
+        """Return a number that is equal for equal contents, within this process. It is quick because bytes objects
+        cache their hash.
         """
         return hash((self.size, frozenset(self.blocks.items())))
 

@@ -1,7 +1,8 @@
 """One direction of a simulated connection: bytes on their way from one transport to the other.
 
-They arrive in order, after a delay, whole or in pieces. `capacity_bytes` of them rest in the kernels; the rest waits in
-the sender's transport. A wire can be held, cut after a number of bytes, or dead: then it takes bytes and loses them.
+They arrive in order, after a delay, whole or in pieces. Up to `capacity_bytes` of them are in the kernels' buffers; the
+others wait in the sender's transport. A wire can be held, cut after a number of bytes, or dead: then it takes bytes and
+loses them.
 """
 
 import asyncio
@@ -149,7 +150,7 @@ class Wire:
             self._turn_set = self._loop.call_at(self._flying[0][0], self._turn)
 
     def go_on_now(self) -> None:
-        """Schedule the next delivery anew: the receiver is ready now, and must not wait for the timer of later
+        """Schedule the next delivery again: the receiver is ready now, and must not wait for the timer of later
         bytes.
         """
         if self._turn_set is not None:
@@ -157,11 +158,13 @@ class Wire:
         self.go_on()
 
     def _has_room(self, item: bytes | Signal) -> bool:
-        """Return whether the kernels' buffers have room for all of the item."""
+        """Return whether the kernels' buffers have room for the whole item."""
         return item.__class__ is Signal or len(item) <= self.capacity_bytes - self._kernel_bytes  # type: ignore[arg-type]
 
     def _wait(self, item: bytes | Signal) -> None:
-        """Buffer an item in the sender's transport, and send as much as the kernels' buffers have room for."""
+        """Put an item into the buffer of the sender's transport, and send as much as the kernels' buffers have room
+        for.
+        """
         if isinstance(item, bytes):
             self.waiting_bytes += len(item)
             self._waiting.append(memoryview(item))
@@ -194,7 +197,7 @@ class Wire:
             self._fly(bytes(item) if isinstance(item, memoryview) else item)
 
     def _can_tell(self) -> bool:
-        """Return whether there is something to give to the receiver, and it takes it now."""
+        """Return whether there is something to give to the receiver that it takes now."""
         if self._arrived:
             return self.receiver.may_read
         if self._end is None or self._end_told:
@@ -202,8 +205,8 @@ class Wire:
         return self.receiver.may_read or (self.is_reset and self.receiver.may_notice_reset)
 
     def _turn(self) -> None:
-        """Deliver what has arrived, at most one piece, as a loop does for a readable socket; then schedule the next
-        delivery.
+        """Deliver at most one piece of what has arrived, as a loop does for a readable socket; then schedule the
+        next delivery.
         """
         self._turn_set = None
         if self._held or self._dead:
@@ -228,7 +231,9 @@ class Wire:
             self.go_on()
 
     def _take_and_tell(self, now: float) -> None:
-        """Take what has arrived by `now`, and give one piece to the receiver if it takes it."""
+        """Move everything that is due by `now` into the receiver's socket, and give one piece to the receiver if it
+        takes it.
+        """
         flying = self._flying
         while flying and flying[0][0] <= now:
             self._arrive(flying.popleft()[1])

@@ -1,7 +1,7 @@
 """Asynchronous synced writes on a simulated disk: each takes effect after a latency of its own.
 
-So those that were begun together are written, and durable, in any order. A power cut between may leave a later one and
-take an earlier one, as a device may. Deterministic.
+So writes that were begun together are done, and durable, in any order. A power cut in between may keep a later one and
+lose an earlier one, as on a real device. Deterministic.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class SimulatedWriter(AsyncWriter):
     def __init__(self, at_once: int, latency: Latency | None, *, in_call: bool = False) -> None:
         """at_once: how many writes may be in flight. in_call: begin() does all of a write, as some file systems do.
 
-        After WAITED_FOR such writes none is begun any more, as with the real writer.
+        After WAITED_FOR such writes no further one is begun, as with the real writer.
         """
         self._at_once = at_once
         self._left = WAITED_FOR if in_call else None
@@ -96,7 +96,7 @@ class SimulatedWriter(AsyncWriter):
 
 
 class _Write:
-    """One write, which is begun, then written, then synced; or has the error of one of these steps."""
+    """One write, which is begun, then written, then synced. error: of one of these steps."""
 
     def __init__(self, file: _File, data: bytes, position: int) -> None:
         self.error: OSError | None = None

@@ -1,9 +1,10 @@
-"""Executors: they run blocking jobs in worker threads, or at once in the caller's if that is quicker.
+"""Executors: they run blocking jobs in worker threads, or at once in the caller's thread if that is quicker.
 
-The rules: a job touches bytes and file descriptors only, and runs in a worker; its result comes back on the loop that
-submitted it, where state may be touched. So state needs no lock (docs/ARCHITECTURE.md, threads). A job that is done for
-a client is marked as such: the clients take turns, and a job that nobody wants any more is dropped. All others, such as
-those that make data durable, always run: an executor has a thread from its beginning, or it does not begin.
+The rules: a job uses only bytes and file descriptors, and runs in a worker; its result is handed back on the loop that
+submitted it, where the state is changed. So state needs no lock (docs/ARCHITECTURE.md, threads). A job for a client has
+an owner and a function that says whether it is still wanted: owners take turns, and a job that nobody wants any more is
+dropped. All other jobs, such as those that make data durable, always run: an executor has a thread from its beginning,
+or cannot be made.
 """
 
 import asyncio
@@ -33,8 +34,8 @@ def give_way() -> None:
 
 
 class JobDropped(Exception):
-    """Passed to `done` instead of a result: the job did not run, because it was not wanted or the executor was
-    closed.
+    """Passed to `done` instead of a result: the job did not run, because nobody wanted it any more or the executor
+    was closed.
     """
 
 
@@ -67,8 +68,8 @@ class Entry:
         self._wanted = wanted
 
     def is_dropped(self, closed: bool) -> bool:
-        """Return whether the job is not to be run, because it is not wanted any more. closed: whether the executor is
-        closed.
+        """Return whether the job must not run, because nobody wants it any more. closed: whether the executor is
+        closed, which drops all jobs that have a `wanted`.
         """
         return self._wanted is not None and (closed or not self._wanted())
 
@@ -77,7 +78,7 @@ E = TypeVar("E", bound=Entry)
 
 
 class FairQueue(Generic[E]):
-    """Waiting jobs. Those of one owner are in order; owners take turns. Pure."""
+    """Waiting jobs. The jobs of one owner are in order; owners take turns. Pure."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[Hashable, deque[E]] = OrderedDict()  # by owner; the next one is first
@@ -86,7 +87,7 @@ class FairQueue(Generic[E]):
         return bool(self._lines)
 
     def put(self, entry: E) -> None:
-        """Add a job behind the others of its owner."""
+        """Add a job after the others of its owner."""
         line = self._lines.get(entry.owner)
         if line is None:
             line = self._lines[entry.owner] = deque()
@@ -110,8 +111,8 @@ class FairQueue(Generic[E]):
 
 
 class Executor(Protocol):
-    """A queue of blocking jobs, with threads. With one thread, the jobs of one owner run one after another, in
-    order.
+    """A queue of blocking jobs, with threads of its own. With one thread, the jobs of one owner run one after
+    another, in order.
     """
 
     def submit(
@@ -124,20 +125,20 @@ class Executor(Protocol):
     ) -> None:
         """Run `job` in a worker thread, then done(result or exception) on the event loop that is running now.
 
-        owner: jobs of one owner are in order; owners take turns. wanted: called in the worker just before. If it
-        returns False, or the executor was closed, `job` does not run, and `done` gets a JobDropped. None: the job runs
-        in any case.
+        owner: jobs of one owner are in order; owners take turns. wanted: called in the worker just before the job. If
+        it returns False, or the executor was closed, `job` does not run, and `done` gets a JobDropped. None: the job
+        always runs.
         """
         ...
 
     @property
     def quick(self) -> bool:
-        """Return whether recent jobs took so little time that to run one here is faster than a callback."""
+        """Whether recent jobs took so little time that running one in the caller's thread is faster than a callback."""
         ...
 
     @property
     def last_ns(self) -> int:
-        """Return how many ns the last job took; 0 if that is not measured."""
+        """How many ns the last job took; 0 if that is not measured."""
         ...
 
     def run_here(self, job: Callable[[], T]) -> T:
@@ -147,7 +148,7 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """Accept no more jobs, and wait until those submitted have run or are dropped.
+        """Accept no more jobs, and wait until all submitted jobs have run or are dropped.
 
         Their `done` may still be called after that.
         """
@@ -159,7 +160,7 @@ class Executor(Protocol):
 
 
 class ThreadExecutor(Executor):
-    """An executor with real threads. The first starts at once, others when needed, as far as the system allows."""
+    """An executor with real threads. The first starts at once, others when needed, as many as the system allows."""
 
     def __init__(self, name: str, threads: int = 1, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         """Start the first thread. threads: how many there may be. Raises CannotStartThread."""
@@ -219,13 +220,13 @@ class ThreadExecutor(Executor):
             self._lately_ns += (self._last_ns - self._lately_ns) // LATELY
 
     def abandon(self) -> None:
-        """Accept no more jobs, and let the threads end after those submitted, without waiting for them."""
+        """Accept no more jobs, and let the threads end after the submitted jobs, without waiting for them."""
         self._closed = True
         for _ in self._threads:
             self._waiting.put(None)
 
     def close(self) -> None:
-        """Accept no more jobs, and wait until those submitted have run or are dropped."""
+        """Accept no more jobs, and wait until all submitted jobs have run or are dropped."""
         self.abandon()
         for thread in self._threads:
             thread.join()

@@ -1,9 +1,9 @@
-"""Threads: all of this package are started here, since the system may refuse to start one.
+"""Threads: all threads of this package are started here, because the system may refuse to start one.
 
-The rule: what cannot be started is refused by name, and nothing was begun or queued; whoever can do without goes on
-with the threads there are. Causes are limits of processes (`ulimit -u`, TasksMax of systemd, pids of a container) and
-of memory (`ulimit -v`), and they may go away. The threads are daemons: what hangs in one cannot keep a process alive.
-Source: `pthread_create(3)`, EAGAIN.
+The rule: if no thread can be started, CannotStartThread is raised, and nothing was begun or queued; a caller that can
+do with fewer threads goes on with those it has. Causes are limits on processes (`ulimit -u`, TasksMax of systemd, pids
+of a container) and on memory (`ulimit -v`), which may end. The threads are daemons, so a call that hangs in one cannot
+keep the process alive. Source: `pthread_create(3)`, EAGAIN.
 """
 
 import asyncio
@@ -47,8 +47,8 @@ def start_thread(run: Callable[..., object], name: str, *arguments: Any) -> thre
 async def call_in_thread(call: Callable[[], T], name: str) -> T:
     """Call the function in a new thread, with the caller's context, and return its result.
 
-    Raises CannotStartThread, and what the function raises. asyncio.to_thread would leave the call in a queue if no
-    thread can be started, and run it some other time.
+    Raises CannotStartThread, and what the function raises. asyncio.to_thread is not used: if no thread can be started,
+    it leaves the call in a queue, and runs it at some later time.
     """
     context = contextvars.copy_context()
     return await asyncio.get_running_loop().run_in_executor(_OneThread(name), context.run, call)
@@ -79,16 +79,16 @@ class _OneThread(Executor):
 def call_all(
     calls: Iterable[Callable[[], object]], name: str, threads: int, meanwhile: Callable[[], None] | None = None
 ) -> None:
-    """Make all calls, in up to `threads` threads, of which one is the caller's.
+    """Make all calls, in up to `threads` threads, one of which is the caller's.
 
-    meanwhile: called by the caller's thread again and again, while `threads` other threads make the calls; if none can
-    be started, the caller makes them. After an exception no further call is made, and it is raised; CannotOpen is
-    raised only if no other exception was.
+    meanwhile: if given, the caller's thread calls it again and again while `threads` other threads make the calls; if
+    no thread can be started, the caller makes them. After an exception no further call is made, and the exception is
+    raised; CannotOpen is raised only if there was no other exception.
     """
     left, errors = deque(calls), list[BaseException]()
 
     def work() -> None:
-        """Make calls until none is left. After an exception other than CannotOpen none is left."""
+        """Make calls until none is left. An exception other than CannotOpen removes the calls that are left."""
         while True:
             try:
                 call = left.popleft()

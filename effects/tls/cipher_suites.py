@@ -1,9 +1,9 @@
 """The cipher suites that a TLS context offers, by their IANA or OpenSSL names (`ssl.cipher.suites`).
 
-The rule: what is named is offered and nothing else, or the context is not made. Python before 3.15 cannot choose among
-the suites of TLS 1.3, so either all of them are named or none; without any, TLS 1.3 is not spoken, and without any
-others TLS 1.2 is not. Suites without a certificate or without encryption are refused. Sources: RFC 5246, RFC 8446; the
-names are those of OpenSSL's ciphers(1).
+The rule: the named suites are offered and no others, or the context is not made. Python before 3.15 cannot choose among
+the suites of TLS 1.3, so either all of them must be named or none. If none of them is named, TLS 1.3 is off; if no
+other suite is named, TLS 1.2 is off. Suites without a certificate or without encryption are refused. Sources: RFC 5246,
+RFC 8446; the names are those of OpenSSL's ciphers(1).
 """
 
 import re

@@ -1,9 +1,9 @@
 """TLS of a listener: the context from PEM files, and the handshakes of new connections.
 
-The rules: TLS 1.2 is the least, without renegotiation and compression; a client whose certificate is asked for resumes
-no session, so that its certificate is looked at each time. Each connection is accepted here and passed to the
-listener's TlsAdmission before its handshake, which the admission may abort at any time; the handshake uses the context
-of that moment. So a new certificate needs no new listener, and a handshake counts as much as a connection.
+The rules: TLS 1.2 or later, without renegotiation and compression. A client that must show a certificate resumes no
+session, so that its certificate is checked each time. Each connection is accepted here and passed to the listener's
+TlsAdmission before its handshake, and the admission may abort the handshake at any time. The handshake uses the context
+of that moment, so a new certificate needs no new listener. A connection in its handshake counts as one in the limits.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ PAUSE_S = 1.0  # after the system could not accept, as in asyncio
 class TlsFiles:
     """The files and options of a TLS context. key: None if it is in the certificate's file.
 
-    authorities: the file of those that sign client certificates; None for no client certificates.
+    authorities: the file with the certificates that sign client certificates; None: clients are not asked for
+    certificates.
     """
 
     certificate: str
@@ -56,7 +57,7 @@ class BadTlsFiles(Exception):
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Make the TLS context of a listener from its files and options. Raises BadTlsFiles."""
+    """Return the TLS context of a listener, made from its files and options. Raises BadTlsFiles."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [VERSIONS[each] for each in files.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -107,7 +108,7 @@ def _why(error: Exception, files: TlsFiles) -> str:
 
 
 def stamp(paths: Sequence[str]) -> tuple[object, ...]:
-    """Return a value that changes when one of these files changes."""
+    """Return a value that differs after one of these files has changed."""
     stamps: list[object] = []
     for path in paths:
         try:
@@ -155,7 +156,7 @@ class Handshake:
 
 
 class TlsAdmission(Protocol):
-    """Decides for each client of a TLS listener whether to serve it, and with which context."""
+    """Decides for each client of a TLS listener whether it is served, and with which context."""
 
     def context(self) -> ssl.SSLContext:
         """The context for handshakes that begin now."""
@@ -188,7 +189,7 @@ class TlsAcceptor:
         self._resume()
 
     def close(self) -> None:
-        """Accept no more connections; handshakes that have begun continue. Idempotent."""
+        """Accept no more connections; handshakes that have begun continue. May be called again."""
         if not self._closed:
             self._closed = True
             self._pause()
@@ -210,8 +211,8 @@ class TlsAcceptor:
                 self._loop.remove_reader(one.fileno())
 
     def _accept(self, listener: socket.socket) -> None:
-        """Accept the connections that wait, some at a time. If no descriptor is left, pause for PAUSE_S. Called by the
-        loop.
+        """Accept the waiting connections, up to ACCEPTED_AT_ONCE. If no descriptor is left, pause for PAUSE_S.
+        Called by the loop.
         """
         for _ in range(ACCEPTED_AT_ONCE):
             try:
@@ -251,9 +252,7 @@ class TlsAcceptor:
         )
 
     def _over(self, task: asyncio.Task[None], handshake: Handshake, accepted: socket.socket) -> None:
-        """Report a handshake that failed. Called when its task is done, which may have been cancelled before it
-        began.
-        """
+        """Report the handshake if it failed. Called when its task is done or was cancelled, perhaps before it began."""
         self._tasks.discard(task)
         handshake.task = None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()

@@ -1,7 +1,7 @@
 """Loads a client's certificate from PEM texts into an SSLContext, which Python can only do from files.
 
-The rule: a key is on no disk where the system has files in memory (Linux); elsewhere it is for a moment in a file that
-only this user can read.
+The rule: where the system has files in memory (Linux), a key is never on a disk; elsewhere it is for a moment in a file
+that only this user can read.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The package `pyspark_fencepost`, which Spark finds by its name, with the data source `fencepost`.
 
-The rule: importing it never fails if there is a pyspark. Spark imports every `pyspark_*` package when it first looks
+The rule: importing it never fails if pyspark is installed. Spark imports every `pyspark_*` package when it first looks
 for a format; if one import fails, it drops all of them without a message. So a problem is raised by the data source,
-when somebody uses it.
+when a query uses it.
 """
 
 from typing import Any

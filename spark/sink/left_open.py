@@ -1,7 +1,7 @@
 """Finds the transactions of a sink's tasks that no decision will end, so that the driver can abort them. Pure.
 
-The rule: they are aborted only so that readers need not wait for them, or so that a decision is not too large; the
-guarantee does not depend on it (protocol.py). A decision that lists one of them is refused as a whole.
+The rule: aborting them is not needed for the guarantee (protocol.py), only so that readers need not wait for them, or
+so that a decision is not too large. A decision that lists one of them is refused as a whole.
 """
 
 import re
@@ -19,11 +19,12 @@ from .protocol import SinkBatch, TaskDone, Written, written_for
 
 
 def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = "") -> Callable[[int, str], bool]:
-    """Return the `is_over` of open_steps for a micro-batch that Spark aborts. messages: of its tasks, None for one
-    that failed. number: of the batch. mark: the prefix of all attempts of its query.
+    """Return the `is_over` function of open_steps for a micro-batch that Spark aborts. messages: of its tasks; None for
+    a task that failed. number: of the batch. mark: the prefix that all attempts of its query have.
 
-    Only the messages tell which attempt failed. Without any message it is every attempt of the query up to that batch:
-    if another driver is about to decide one of these, its whole decision is refused, and the batch is written again.
+    Only the messages tell which attempt failed. Without any message the function selects every attempt of the query up
+    to that batch. If another driver is about to decide one of these, its whole decision is refused, and Spark writes
+    the batch again.
     """
     attempts = {message.batch.attempt for message in messages if message is not None}
     if attempts:
@@ -32,10 +33,10 @@ def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = ""
 
 
 def others_than(batch: SinkBatch) -> Callable[[int, str], bool]:
-    """Return the `is_over` of open_steps for use after a decision about this batch: it selects all earlier batches,
-    and all other attempts of this one.
+    """Return the `is_over` function of open_steps for use after a decision about this batch: it selects all earlier
+    batches, and all other attempts of this one.
 
-    If another driver is about to decide one of these, its whole decision is refused, and the batch is written again.
+    If another driver is about to decide one of these, its whole decision is refused, and Spark writes the batch again.
     """
     return lambda number, attempt: number < batch.number or (number == batch.number and attempt != batch.attempt)
 
@@ -43,11 +44,11 @@ def others_than(batch: SinkBatch) -> Callable[[int, str], bool]:
 def open_steps(
     prefix: str, sink: str | None, is_over: Callable[[int, str], bool]
 ) -> Generator[Any, Any, list[Written]]:
-    """Find the transactions of a sink's tasks, prepared or not, that no decision will end.
+    """Find the transactions of a sink's tasks, prepared or not, that no decision will end. Yields requests, is sent
+    their responses, and returns the transactions.
 
-    Number and attempt are read from the transactional id, since the broker does not know the batch before PrepareTxn.
-    sink: None for any. is_over: whether no decision can list a transaction of this number and attempt any more. They
-    are aborted only so that readers need not wait for them; the guarantee does not depend on it.
+    Number and attempt are read from the transactional id, because the broker does not know the batch before PrepareTxn.
+    sink: None for any. is_over: returns whether no decision can list a transaction of this number and attempt any more.
     """
     pattern = re.escape(prefix if sink is None else f"{prefix}{sink}.") + ".*"
     listed: ListTransactionsResponse = yield ListTransactionsRequest(

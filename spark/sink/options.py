@@ -121,11 +121,10 @@ def stream_mark(options: SinkOptions) -> str:
 
 
 def digest_of(topic: str | None, offsets: str | None) -> bytes:
-    """Return the digest by which a decision is recognised when it is made again. topic: None if it is a column of the
-    rows.
+    """Return the digest by which a repeated decision is recognised. topic: None if a column of the rows has it.
 
-    offsets: the text of the batch's file in the checkpoint, None if it cannot be read. Only its planned offsets are
-    used, not the version, time and settings before them.
+    offsets: the text of the micro-batch's offsets file in the checkpoint; None if it cannot be read. Only the planned
+    offsets in it are used, not the version, time and settings before them.
     """
     found = sha256(b"*" if topic is None else b"=" + topic.encode()).digest()
     if offsets is not None:

@@ -96,7 +96,9 @@ class SinkConflictError(InvalidConfigurationError):
 
 
 class BatchRefusedError(ClientError):
-    """Raised if no part of the batch was committed: some of its transactions are not prepared, or have ended."""
+    """Raised if no part of the batch was committed, because some of its transactions are not prepared, or have
+    ended.
+    """
 
     default_hint = (
         "restart the query: it writes the batch again; or repeat the df.write. If writing took longer than"
@@ -105,7 +107,7 @@ class BatchRefusedError(ClientError):
 
 
 class WrongUseError(InvalidConfigurationError):
-    """The sink cannot write exactly once in this way."""
+    """Raised if the sink cannot write exactly once in the way it is used."""
 
 
 # ---- values --------------------------------------------------------------------------------------------------------
@@ -127,8 +129,8 @@ class SinkBatch(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A transaction of a task: prepared, or aborted by PrepareTxn because the ledger had a decision for its batch
-    already.
+    """A transaction of a task: prepared, or aborted by PrepareTxn because the ledger already had a decision for its
+    batch.
     """
 
     transactional_id: str
@@ -146,8 +148,8 @@ class TaskDone(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The decision about a batch. already: the batch had been committed by an earlier attempt, so this attempt was
-    aborted. rows: written by this attempt. entry: the ledger's, None if the broker did not send it.
+    """The decision about a batch. already: an earlier attempt had committed the batch, so this attempt was aborted.
+    rows: how many this attempt has written. entry: the ledger's; None if the broker did not send it.
     """
 
     number: int
@@ -285,10 +287,10 @@ DriverSteps = Generator[Any, Any, Decided]
 
 
 def commit_steps(messages: Sequence[TaskDone | None], digest: bytes) -> DriverSteps:
-    """Decide a batch of at least one task: yields requests to the coordinator, is sent their responses, returns what
-    was decided. digest: see options.digest_of.
+    """Decide a batch of at least one task. Yields requests to the coordinator, is sent their responses, and returns the
+    decision. digest: see options.digest_of.
 
-    The caller repeats a request that was not answered: a repeated decision is the same decision. Raises
+    The caller repeats a request that was not answered: repeating a decision does not change it. Raises
     SinkConflictError, BatchRefusedError, and other errors of the broker.
     """
     done = complete(messages)
@@ -322,10 +324,11 @@ def complete(messages: Sequence[TaskDone | None]) -> list[TaskDone]:
 
 
 def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
-    """Claim the batch for this write, in this run of the query. Raises SinkConflictError if another write has it.
+    """Claim the batch for this write, in this run (start) of the query. Raises SinkConflictError if another write has
+    it.
 
-    Two writes with one sinkId in a foreachBatch look like one write and its retry, so the second would be dropped. But
-    one run of a query writes no batch twice: a second claim in the same run is a second write.
+    Two writes with one sinkId in a foreachBatch would look like one write and its retry, so the second would be
+    dropped. But one run of a query writes no batch twice, so a second claim in the same run comes from a second write.
     """
     key = batch.sink + CLAIMS
     run = sha256(f"{batch.number} {batch.run}".encode()).digest()[:_HALF_BYTES]
@@ -361,10 +364,10 @@ def _cut(digest: bytes) -> list[bytes]:
 
 
 def refuse_late(key: str) -> EndTxnsRequest:
-    """Return the request that decides a write without a sinkId as aborted. The broker answers LEDGER_CONFLICT if it is
-    committed already, and it stays committed.
+    """Return the request that decides a write without a sinkId as aborted. If the write is committed already, it stays
+    committed, and the broker answers LEDGER_CONFLICT.
 
-    This aborts the transactions prepared under the key; one that a late task prepares afterwards is aborted too.
+    This aborts the transactions prepared under the key, and those that a late task prepares afterwards.
     """
     return EndTxnsRequest(ledger_key=key, number=0, owner="", digest=b"", committed=False, transactions=[])
 

@@ -2,7 +2,7 @@
 
 The rule: while one batch of rows is encoded and sent, the task reads the next one from Spark, but never more, so the
 producer's buffer limits the memory. While the task waits for rows, the loop prepares a transaction that has become too
-old; a lock orders this and the next rows.
+old; a lock keeps this and the sending of the next rows apart.
 """
 
 import asyncio

@@ -243,8 +243,8 @@ class SinkWriter:
 
     @add_hint()
     def decide(self, messages: Sequence[TaskMessage | None], number: int) -> Decided | None:
-        """Commit the batch, or find that it was committed before. number: the batch's number as Spark gives it to the
-        commit. None: the tasks wrote at least once, so there is nothing to decide.
+        """Commit the batch, or find that it was committed before. Returns the decision; None if the tasks wrote at
+        least once, because there is nothing to decide then. number: the batch's number as Spark gives it to the commit.
 
         Raises SinkConflictError, BatchRefusedError, and RetriableError if the outcome is unknown.
         """
@@ -382,7 +382,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         an error that says so if it was not, or if that is unknown.
 
         Without a sinkId the write is aborted now, unless it was committed. With a sinkId the user can repeat it; if it
-        is a write in foreachBatch (is_shared), the query's next run does.
+        is a write in foreachBatch (is_shared), the query's next run repeats it.
         """
         unknown = f"it is unknown whether the write was committed: {error}"
         if self.options.sink_id is not None:
@@ -408,9 +408,9 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
     def abort(self, messages: Sequence[Any]) -> None:
         """Abort open transactions of the tasks.
 
-        Spark also calls this after a commit that failed here but may have been carried out by the broker; then it stays
-        committed. Without a sinkId no later decision would abort the transaction of a task that still runs. So the key
-        is decided here: what a late task prepares is aborted.
+        Spark also calls this after a commit that failed here but that the broker may have carried out; then the write
+        stays committed. Without a sinkId no later decision would abort the transaction of a task that still runs. So
+        the key is decided here as aborted, which also aborts what a late task prepares.
         """
         if self.guarantee == AT_LEAST_ONCE:
             return

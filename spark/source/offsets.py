@@ -1,10 +1,10 @@
 """A query's position, and what its next batch reads: offsets as JSON, loss, limits, splits. Pure.
 
-The rule: a batch is defined by its start and end offsets alone, so each process that reads it reads the same. Starts
-that Spark does not store are in the *end* offset (`starts`): the initial offset, for which Spark asks again when it
-restarts within the first batch; the start of a partition that was found later; and the next offset after a loss. Loss
-is detected from the log and the topic's id, not from a gap between offsets, which can have other reasons. JSON keys
-have a fixed order, because Spark compares the texts.
+The rule: a batch is defined by its start and end offsets alone, so each process that reads it reads the same. Start
+offsets that Spark does not store are in the *end* offset (`starts`): the initial offset, for which Spark asks again
+when it restarts within the first batch; the start of a partition that was found later; and the next offset after a
+loss. A loss is detected from the log's offsets and the topic's id, not from a gap between offsets, which can have other
+reasons. JSON keys have a fixed order, because Spark compares the texts.
 """
 
 from base64 import urlsafe_b64encode
@@ -61,8 +61,8 @@ class Seen:
 class Position:
     """How far a query has read. offsets: the next offset of each partition. ids: topic ids.
 
-    starts: for the batch that ends here, the start offsets of partitions that its start position does not have.
-    is_initial: no batch was planned yet, and the next call may return another position.
+    starts: for the batch that ends here, the start offsets of the partitions for which its start position has no valid
+    one. is_initial: no batch was planned yet, and the next call may return another position.
     """
 
     offsets: Offsets

@@ -52,8 +52,8 @@ _GONE = (
 
 
 class _Answer(NamedTuple):
-    """The result of one fetch. found: the batches from `offset` on; None: there are no more. lost: what was lost
-    before them, or why they end; empty for nothing.
+    """The result of one fetch. found: the batches from `offset` on; None: the range has no more. lost: a text about
+    records that were lost before these batches, or why the records end; "" if nothing was lost.
 
     aborted: (producer id, first offset) of the aborted transactions that the broker lists with them.
     """
@@ -297,8 +297,8 @@ class _Reading:
         return f"partition {self._tp} does not exist any more, with its offsets {position} to {self._whole.end - 1}"
 
     def _aborted_ranges(self, part: FetchResponse.Topic.Partition) -> tuple[tuple[int, int], ...]:
-        """Return (producer id, first offset) of the aborted transactions in this answer; empty
-        with read_uncommitted.
+        """Return (producer id, first offset) of the aborted transactions in this response; empty with
+        read_uncommitted.
         """
         aborted = part.aborted_transactions if self._options.reads_committed else None
         return tuple((each.producer_id, each.first_offset) for each in aborted or ())

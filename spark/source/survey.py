@@ -1,8 +1,8 @@
 """Reads the selected topics from the cluster: their ids, and where their logs start and end.
 
-The rule: a log ends where this isolation level may read to. Below the last stable offset every transaction has ended,
-so a range that ends there always contains the same records. A topic counts as missing only if it was not found for some
-seconds. A pattern does not select internal topics. Source: Spark's KafkaOffsetReaderAdmin.
+The rule: the end of a log is the offset up to which this isolation level may read. Below the last stable offset every
+transaction has ended, so a range that ends there always contains the same records. A topic counts as missing only if it
+was not found for some seconds. A pattern does not select internal topics. Source: Spark's KafkaOffsetReaderAdmin.
 """
 
 import asyncio
