@@ -29,8 +29,8 @@ class Tasks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The parts of the broker that coordinators use. known_offline: why recovery left a log offline, by its
-    directory.
+    """The parts of the broker that coordinators use. known_offline: by directory of a log, why recovery left it
+    offline.
     """
 
     store: Store
@@ -44,5 +44,5 @@ class Shared:
     known_offline: dict[str, str]
 
     def internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> InternalTopic:
-        """Return an internal topic, which is created when it is first needed, with these partitions and configs."""
+        """Return an internal topic with these partitions and configs. It is created when it is first needed."""
         return InternalTopic(self.topics, self.store, self.known_offline, name, partitions, configs)

@@ -27,12 +27,14 @@ class Stopping:
         self._began_ms = clock.monotonic_ms()
 
     def has_time(self) -> bool:
-        """Return whether there is time for optional work, which makes the next start quick."""
+        """Return whether there is time left for optional work, which makes the next start quick."""
         return self._is_used_again and self._clock.monotonic_ms() - self._began_ms < TIDY_MS
 
     @contextlib.contextmanager
     def waits_for(self, what: str) -> Iterator[None]:
-        """Surround a wait. If it takes long, log what is waited for, and at the end how long it took."""
+        """Surround a wait with this context. If the wait takes long, it logs what is waited for, and at the end how
+        long it took.
+        """
         began_ms = self._clock.monotonic_ms()
         said = self._loop.call_later(SAID_AFTER_MS / 1000, log.info, "stopping: waiting for %s", what)
         try:

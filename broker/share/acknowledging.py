@@ -32,7 +32,7 @@ HasMemory = Callable[[SharePartitionKey, int, int], bool]
 
 
 class Acknowledging:
-    """The acknowledgements of one request. decide_of: returns the function that decides those in a share partition."""
+    """The acknowledgements of one request, in all share partitions that it names."""
 
     def __init__(
         self,
@@ -57,14 +57,16 @@ class Acknowledging:
         self._wrong: dict[SharePartitionKey, KafkaError] = {}
 
     def refuse(self, place: TopicIdPartition, error: KafkaError) -> None:
-        """Apply no acknowledgements in this partition, and answer with this error."""
+        """Do not apply the acknowledgements of this partition; answer with this error instead."""
         key = SharePartitionKey(self.group, *place)
         if key in self._acks:
             self._wrong[key] = error
 
     def decide_ahead(self) -> Steps[None]:
-        """Compute the effect of a long request in steps, so that finish() has little to do. A short one is left to
-        finish().
+        """Decide the acknowledgements of a long request in steps, so that finish() has little left to do. Does nothing
+        for a short request, which finish() decides at once.
+
+        Yields the work that each step took.
         """
         if self._is_short():
             return
@@ -99,8 +101,10 @@ class Acknowledging:
             return None
 
     def _take_steps(self, key: SharePartitionKey, steps: Callable[[Portions], Iterator[int]]) -> Steps[bool]:
-        """Run these steps of a share partition's portions. Returns whether there were any. A KafkaError is not raised
-        but noted as the share partition's error.
+        """Run steps that decide a share partition's acknowledgements; yields the work that each took. Returns whether
+        there were any.
+
+        A KafkaError is not raised, but noted as the error of the share partition.
         """
         has_done = False
         try:
@@ -113,7 +117,9 @@ class Acknowledging:
         return has_done
 
     def _portions_of(self, key: SharePartitionKey) -> Portions:
-        """Return the decisions about this share partition; new ones if it was deleted and created again."""
+        """Return the decisions about this share partition, made in portions; new ones if it was deleted and created
+        again.
+        """
         machine, portions = self._find(key), self._portions.get(key)
         if portions is None or portions.machine is not machine:
             portions = Portions(machine, self._acks[key], self._decide_of(key, machine))
@@ -121,8 +127,8 @@ class Acknowledging:
         return portions
 
     def _finished(self) -> dict[SharePartitionKey, Portions]:
-        """Decide what is not decided yet, or was decided before a change. Returns the decisions of partitions without
-        an error.
+        """Decide what is not decided yet, and again what was decided before a change. Returns the decisions of the
+        share partitions without an error.
         """
         finished = {}
         for key in self._acks:
@@ -137,7 +143,9 @@ class Acknowledging:
         return finished
 
     def _check_memory(self, key: SharePartitionKey, portions: Portions) -> None:
-        """Raise INVALID_RECORD_STATE if there is no memory for more runs; then the records are delivered again."""
+        """Raise INVALID_RECORD_STATE if there is no memory for the additional runs (ranges of records in the same
+        state) that the acknowledgements make. The records are then delivered again later.
+        """
         if portions.more_runs > 0 and not self._has_memory(key, portions.more_runs, 2):
             text = "there is no memory for so many ranges of different states: group.metadata.max.bytes"
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
@@ -169,8 +177,8 @@ class Acknowledging:
     def finish_in_transaction(
         self,
     ) -> tuple[list[tuple[SharePartitionKey, EncodedPending]], dict[TopicIdPartition, KafkaError]]:
-        """Return the acknowledgements that become pending, for pending_unit(), and the errors of partitions. Changes
-        nothing.
+        """Decide the acknowledgements of a transaction. Returns those that become pending, for pending_unit(), and the
+        errors of partitions. Changes nothing.
         """
         finished = self._finished()
         changes = []
@@ -181,6 +189,8 @@ class Acknowledging:
         return changes, {key[1:]: error for key, error in self._wrong.items()}
 
     def count(self, metrics: Metrics) -> None:
-        """Count the records acknowledged in a transaction, by type. Those it archives are counted when it commits."""
+        """Count the records acknowledged in a transaction, by type. Records that the transaction archives are counted
+        when it commits.
+        """
         for portions in self._portions.values():
             count_acknowledged(metrics, portions.records_by_type(), 0)

@@ -17,7 +17,7 @@ from .values import AcquiredRange, Found, State, StateBatch, Wanted, append_or_e
 
 
 class Limits(NamedTuple):
-    """What limits an acquisition. deliveries: how often a record is delivered at most. room: by how many records the
+    """The limits of an acquisition. deliveries: how often a record is delivered at most. room: by how many records the
     window may grow.
     """
 
@@ -26,8 +26,8 @@ class Limits(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The records to acquire and to archive. acquired: ranges for the member. archived: ranges without data, to be
-    logged as archived first.
+    """What a member gets: the ranges of records that it acquires, and the ranges without data, which must be logged as
+    archived before.
     """
 
     acquired: list[AcquiredRange]
@@ -37,9 +37,10 @@ class Taken(NamedTuple):
 def take(
     runs: Runs, window: tuple[int, int], offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits
 ) -> Taken:
-    """Decide which records a member acquires; change nothing. offset: where the read began. found: batches in order.
+    """Decide which records a member acquires, and which are archived. Changes nothing.
 
-    window: its first and last offset, both inclusive.
+    window: its first and last offset, both inclusive. offset: where the read began. found: the batches that were read,
+    in order.
     """
     return _Taking(runs, window, wanted, limits).go_through(offset, found)
 
@@ -59,9 +60,9 @@ class _Taking:
         self._archived: list[StateBatch] = []
 
     def go_through(self, offset: int, found: Sequence[Found]) -> Taken:
-        """Decide about the batches in order, until the member has enough.
+        """Decide about the batches in order, until the member has enough records.
 
-        Gaps and batches without data are archived.
+        Archives gaps between batches (their records were compacted away), and batches without data.
         """
         at = max(offset, self._start)
         for batch in found:
@@ -83,12 +84,14 @@ class _Taking:
         return self._count >= self._wanted.max_records or offset > max(self._end, self._end + self._limits.room)
 
     def _archive(self, first: int, last: int) -> None:
-        """Archive the available records in this range: they have no data for members."""
+        """Archive the available records in this range, because they have no data for members."""
         for begins, ends, deliveries, _ in self._open(first, last):
             append_or_extend(self._archived, begins, ends, State.ARCHIVED, deliveries)
 
     def _open(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (first, last, deliveries so far, length of the whole run) of available records in this range."""
+        """Yield (first, last, deliveries so far, length of the whole run) of the available records in this range. A run
+        is a range of records in the same state.
+        """
         for begins, ends, standing in self._runs.pieces(first, last):
             if standing is None:
                 yield begins, ends, 0, ends - begins + 1
@@ -98,7 +101,9 @@ class _Taking:
                 yield begins, ends, standing.deliveries, run[1] - run[0] + 1
 
     def _take_from(self, first: int, last: int) -> bool:
-        """Take the available records of a batch, as far as allowed. Returns whether more may be taken."""
+        """Let the member acquire the available records of a batch, as far as allowed. Returns whether it may acquire
+        more after them.
+        """
         if self._limits.room <= 0:
             last = min(last, self._end)
         self._begins_batch = True
@@ -116,12 +121,14 @@ class _Taking:
         return True
 
     def _allowed(self, begins: int, ends: int) -> int:
-        """Return how many of these records may be taken within the exact limit."""
+        """Return how many of these records the member may acquire if it must not get more than max_records."""
         most = min(ends - begins + 1, self._wanted.max_records - self._count)
         return min(most, max(0, min(ends, self._end + max(0, self._limits.room)) - begins + 1))
 
     def _add(self, first: int, last: int, deliveries: int) -> None:
-        """Let the member acquire this range. It extends the range before, if adjacent and delivered as often."""
+        """Let the member acquire this range. It is joined with the range before if they are adjacent and were delivered
+        equally often.
+        """
         self._count += last - first + 1
         before = self._acquired[-1] if self._acquired else None
         goes_on = before is not None and before.last + 1 == first and before.deliveries == deliveries
@@ -132,5 +139,7 @@ class _Taking:
         self._begins_batch = False
 
     def _ends_range(self, begins: int, at: int) -> bool:
-        """Return whether to end the range here: a new batch begins and the range is long enough."""
+        """Return whether to begin a new range at this offset: a new batch begins there, and the range before has at
+        least batch_size records.
+        """
         return self._begins_batch and not self._wanted.exact and at - begins >= self._wanted.batch_size

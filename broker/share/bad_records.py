@@ -11,7 +11,8 @@ FEWEST_DELIVERIES = 2  # before anybody suspects a record
 
 
 def suspected_from(limit: int) -> int:
-    """Return the number of deliveries from which on a record is delivered only with others of its run.
+    """Return the number of deliveries from which on a record is delivered only together with others of its run
+    (consecutive records in the same state).
 
     limit: the most deliveries of a record in the group.
     """
@@ -19,9 +20,10 @@ def suspected_from(limit: int) -> int:
 
 
 def most_at_once(deliveries: int, limit: int, size: int) -> int | None:
-    """Return how many records of a run, delivered this often, may be delivered together, without others.
+    """Return how many records of a run may be delivered together, and without any others; None if there is no limit.
 
-    None: no limit. limit: the most deliveries of a record. size: the records in the run.
+    deliveries: how often they were delivered. limit: the most deliveries of a record. size: how many records the run
+    has.
     """
     from_deliveries = suspected_from(limit)
     if limit > FEWEST_DELIVERIES and deliveries >= limit - 1:

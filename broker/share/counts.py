@@ -9,9 +9,9 @@ from .values import AckType, State, StateBatch
 
 
 def count_acknowledged(metrics: Metrics, found: Mapping[int, int], archived: int) -> None:
-    """Count what a request acknowledged in one share partition.
+    """Count the records that a request acknowledged in one share partition.
 
-    found: records by type. archived: how many it archived.
+    found: how many records were acknowledged with each type. archived: how many of them were archived.
     """
     for kind, records in found.items():
         metrics.share_acknowledged[AckType(kind).name.lower()] += records

@@ -14,9 +14,9 @@ _RELEASE = (AckType.RELEASE,)
 
 
 class Acquired(NamedTuple):
-    """Some of the ranges that a member has acquired.
+    """Some of the runs (ranges of records in the same state) that a member has acquired.
 
-    looked_at: how many runs were examined. go_on: the offset from which there may be more; None: there is none.
+    looked_at: how many runs were examined. go_on: the offset at which to continue; None if all were examined.
     """
 
     runs: list[Run]
@@ -25,7 +25,9 @@ class Acquired(NamedTuple):
 
 
 def find_acquired(machine: SharePartition, member: str, offset: int, most_runs: int) -> Acquired:
-    """Return the ranges that the member has acquired from this offset on, examining at most most_runs runs."""
+    """Return the runs (ranges of records in the same state) that the member has acquired, from this offset on. Examines
+    at most most_runs runs.
+    """
     columns = machine.runs.next_part(offset, most_runs)
     found = [
         (first, last, standing)
@@ -37,7 +39,7 @@ def find_acquired(machine: SharePartition, member: str, offset: int, most_runs: 
 
 
 def find_expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:
-    """Return the acquired ranges whose deadline has passed, among those of the alarms that were due."""
+    """Return the acquired runs whose deadline has passed, among the ranges of the alarms that are due."""
     horizon_ms = max((deadline_ms for deadline_ms, _, _ in due), default=0)
     found: list[Run] = []
     at = machine.start
@@ -60,7 +62,7 @@ def decide_releases(machine: SharePartition, runs: Iterable[Run], limit: int) ->
 
 
 def _joined(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges (first, last) of these runs, adjacent ones as one."""
+    """Yield the ranges (first, last) of these runs. Adjacent runs become one range."""
     begins, ends = 0, -1
     for first, last, _ in runs:
         if first == ends + 1:

@@ -38,9 +38,7 @@ Ending = tuple[SharePartitionKey, list[Run], Portions]
 
 
 class Release:
-    """The share partitions in which an ended session's member still has acquired records, and the offset reached in
-    the first.
-    """
+    """The release of all records that the member of an ended session has acquired, as far as it is not done yet."""
 
     __slots__ = ("group", "keys", "member", "offset")
 
@@ -53,7 +51,9 @@ class Release:
 
 
 class Locks:
-    """The acquisition locks of all share partitions of a broker, as far as they must be ended."""
+    """Ends the acquisition locks of all share partitions of a broker: at their deadline, or with the session of their
+    member.
+    """
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class Locks:
         loop: asyncio.AbstractEventLoop,
         wake_soon: Callable[[Iterable[SharePartitionKey]], None],
     ) -> None:
-        """limit_of: returns a group's most deliveries of a record. wake_soon: lets fetches that wait for these try
-        again.
+        """limit_of: returns how often a record of this group is delivered at most. wake_soon: makes fetches that wait
+        for these share partitions try again.
         """
         self._state_log = state_log
         self._known = state_log.known
@@ -88,7 +88,7 @@ class Locks:
         return len(self._alarms)
 
     def see_to_alarm(self, key: SharePartitionKey, kept: Kept) -> None:
-        """Set the timer so that it also covers the earliest deadline of this share partition."""
+        """Make sure that the timer goes off at the earliest deadline of this share partition, or before."""
         alarm_ms = kept.machine.alarm_ms
         if alarm_ms is not None:
             self._alarms.set(key, alarm_ms)
@@ -96,8 +96,8 @@ class Locks:
     # ---- the end of a session --------------------------------------------------------------------------------
 
     def begin_release(self, group: str, member: str, keys: Iterable[SharePartitionKey]) -> None:
-        """Make the records that the member has acquired in these share partitions available again: some at once, the
-        rest in turns.
+        """Begin to make the records that the member has acquired in these share partitions available again: a step now,
+        the rest in turns with other jobs.
         """
         before = self._releases.get((group, member))
         if before is None:
@@ -112,7 +112,9 @@ class Locks:
             yield self._take_step_of(release)
 
     def _take_step_of(self, release: Release) -> int:
-        """Release about RUNS runs of an ended session, in one unit. Returns the units of work that it took."""
+        """Release about RUNS runs (ranges of records in the same state) of an ended session, in one unit. Returns how
+        much work that was.
+        """
         left, limit = RUNS, self._limit_of(release.group)
         ending: list[Ending] = []
         with contain_bugs(self._metrics, f"the end of a session of share group {release.group}"):
@@ -141,14 +143,14 @@ class Locks:
     # ---- deadlines -------------------------------------------------------------------------------------------
 
     def _ring(self, keys: Sequence[SharePartitionKey]) -> None:
-        """Called by the timer: end the locks of these share partitions whose deadline has passed."""
+        """End the locks of these share partitions whose deadline has passed. Called by the timer."""
         self._due.update(dict.fromkeys(keys))
         self._begin_work()
 
     def _take_step_of_due(self) -> int:
-        """End about RUNS runs of locks whose deadline has passed, in one unit.
+        """End about RUNS runs (ranges of records in the same state) of locks whose deadline has passed, in one unit.
 
-        Returns the units of work that it took.
+        Returns how much work that was.
         """
         left, now_ms = RUNS, self._clock.monotonic_ms()
         ending: list[Ending] = []
@@ -184,7 +186,7 @@ class Locks:
                 self._alarms.set(key, now_ms + RETRY_MS)
 
     def _see_to_rest(self, key: SharePartitionKey, now_ms: int) -> None:
-        """Mark the share partition for the next step if more of its locks are due; else set its timer."""
+        """If more locks of this share partition are due, end them in the next step; else set the timer for it."""
         kept = self._known[key]
         alarm_ms = kept.machine.alarm_ms
         if alarm_ms is not None and alarm_ms <= now_ms:
@@ -195,7 +197,7 @@ class Locks:
     # ---- both ------------------------------------------------------------------------------------------------
 
     def _begin_work(self) -> None:
-        """Start _work(): a step at once, which is mostly enough, and the rest in turns with other jobs."""
+        """Start _work(): its first step now, which is mostly enough, and the rest in turns with other jobs."""
         if self._is_working or self._store.halted is not None:
             return
         self._is_working = True
@@ -207,7 +209,9 @@ class Locks:
             pass
 
     def _work(self) -> Steps[None]:
-        """End the due locks and those of ended sessions alternately, until none is left."""
+        """End the locks that are due and those of ended sessions, alternately, until none is left. Yields the work that
+        each step took.
+        """
         try:
             while self._releases or self._due:
                 if self._due:

@@ -19,7 +19,11 @@ RUNS = 500  # that are encoded at once
 
 
 class EncodedUpdate(NamedTuple):
-    """An update that is encoded already. apply: applies it to the share partition, faster than by decoding it."""
+    """An update that is already encoded.
+
+    start: the window's new start. complete: how many records from there on are acknowledged or archived. apply: changes
+    the share partition as the update says, without decoding it.
+    """
 
     start: int
     complete: int
@@ -28,9 +32,9 @@ class EncodedUpdate(NamedTuple):
 
 
 class EncodedPending(NamedTuple):
-    """Acknowledgements of a transaction, encoded already.
+    """Acknowledgements of a transaction, already encoded.
 
-    apply: makes them pending; it gets the transaction and the offset of their record in the log.
+    apply: makes them pending; its arguments are the transaction, and the offset of their record in the log.
     """
 
     states: EncodedStates
@@ -38,16 +42,17 @@ class EncodedPending(NamedTuple):
 
 
 class EncodedSnapshot(NamedTuple):
-    """An encoded snapshot of a share partition as it is when that is logged, so applying it changes nothing."""
+    """An encoded snapshot of a share partition in its present state. Applying it changes nothing."""
 
     epoch: int
     value: bytes
 
 
 class LoggedAt(NamedTuple):
-    """Where the record of a share partition is in the log. home: the partition of the topic.
+    """Where a record of a share partition is in the log.
 
-    value_bytes: the size of the record's value. logged_bytes: how much was logged in its home up to here.
+    home: the partition of __share_group_state. value_bytes: the size of the record's value. logged_bytes: how much had
+    been logged in this partition with this record.
     """
 
     home: int
@@ -64,8 +69,8 @@ Change = tuple[SharePartitionKey, Logged]
 class Kept:
     """One share partition, and the positions of its records in the log.
 
-    home: the partition of the topic. snapshot_offset: of its last snapshot; -1 if that was never read. needs_from: a
-    replay that begins there finds all of it.
+    home: the partition of __share_group_state that has its state. snapshot_offset: of its last snapshot; -1 if that was
+    never read. needs_from: the offset at which a replay must begin to restore its whole state.
     """
 
     __slots__ = (
@@ -95,18 +100,20 @@ class Kept:
         self.update_bytes = 0
 
     def snapshot(self, epoch: int, batches: Sequence[StateBatch], written_ms: int = 0) -> Snapshot:
-        """Return a snapshot of the share partition as it is now. batches: its states, unless encoded apart."""
+        """Return a snapshot of the share partition in its present state. batches: the states of its records, or () if
+        they are encoded separately.
+        """
         machine = self.machine
         complete = machine.runs.complete
         return Snapshot(epoch, machine.state_epoch, machine.start, complete, batches, self.created_ms, written_ms)
 
     def encoded_snapshot(self, states: EncodedStates, now_ms: int) -> EncodedSnapshot:
-        """Return the next snapshot to be logged, as bytes. states: all of them, from Encoding."""
+        """Return the next snapshot to be logged, as bytes. states: the states of all records, from Encoding."""
         snapshot = self.snapshot(self.epoch + 1, (), now_ms)
         return EncodedSnapshot(snapshot.epoch, records.snapshot_of(snapshot, states))
 
     def note_snapshot(self, at: LoggedAt) -> None:
-        """Note that its snapshot was logged here; updates are counted from there."""
+        """Note that a snapshot of the share partition was logged here. Updates are counted anew from there."""
         pending_from = self.machine.earliest_pending
         self.snapshot_offset, self.snapshot_bytes, self.snapshot_at = at.offset, at.value_bytes, at.logged_bytes
         self.needs_from = at.offset if pending_from is None else min(at.offset, pending_from)
@@ -114,7 +121,7 @@ class Kept:
 
 
 class _Piece:
-    """The runs in a range of offsets, and their encoded states."""
+    """The runs (ranges of records in the same state) between two offsets, and their encoded states."""
 
     __slots__ = ("columns", "first", "last", "states")
 
@@ -122,7 +129,7 @@ class _Piece:
         self.first, self.last = first, last
 
     def has_changed(self, machine: SharePartition) -> bool:
-        """Return whether the runs are not those that were encoded."""
+        """Return whether the runs in this range have changed since they were encoded."""
         return machine.runs.part(self.first, self.last) != self.columns
 
     def encode(self, machine: SharePartition) -> None:
@@ -133,7 +140,7 @@ class _Piece:
 
 
 class Encoding:
-    """The states of a whole share partition, encoded in steps. What changes in between is encoded again."""
+    """Encodes the states of a whole share partition in steps. What changes between the steps is encoded again."""
 
     def __init__(self, machine: SharePartition) -> None:
         self._machine = machine
@@ -146,21 +153,23 @@ class Encoding:
         self._pieces: list[_Piece] = []
 
     def _begin_again_if_offset_was_set(self) -> None:
-        """Begin again if an admin has set the offset: the window may begin lower now, where nothing is encoded.
+        """Begin again if an admin has set the share partition's offset.
 
-        Without that its beginning only moves up.
+        The window may then begin at a lower offset, where nothing is encoded. Otherwise its beginning only moves up.
         """
         if self._state_epoch != self._machine.state_epoch:
             self._begin()
 
     def encode_ahead(self) -> Iterator[int]:
-        """Encode, and yield after each piece how many runs it had."""
+        """Encode the states in steps. Yields after each step how many runs it encoded, so that others can be served."""
         while runs := self._encode_next():
             yield runs
             self._begin_again_if_offset_was_set()
 
     def _encode_next(self) -> int:
-        """Encode the next RUNS runs. Returns how many there were; 0 at the end."""
+        """Encode the next RUNS runs (ranges of records in the same state). Returns how many there were; 0 at
+        the end.
+        """
         columns = self._machine.runs.next_part(self._at, RUNS)
         if columns[0]:
             last = columns[1][-1]

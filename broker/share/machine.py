@@ -51,8 +51,8 @@ Alarm = tuple[int, int, int]
 class Decision(NamedTuple):
     """The changes that some acknowledgements make.
 
-    runs: the new states. batches: what is to be logged. renewed_until_ms: the new deadline of renewed locks; None if
-    none is renewed.
+    runs: the runs (ranges of records) with their new states. batches: the states to be logged. renewed_until_ms: the
+    new deadline of renewed locks; None if none is renewed.
     """
 
     runs: list[Run]
@@ -78,7 +78,7 @@ class SharePartition:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that may be delivered, in the window or, if none there is available, above it."""
+        """The first offset that may be delivered: of an available record in the window, or after the window."""
         self._look_from = self.runs.first_open(max(self.start, self._look_from))
         return self._look_from
 
@@ -87,7 +87,7 @@ class SharePartition:
         return limit - (self.end - self.start + 1)
 
     def pending_ranges(self, transaction: Transaction) -> int:
-        """Return how many ranges this transaction has pending here."""
+        """Return how many ranges of records this transaction has pending here."""
         return sum(map(len, self._pending.get(transaction, {}).values()))
 
     @property
@@ -97,7 +97,7 @@ class SharePartition:
 
     @property
     def earliest_pending(self) -> int | None:
-        """The lowest position in the log of a record that made something pending; None if nothing is pending."""
+        """The lowest log offset of a record that made acknowledgements pending; None if nothing is pending."""
         return min((position for logged in self._pending.values() for position in logged), default=None)
 
     def pending_of(self, transaction: Transaction) -> Iterator[Run]:
@@ -106,7 +106,7 @@ class SharePartition:
             yield from (run for run in self.runs if run[2].transaction == transaction)
 
     def pending_batches(self) -> Iterator[tuple[Transaction, int, StateBatch]]:
-        """Yield every pending range: its transaction, its position in the log, and the states it was logged with."""
+        """Yield every pending range: its transaction, its record's offset in the log, and the states logged there."""
         for transaction in self._pending:
             for position, first, last, standing in self._pending_pieces(transaction):
                 batch = StateBatch(first, last, standing.becomes, standing.deliveries, standing.member)
@@ -117,9 +117,9 @@ class SharePartition:
         return [run for run in self.runs if run[2].state is State.PENDING] if self._pending else []
 
     def _pending_pieces(self, transaction: Transaction) -> Iterator[tuple[int, int, int, Standing]]:
-        """Yield a transaction's pending ranges: position of the record in the log, first offset, last offset, state.
+        """Yield a transaction's pending ranges: offset of their record in the log, first offset, last offset, state.
 
-        A replay may repeat what a snapshot has; no offset is yielded twice.
+        A replay may repeat what a snapshot contains; no offset is yielded twice.
         """
         logged = self._pending.get(transaction, {})
         ranges = sorted((first, last, position) for position, of_record in logged.items() for first, last in of_record)
@@ -131,17 +131,17 @@ class SharePartition:
             at = max(at, last + 1)
 
     def durable(self) -> list[StateBatch]:
-        """Return the states that a restart would restore: acquired and pending records as available."""
+        """Return the states that a restart would restore: acquired and pending records count as available."""
         return durable_states(self.runs)
 
     # ---- decisions: nothing changes --------------------------------------------------------------------------
 
     def decide_acks(self, member: str, acks: Iterable[Ack], above: int, limit: int, until_ms: int | None) -> Decision:
-        """Decide the changes that these acknowledgements make. Nothing is changed.
+        """Decide what these acknowledgements change. Nothing is changed yet.
 
-        above: the offset before them, which they must exceed. limit: the most deliveries of a record. until_ms: the
-        deadline of renewed locks; None: locks are not renewed. Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST,
-        for all of them together.
+        above: the last offset acknowledged before them in the same request, which they must exceed. limit: the most
+        deliveries of a record. until_ms: the deadline of renewed locks; None: locks are not renewed. Raises KafkaError
+        INVALID_RECORD_STATE or INVALID_REQUEST; then none of them counts.
         """
         runs: list[Run] = []
         batches: list[StateBatch] = []
@@ -159,7 +159,7 @@ class SharePartition:
         return Decision(runs, batches, renewed_until_ms)
 
     def decide_pending(self, member: str, acks: Iterable[Ack], above: int, transaction: Transaction) -> Decision:
-        """Decide what becomes pending. Raises as decide_acks() does, and for offsets below the window."""
+        """Decide what becomes pending. Raises as decide_acks() does, and also for offsets below the window."""
         runs: list[Run] = []
         batches: list[StateBatch] = []
         acks = list(acks)
@@ -174,7 +174,7 @@ class SharePartition:
         return Decision(runs, batches)
 
     def _acquired(self, member: str, acks: Iterable[Ack], above: int) -> Iterator[tuple[int, int, Standing, int]]:
-        """Yield the acknowledged ranges: first offset, last offset, state, type; none below the window.
+        """Yield the acknowledged ranges in the window: first offset, last offset, state, type of acknowledgement.
 
         Raises KafkaError if the member has not acquired all of them.
         """
@@ -204,8 +204,8 @@ class SharePartition:
         return Decision(runs, batches)
 
     def decide_abort(self, transaction: Transaction, limit: int) -> Update | None:
-        """Return the update that archives a transaction's records at the delivery limit when it aborts; None: it has
-        none.
+        """Return the update that an abort of the transaction needs, which archives its records at the delivery limit;
+        None if there are no such records.
         """
         batches: list[StateBatch] = []
         for first, last, standing in self.pending_of(transaction):
@@ -214,7 +214,7 @@ class SharePartition:
         return self._update(batches) if batches else None
 
     def decide_start(self, offset: int) -> Update | None:
-        """Return the update that moves the window up to this log start offset; None if it is not below."""
+        """Return the update that moves the window up to this log start offset; None if it begins there or above."""
         return self._update([], offset) if offset > self.start else None
 
     def decide_acquisition(self, offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits) -> Taken:
@@ -222,12 +222,12 @@ class SharePartition:
         return take(self.runs, (self.start, self.end), offset, found, wanted, limits)
 
     def decide_archive(self, batches: Sequence[StateBatch]) -> Update | None:
-        """Return the update that archives these ranges, which have no data for consumers; None without any."""
+        """Return the update that archives these ranges, which have no data for consumers; None for no ranges."""
         return self._update(batches) if batches else None
 
     def _update(self, batches: Sequence[StateBatch], start: int | None = None) -> Update:
-        """Return the update to log for a change that is not applied yet. batches: new states, in order. start: a new
-        start.
+        """Return the update to log for a change that is not applied yet. batches: new states, in order. start: the new
+        start of the window; None: it moves only as far as these states require.
         """
         start = self._start_after(batches, self.start if start is None else start)
         complete = self.runs.complete
@@ -257,7 +257,7 @@ class SharePartition:
             at = run[1] + 1 if batch is None else min(run[1] + 1, batch.first)
 
     def start_with(self, changes: Sequence[Change]) -> int:
-        """Return the window's start after these changes are made."""
+        """Return the window's start after these changes, which are in order and not made yet."""
         at = self.runs.final_until(self.start)
         for change in changes:
             if at < change.first:
@@ -276,7 +276,7 @@ class SharePartition:
             self.set_alarm((deadline_ms, first, last))
 
     def set_alarm(self, alarm: Alarm) -> None:
-        """Remember that the locks in this range may end at this deadline. Old alarms are dropped when they are many."""
+        """Note that the locks in this range may end at this deadline. If there are many alarms, drop old ones."""
         heappush(self._alarms, alarm)
         if len(self._alarms) > 2 * len(self.runs) + STALE_ALARMS_KEPT:
             self._alarms = [(run[2].deadline_ms, run[0], run[1]) for run in self.runs if run[2].state is State.ACQUIRED]
@@ -288,7 +288,7 @@ class SharePartition:
         return self._alarms[0][0] if self._alarms else None
 
     def due_alarms(self, now_ms: int, most_runs: int) -> tuple[list[Alarm], int]:
-        """Remove and return alarms that are due, of about most_runs runs; and how many runs they are."""
+        """Remove and return the alarms that are due, for about most_runs runs at most; and how many runs these are."""
         due: list[Alarm] = []
         runs = 0
         while runs < most_runs and self._alarms and self._alarms[0][0] <= now_ms:
@@ -303,7 +303,7 @@ class SharePartition:
         return due, runs
 
     def put_off(self, due: Sequence[Alarm]) -> None:
-        """Set these alarms again, after due_alarms() returned them and the release could not be logged."""
+        """Set these alarms, which due_alarms() returned, again, because the end of their locks could not be logged."""
         for alarm in due:
             heappush(self._alarms, alarm)
 
@@ -338,16 +338,18 @@ class SharePartition:
     def apply_decided_pending(
         self, transaction: Transaction, position: int, changes: Sequence[Change], ranges: Collection[Range]
     ) -> None:
-        """Make these changes pending, as apply_pending() would.
+        """Make these changes pending, as apply_pending() does, but faster.
 
-        ranges: those in the record at this position of the log.
+        ranges: those in the record at this offset of the log.
         """
         if ranges:
             self._pending.setdefault(transaction, {}).setdefault(position, set()).update(ranges)
             self.runs.replace(changes)
 
     def apply_snapshot(self, snapshot: Snapshot) -> None:
-        """Replace the state by a snapshot. Pending records stay so; acquired ones unless an admin set the offset."""
+        """Replace the state by a snapshot. Pending records stay pending. Acquired records stay acquired, unless an
+        admin has set the offset.
+        """
         same = snapshot.state_epoch == self.state_epoch
         kept = [
             run
@@ -365,7 +367,7 @@ class SharePartition:
         self._advance()
 
     def apply_pending(self, transaction: Transaction, position: int, batches: Sequence[StateBatch]) -> None:
-        """Apply an update that is part of a transaction, logged at this position: its records become pending."""
+        """Make the records of this update pending: it is part of a transaction, and logged at this position."""
         if not batches:
             return
         of_record = self._pending.setdefault(transaction, {}).setdefault(position, set())
@@ -378,8 +380,8 @@ class SharePartition:
         )
 
     def settle(self, transaction: Transaction, position: int, *, commit: bool) -> None:
-        """Apply the marker of a transaction: by commit the records it made pending below `position` get the state it
-        gave them, else they become available.
+        """Apply the marker that ends a transaction to the records that it made pending below `position`: after a commit
+        they get the state that it gave them, else they become available.
         """
         logged = self._pending.pop(transaction, {})
         left = {at: ranges for at, ranges in logged.items() if at >= position}
@@ -411,7 +413,7 @@ class SharePartition:
         self._look_from = min(self._look_from, opened)
 
     def _store_states(self, states: StateColumns) -> None:
-        """Set these states, which have no gaps and begin in the window: faster than _store_runs() for thousands."""
+        """Set these states, which have no gaps and begin in the window. Faster than _store_runs() for thousands."""
         first, last = states.firsts[0], states.lasts[-1]
         before, after = Runs.of(self.runs.part(first, last)), Runs.of_states(states)
         self.runs.replace([Change(first, last, before, after)])
@@ -445,7 +447,7 @@ class SharePartition:
 
 
 def durable_states(runs: Iterable[Run]) -> list[StateBatch]:
-    """Return the states of these runs that a restart would restore: acquired and pending records as available."""
+    """Return the states that a restart would restore: acquired and pending records count as available."""
     found: list[StateBatch] = []
     available, acquired = State.AVAILABLE, State.ACQUIRED
     begins, ends, before, given = 0, -1, available, 0  # the range that goes on, if it was given out or is done with
@@ -466,8 +468,8 @@ def durable_states(runs: Iterable[Run]) -> list[StateBatch]:
 
 
 def _state_after(kind: int, deliveries: int, limit: int) -> State:
-    """Return a record's state after its acknowledgement. A released record becomes available again only below the
-    limit of deliveries, else it is archived.
+    """Return a record's state after an acknowledgement of this type. A released record becomes available if it was
+    delivered less often than the limit, else it is archived.
     """
     if kind == AckType.ACCEPT:
         return State.ACKNOWLEDGED
@@ -477,13 +479,13 @@ def _state_after(kind: int, deliveries: int, limit: int) -> State:
 
 
 def _settled(pending: Standing, commit: bool) -> Standing:
-    """Return a pending record's state after its transaction: as acknowledged if it was committed, else available."""
+    """Return a pending record's state after its transaction: as acknowledged in it after a commit, else available."""
     return standing_of(int(pending.becomes if commit else State.AVAILABLE), pending.deliveries)
 
 
 @lru_cache(maxsize=8)
 def _pending(deliveries: int, member: str, transaction: Transaction, becomes: State) -> Standing:
-    """Return the state of a pending record. becomes: its state if the transaction commits. Cached for many runs."""
+    """Return the state of a pending record. becomes: its state after a commit. Cached, as many runs have the same."""
     return Standing(State.PENDING, deliveries, member, 0, transaction, becomes)
 
 

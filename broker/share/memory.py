@@ -12,7 +12,7 @@ RUN_BYTES = 100  # two offsets, and a standing that many runs share
 
 
 class RunMemory:
-    """Counts the runs of all share partitions as they change."""
+    """Counts the runs (ranges of records in the same state) of all share partitions, to limit their memory."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -39,7 +39,9 @@ class RunMemory:
             del self._of_group[group]
 
     def part_bytes(self, key: SharePartitionKey, most_bytes: int) -> int:
-        """Return how many bytes of the limit are reserved for this share partition, whatever others take."""
+        """Return how many bytes of the limit most_bytes are reserved for this share partition, however many
+        others use.
+        """
         groups = len(self._of_group) + (key.group not in self._of_group)
         share_partitions = self._of_group.get(key.group, 0) + (key not in self._counted)
         return most_bytes // groups // share_partitions

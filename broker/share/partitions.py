@@ -42,7 +42,7 @@ Updated = tuple[SharePartitionKey, Update]
 
 
 class ShareConfigs(Protocol):
-    """The configs of a group that its share partitions obey, as in config/group_configs.py."""
+    """The configs of a group that apply to its share partitions; config/group_configs.py has them."""
 
     @property
     def share_record_lock_duration_ms(self) -> int: ...
@@ -75,8 +75,8 @@ class PendingRange(NamedTuple):
 class Window(NamedTuple):
     """A group's window in a partition: from the first record that is not done to the last that was delivered.
 
-    size: its records. runs: its ranges of records in the same state. lacks_memory: nothing new is delivered, for want
-    of memory.
+    size: how many records it has. runs: how many ranges of records in the same state. lacks_memory: nothing new is
+    delivered, for lack of memory.
     """
 
     size: int
@@ -95,9 +95,8 @@ class SharePartitions:
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[Collection[Hashable]], None],
     ) -> None:
-        """configs: returns a group's settings.
-
-        wake: lets fetches that wait for one of these share partitions try again.
+        """configs: returns a group's settings. wake: makes the fetches that wait for one of these share partitions try
+        again.
         """
         self.state_log = ShareStateLog(shared)
         self._configs = configs
@@ -148,7 +147,9 @@ class SharePartitions:
         return Described(machine.start, machine.state_epoch, LEADER_EPOCH, machine.runs.complete)
 
     def window(self, key: SharePartitionKey) -> Window | None:
-        """Return the group's window with its pending ranges in offset order; None if there is none."""
+        """Return the group's window with its pending ranges in offset order; None if there is no such share
+        partition.
+        """
         kept = self._known.get(key)
         if kept is None:
             return None
@@ -161,7 +162,9 @@ class SharePartitions:
         return Window(machine.end - machine.start + 1, pending, len(machine.runs), not self.has_memory(key))
 
     def has_memory(self, key: SharePartitionKey, more_runs: int = 0, times: int = 1) -> bool:
-        """Return whether this share partition may have more runs; see RunMemory.has_room()."""
+        """Return whether this share partition may have more_runs more runs (ranges of records in the same state); see
+        RunMemory.has_room().
+        """
         return self.state_log.memory.has_room(key, self._settings.now.group_metadata_max_bytes, more_runs, times)
 
     def lock_timeout_ms(self, group: str) -> int:
@@ -184,8 +187,8 @@ class SharePartitions:
     # ---- beginning and end -----------------------------------------------------------------------------------
 
     def initialize(self, group: str, starts: Mapping[TopicIdPartition, int]) -> ShareUnit:
-        """Create share partitions at these offsets. Returns the changes for the caller's unit. Those that exist are
-        not changed.
+        """Create share partitions at these offsets, except those that exist already. Returns the changes for the
+        caller's unit.
 
         Raises COORDINATOR_NOT_AVAILABLE.
         """
@@ -212,7 +215,7 @@ class SharePartitions:
         return key, Snapshot(epoch, state_epoch, start, 0, (), now_ms, now_ms)
 
     def delete(self, group: str, places: Collection[TopicIdPartition] | None = None) -> ShareUnit:
-        """Delete these share partitions; None: all of the group. Returns the changes for the caller's unit.
+        """Delete these share partitions; places None: all of the group. Returns the changes for the caller's unit.
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """
@@ -223,7 +226,7 @@ class SharePartitions:
         return self._unit([(key, None) for key in keys])
 
     def _unit(self, changes: Sequence[Change]) -> ShareUnit:
-        """Return these changes for a caller's unit. Its apply() also wakes the fetches that wait for these share
+        """Return these changes for a caller's unit, whose apply() also wakes the fetches that wait for these share
         partitions.
         """
         unit = self.state_log.unit(changes) if changes else ShareUnit([], _nothing)
@@ -238,7 +241,7 @@ class SharePartitions:
     def _topic_goes(self, topic: "Topic") -> ShareUnit:
         """Return the changes that delete the share partitions of a topic, for the unit that deletes the topic.
 
-        Those whose log is offline are forgotten at the next start.
+        Those whose log is offline are not logged as deleted; the next start forgets them.
         """
         keys = [key for key in self._known if key.topic_id == topic.id]
         changes: list[Change] = [(key, None) for key in keys if self.state_log.is_online(key)]
@@ -257,7 +260,7 @@ class SharePartitions:
     def next_offset(self, key: SharePartitionKey) -> int | None:
         """Return the offset to read from: the first available one, or the one after the window.
 
-        None while nothing may be acquired: the window is full, or another request is reading. Raises
+        Returns None while nothing may be acquired, because the window is full or another request is reading. Raises
         UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE.
         """
         kept = self._find(key)
@@ -269,7 +272,7 @@ class SharePartitions:
         return offset if offset <= machine.end or self._room(key, kept) > 0 else None
 
     def begin_read(self, key: SharePartitionKey) -> None:
-        """Reserve the share partition for one reader: until end_read(), next_offset() is None for everybody."""
+        """Reserve the share partition for one reader: until end_read(), next_offset() returns None."""
         self._reading.add(key)
 
     def end_read(self, key: SharePartitionKey) -> None:
@@ -280,8 +283,8 @@ class SharePartitions:
     def acquire(
         self, key: SharePartitionKey, member: str, offset: int, found: Sequence[Found], wanted: Wanted
     ) -> list[AcquiredRange]:
-        """Acquire records of these batches for the member. Returns the acquired ranges. offset: from where they were
-        read.
+        """Let the member acquire records of these batches. Returns the acquired ranges. offset: where the read of the
+        batches began.
 
         Batches without data are archived, in a unit. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE; then
         nothing was changed.
@@ -318,7 +321,9 @@ class SharePartitions:
         return kept.machine.room(self._configs(key.group).share_partition_max_record_locks)
 
     def _name_the_lack(self, key: SharePartitionKey, runs: int) -> None:
-        """Log which share partition gets nothing new for want of memory; only the first until there is memory again."""
+        """Log which share partition gets no new records for lack of memory. Logs only the first one until there is
+        memory again.
+        """
         if not self._lacks_memory:
             self._lacks_memory = True
             topic = self._topics.by_id.get(key.topic_id)
@@ -335,7 +340,7 @@ class SharePartitions:
         return kept
 
     def _follow_log(self, key: SharePartitionKey, kept: Kept) -> None:
-        """Move the window's start up to the partition's log start offset, if it is below. Raises
+        """If the window begins below the partition's log start offset, move its start up to there. Raises
         COORDINATOR_NOT_AVAILABLE.
         """
         topic = self._topics.by_id.get(key.topic_id)
@@ -350,7 +355,7 @@ class SharePartitions:
     def begin_acknowledging(
         self, group: str, member: str, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
     ) -> Acknowledging:
-        """Return a request's acknowledgements, to be decided in steps and given to finish()."""
+        """Return the acknowledgements of a request, which the caller decides in steps and then passes to finish()."""
         configs = self._configs(group)
         limit, until_ms = configs.share_delivery_count_limit, self._lock_until_ms(configs)
         renewed_until_ms = until_ms if configs.share_renew_acknowledge_enable else None
@@ -380,10 +385,11 @@ class SharePartitions:
         return self._find(key).machine
 
     def begin_release(self, group: str, member: str, places: Iterable[TopicIdPartition]) -> None:
-        """Make available again the records that the member acquired in these partitions, because its session ended.
+        """Begin to make the records that the member has acquired in these partitions available again, because its
+        session has ended.
 
-        Some are released at once, the rest in turns: see finish_release(). It is tried again if the log cannot be
-        written.
+        Some are released at once, the rest in turns with other jobs: see finish_release(). If the log cannot be
+        written, it is tried again later.
         """
         keys = [key for place in places if (key := SharePartitionKey(group, *place)) in self._known]
         self.locks.begin_release(group, member, keys)
@@ -400,8 +406,8 @@ class SharePartitions:
     def begin_acknowledging_in_transaction(
         self, group: str, member: str, producer_id: int, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
     ) -> Acknowledging:
-        """Return acknowledgements that are part of a producer's transaction, to be decided in steps; see
-        finish_in_transaction().
+        """Return acknowledgements that are part of a producer's transaction, for the caller to decide in steps; then
+        call their finish_in_transaction().
         """
 
         def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
@@ -414,8 +420,8 @@ class SharePartitions:
     def settle(self, home: int, producer_id: int, commit: bool) -> Settlement:
         """Return the changes that a transaction marker in this partition of __share_group_state makes.
 
-        Where a transaction aborts, records delivered as often as allowed are archived. The unit contains that, because
-        the limit may be another one when it is replayed.
+        On an abort, records that were delivered as often as allowed are archived. That is logged in the same unit,
+        because another limit may be in effect when the log is replayed.
         """
         transaction = home, producer_id
         changes: list[Updated] = []
@@ -448,15 +454,15 @@ class SharePartitions:
         self._to_wake.update(found)
 
     def _wake_all(self) -> None:
-        """Wake the share fetches that wait for partitions with newly available records. Runs once for all of one turn
-        of the loop.
+        """Wake the share fetches that wait for any of the noted share partitions. Runs once for all that were noted in
+        one turn of the loop.
         """
         to_wake, self._to_wake = self._to_wake, {}
         self._wake(to_wake)
 
 
 def _nothing() -> None:
-    """Do nothing: the function to apply a unit that changes no state."""
+    """Do nothing. It is the apply() of a unit that changes no state."""
 
 
 def _unknown(producer_id: int) -> None:

@@ -26,16 +26,18 @@ class PendingAcknowledgements:
         return list(self._ranges.get(transaction, ()))
 
     def bytes_of(self, producer_id: int) -> int:
-        """Return how large, at most, the updates are that the end of the producer's transaction logs."""
+        """Return an upper limit of the size of all updates that the end of the producer's transaction logs."""
         return self._bytes_of.get(producer_id, 0)
 
     def more_bytes(self, transaction: Transaction, key: SharePartitionKey, ranges: int) -> int:
-        """Return by how much these updates grow if this number of further ranges is pending in a share partition."""
+        """Return by how many bytes the updates logged at the transaction's end may grow, if this number of ranges more
+        is pending in a share partition.
+        """
         is_new = key not in self._ranges.get(transaction, ())
         return RANGE_BYTES * ranges + (_update_bytes(key) if is_new else 0)
 
     def add(self, transaction: Transaction, key: SharePartitionKey, ranges: int) -> None:
-        """Note that this number of further ranges of a share partition is pending in a transaction."""
+        """Note that this number of ranges more is pending in a transaction, in this share partition."""
         self._count(transaction, self.more_bytes(transaction, key, ranges))
         of_transaction = self._ranges.setdefault(transaction, {})
         of_transaction[key] = of_transaction.get(key, 0) + ranges
@@ -49,9 +51,7 @@ class PendingAcknowledgements:
         return keys
 
     def forget(self, key: SharePartitionKey) -> None:
-        """Forget a share partition, with all that transactions have pending in it, even where its ranges are below the
-        log start offset.
-        """
+        """Forget a share partition, with everything that transactions have pending in it."""
         for transaction in list(self._transactions.get(key, ())):
             self._discard(transaction, key)
 
@@ -66,7 +66,9 @@ class PendingAcknowledgements:
             del self._transactions[key]
 
     def _count(self, transaction: Transaction, more: int) -> None:
-        """Add this number of bytes to those of the transaction's producer; forget the producer at 0."""
+        """Add this number of bytes to the total of the transaction's producer; forget the producer if the total
+        is 0.
+        """
         producer_id = transaction[1]
         count = self._bytes_of.get(producer_id, 0) + more
         if count:

@@ -27,7 +27,9 @@ Decide = Callable[[Sequence[Ack], int], Decision]
 
 
 class _Portion:
-    """A few acknowledged ranges of a request, and the changes decided for them. touched: the number of runs."""
+    """A few acknowledged ranges of a request, and the changes decided for them. touched: how many runs (ranges of
+    records in the same state) they cover.
+    """
 
     __slots__ = (
         "above",
@@ -94,24 +96,24 @@ class Portions:
     # ---- deciding: nothing changes ---------------------------------------------------------------------------
 
     def decide_ahead(self) -> Iterator[int]:
-        """Decide the acknowledgements portion by portion (a few runs each); yield after each how many runs it touched.
-        Raises KafkaError.
+        """Decide the acknowledgements portion by portion. Yields after each portion how many runs (ranges of records in
+        the same state) it covers. Raises KafkaError.
         """
         while (touched := self._decide_next()) > 0:
             yield touched
 
     def decide_again(self) -> Iterator[int]:
-        """Decide again the portions whose state others have changed; yield how many runs each touched. Raises
-        KafkaError.
+        """Decide the portions again whose records others have changed since. Yields after each how many runs (ranges of
+        records in the same state) it covers. Raises KafkaError.
         """
         for portion in [each for each in self._portions if not each.is_up_to_date(self.machine)]:
             portion.decide(self.machine, self._decide)
             yield portion.touched
 
     def finish(self) -> None:
-        """Decide the ranges that are left, and again those whose state has changed since. Raises KafkaError.
+        """Decide the ranges that are left, and decide again those whose records have changed since. Raises KafkaError.
 
-        The caller commits and calls apply() or apply_pending() before anything else can change.
+        The caller commits, and calls apply() or apply_pending(), before anything else can change.
         """
         for _ in self.decide_again():
             pass
@@ -119,7 +121,9 @@ class Portions:
             pass
 
     def _decide_next(self) -> int:
-        """Decide the next portion. Returns how many runs it touched; 0 if all are decided."""
+        """Decide the next portion. Returns how many runs (ranges of records in the same state) it covers; 0 if all are
+        decided.
+        """
         acks = self._next_acks()
         if not acks:
             return 0
@@ -130,7 +134,9 @@ class Portions:
         return portion.touched
 
     def _next_acks(self) -> list[Ack]:
-        """Return the next ranges, up to about RUNS runs. The last one may be split at the end of a run."""
+        """Return the next acknowledged ranges, which cover about RUNS runs at most. The last one is cut at the end of a
+        run if it is too long.
+        """
         runs, start = self.machine.runs, self.machine.start
         acks: list[Ack] = []
         left = RUNS
@@ -160,8 +166,8 @@ class Portions:
         return EncodedStates(count, b"".join([portion.rows for portion in self._portions]))
 
     def position(self) -> tuple[int, int]:
-        """Return the window's start after the changes, and how many records from there on will be acknowledged or
-        archived.
+        """Return (start, complete) after the changes: the window's first offset, and how many records from there on are
+        acknowledged or archived.
         """
         machine, changes = self.machine, self._changes
         start = machine.start_with(changes)
@@ -170,16 +176,18 @@ class Portions:
 
     @property
     def more_runs(self) -> int:
-        """By how many the changes increase the number of runs; negative if they decrease it."""
+        """By how many the changes increase the number of runs (ranges of records in the same state); negative if they
+        decrease it.
+        """
         return sum(len(change.after) - len(change.before) for change in self._changes)
 
     @property
     def _changes(self) -> list[Change]:
-        """Return the changes to log, one for each portion."""
+        """The changes, one for each portion."""
         return [portion.change for portion in self._portions]
 
     def apply(self) -> None:
-        """Apply the changes to the share partition."""
+        """Apply the changes to the share partition. Call it after finish() and the commit."""
         freed = [portion.freed for portion in self._portions if portion.freed is not None]
         self.machine.apply_decided(self._changes, freed[0] if freed else None)
         for portion in self._portions:
@@ -209,8 +217,8 @@ class Portions:
 
 
 def _by_kind(acks: Iterable[AckRange]) -> Iterator[Ack]:
-    """Yield (first, last, type) for each range of offsets with one type. Raises INVALID_REQUEST if they are out of
-    order.
+    """Yield (first, last, type) for each range of offsets with one type of acknowledgement. Raises INVALID_REQUEST for
+    ranges that are out of order, or have unknown types.
     """
     before = -1
     for first, last, types in acks:

@@ -42,7 +42,7 @@ class Kind(IntEnum):
 
 
 class EncodedStates(NamedTuple):
-    """Encoded states of ranges. number: of ranges; rows: their bytes."""
+    """The encoded states of ranges of records. number: how many ranges. rows: their bytes."""
 
     number: int
     rows: bytes
@@ -71,7 +71,7 @@ def read_key(key: bytes) -> tuple[Kind, SharePartitionKey]:
 
 
 def update_value(update: Update, snapshot_epoch: int) -> bytes:
-    """Encode an update. snapshot_epoch: of the last snapshot."""
+    """Encode an update. snapshot_epoch: the epoch of the share partition's last snapshot."""
     states = EncodedStates(len(update.batches), encode_states(update.batches))
     return update_of(update.start, update.complete, states, snapshot_epoch)
 
@@ -95,12 +95,14 @@ def snapshot_of(snapshot: Snapshot, states: EncodedStates) -> bytes:
 
 
 def _complete(complete: int) -> bytes:
-    """Encode the number of records that are done, as a tagged field; no field for UNCHANGED."""
+    """Encode the number of records that are acknowledged or archived, as a tagged field. There is no field if the
+    number is UNCHANGED.
+    """
     return b"\x00" if complete == UNCHANGED else _COMPLETE_HEAD + INT32.pack(complete)
 
 
 def encode_states(batches: Sequence[StateBatch]) -> bytes:
-    """Encode states of ranges, without their number."""
+    """Encode states of ranges, without the number of ranges before them."""
     row = _BATCH.pack
     if not any(map(_member_of, batches)):  # as nearly always
         return b"".join([row(first, last, state, deliveries, 0) for first, last, state, deliveries, _ in batches])
@@ -173,9 +175,10 @@ def _read_batches(value: bytes, position: int) -> tuple[Sequence[StateBatch], in
 
 
 def _column(rows: bytes, at: int, letter: str) -> tuple[int, ...]:
-    """Return one number of each row. at: its first byte in the row; letter: its type, one of struct's.
+    """Decode one number of each row, from its bytes in all rows. at: the position of its first byte in a row. letter:
+    its type, as in struct.
 
-    The numbers are brought together byte by byte and decoded in one call, faster than each row by itself.
+    It gathers the bytes of all rows and decodes them in one call, which is faster than row by row.
     """
     size = calcsize(f">{letter}")
     count = len(rows) // _BATCH.size
@@ -188,7 +191,10 @@ def _column(rows: bytes, at: int, letter: str) -> tuple[int, ...]:
 def _states(
     firsts: Sequence[int], lasts: Sequence[int], whats: Sequence[int], distinct: Collection[int]
 ) -> Sequence[StateBatch]:
-    """Return the states of ranges without tags. whats: as in _read_batches(); distinct: each value of it once."""
+    """Return the states of ranges that have no tagged fields.
+
+    whats: for each range the last four bytes of its row, as a number. distinct: each of these numbers once.
+    """
     standings = {what: _standing(what) for what in distinct}
     found = list(map(standings.__getitem__, whats))
     if _NEVER_DELIVERED in standings:
@@ -198,13 +204,13 @@ def _states(
 
 
 def _standing(what: int) -> Standing:
-    """Return the standing of a range from the last four bytes of its row. Raises UnreadableRecord, KeyError."""
+    """Return the state and the deliveries in the last four bytes of a row. Raises UnreadableRecord, KeyError."""
     state, deliveries, _ = _WHAT.unpack(what.to_bytes(_WHAT.size))
     return standing_of(STATES[state], _checked(deliveries))
 
 
 def _read_tagged(value: bytes, position: int, count: int) -> tuple[list[StateBatch], int]:
-    """Decode states of ranges some of which have tagged fields. Returns them, and the position behind them."""
+    """Decode states of ranges, some of which have tagged fields. Returns them, and the position behind them."""
     batches: list[StateBatch] = []
     while len(batches) < count:
         first, last, state, deliveries, tags = _BATCH.unpack_from(value, position)

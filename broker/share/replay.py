@@ -24,7 +24,7 @@ _Encoded = tuple[Kind, bytes, LoggedAt]
 
 
 class Replayed(Protocol):
-    """The state that a replay changes: a ShareStateLog."""
+    """The methods of ShareStateLog that a replay calls, to change the state."""
 
     topic: InternalTopic
     known: dict[SharePartitionKey, Kept]
@@ -39,19 +39,21 @@ class Replayed(Protocol):
 
 
 class Replay:
-    """What was read of the topic's partitions, and not applied yet."""
+    """A replay of the topic. It holds the records that were read and not applied yet."""
 
     def __init__(self, state_log: Replayed, read_from: Mapping[SharePartitionKey, int]) -> None:
-        """read_from: for each share partition the offset of the first record that a snapshot of the coordinators does
-        not cover; 0 if it is not there.
+        """read_from: for each share partition that a snapshot of the coordinators contains, the offset of the first
+        record that this snapshot does not cover.
         """
         self._state_log = state_log
         self._read_from = read_from
         self._encoded: dict[SharePartitionKey, list[_Encoded]] = {}
 
     def read(self, home: int, batch: Batch, contents: Iterable[Record]) -> None:
-        """Read a batch of a partition of the topic, without records that a snapshot of the coordinators covers
-        already. Snapshots and updates are kept encoded where possible. Raises UnreadableRecord, InternalTopicDamaged.
+        """Read a batch of a partition of the topic, except records that a snapshot of the coordinators covers.
+
+        Snapshots and updates of share partitions are kept encoded where possible. Raises UnreadableRecord,
+        InternalTopicDamaged.
         """
         if batch.is_control:
             marker = read_marker(batch)
@@ -67,8 +69,8 @@ class Replay:
                 self._read_record(home, batch, record, kind, key)
 
     def _read_record(self, home: int, batch: Batch, record: Record, kind: Kind, key: SharePartitionKey) -> None:
-        """Handle one record: a snapshot or an update is kept encoded, because a later snapshot may replace it;
-        deletions and updates of transactions are applied now. Raises UnreadableRecord, InternalTopicDamaged.
+        """Handle one record. A snapshot or an update is kept encoded, because a later snapshot may replace it; a
+        deletion, or an update of a transaction, is applied now. Raises UnreadableRecord, InternalTopicDamaged.
         """
         value = record.value
         at = self._state_log.note_logged(home, key, record.offset, len(value or b""))

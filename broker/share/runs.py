@@ -20,8 +20,9 @@ Transaction = tuple[int, int]
 class Standing(NamedTuple):
     """The state of a record.
 
-    deliveries: how often it was delivered. member, deadline_ms: while it is ACQUIRED, by whom and until when.
-    transaction: while it is PENDING, the transaction whose end decides. becomes: its state if that commits.
+    deliveries: how often it was delivered. member, deadline_ms: of an ACQUIRED record, who has it and until when.
+    transaction: of a PENDING record, the transaction whose end decides about it. becomes: its state if that transaction
+    commits.
     """
 
     state: State
@@ -34,15 +35,18 @@ class Standing(NamedTuple):
 
 @cache
 def standing_of(state: int, deliveries: int) -> Standing:
-    """Return the state with this number of deliveries. It is cached, since thousands of runs have the same."""
+    """Return the Standing with this state and number of deliveries. It is cached, because thousands of runs have the
+    same.
+    """
     return Standing(State(state), deliveries)
 
 
 class StateColumns(Sequence[StateBatch]):
-    """States of ranges as columns, without members: thousands of them are read from the log in little time.
+    """States of ranges as columns, without members. Thousands of them can be read from the log in little time.
 
-    firsts, lasts: the offsets, in order and without overlaps. standings: from standing_of(); none says that a record
-    was never delivered. complete: how many of the records are acknowledged or archived.
+    firsts, lasts: the offsets, in order and without overlaps. standings: the state of each range, made by
+    standing_of(); all of these records were delivered or are done. complete: how many of the records are acknowledged
+    or archived.
     """
 
     __slots__ = ("complete", "firsts", "lasts", "standings")
@@ -101,7 +105,9 @@ def is_final(standing: Standing | None) -> bool:
 
 
 class Runs:
-    """All runs of one share partition. complete: how many records in them are acknowledged or archived."""
+    """The states of one share partition's records, as runs: ranges of offsets with the same state. complete: how many
+    records in them are acknowledged or archived.
+    """
 
     __slots__ = ("_firsts", "_lasts", "_standings", "complete")
 
@@ -115,7 +121,7 @@ class Runs:
         self._merge_if_alike()
 
     def _merge_if_alike(self) -> None:
-        """Merge adjacent runs with the same state, if there are any."""
+        """Merge adjacent runs with the same state, if there are such runs."""
         are_adjacent = map(eq, map(add, self._lasts, repeat(1)), self._firsts[1:])
         are_alike = map(eq, self._standings, self._standings[1:])
         if any(map(and_, are_adjacent, are_alike)):
@@ -143,7 +149,7 @@ class Runs:
 
     @classmethod
     def of_states(cls, states: Sequence[StateBatch]) -> "Runs":
-        """Return runs with these states. Records that were never delivered need none."""
+        """Return runs with these states. Records that were never delivered and are available need no run."""
         if not isinstance(states, StateColumns):
             return cls(
                 [
@@ -185,7 +191,8 @@ class Runs:
         return self._firsts[index], self._lasts[index], self._standings[index]
 
     def pieces(self, first: int, last: int) -> Iterator[Piece]:
-        """Yield the runs from `first` to `last`, cut at both ends, and a piece with None for each gap between them.
+        """Yield (first, last, state) of each run from `first` to `last`, cut at both ends, and with state None for each
+        gap between runs.
 
         Do not change the runs while iterating.
         """
@@ -207,12 +214,14 @@ class Runs:
         return max(0, bisect_right(self._firsts, last) - bisect_left(self._lasts, first))
 
     def last_of(self, offset: int, count: int) -> int | None:
-        """Return the last offset of the `count`-th run from this offset on; None if there are fewer runs."""
+        """Return the last offset of the `count`-th run that ends at this offset or later; None if there are
+        fewer runs.
+        """
         index = bisect_left(self._lasts, offset) + count - 1
         return self._lasts[index] if index < len(self._lasts) else None
 
     def part(self, first: int, last: int) -> Columns:
-        """Return the columns of the runs from `first` to `last`, cut at both ends."""
+        """Return the runs from `first` to `last`, cut at both ends, as columns: first offsets, last offsets, states."""
         begin, end = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
         firsts, lasts = self._firsts[begin:end], self._lasts[begin:end]
         if firsts:
@@ -221,7 +230,7 @@ class Runs:
         return firsts, lasts, self._standings[begin:end]
 
     def next_part(self, offset: int, count: int) -> Columns:
-        """Return the columns of the next `count` runs from this offset on; fewer at the end."""
+        """Return the next `count` runs from this offset on, as columns; fewer at the end."""
         begin = bisect_left(self._lasts, offset)
         firsts = self._firsts[begin : begin + count]
         if firsts:
@@ -241,9 +250,9 @@ class Runs:
         return offset
 
     def _skip_final(self, begin: int, offset: int) -> tuple[int, int]:
-        """Skip blocks of adjacent runs that are all acknowledged or archived, faster than one by one.
+        """Skip blocks of adjacent runs that are all acknowledged or archived, which is faster than run by run.
 
-        begin: the index of the first run. Returns index and offset behind the skipped blocks.
+        begin: the index of the first run. Returns the index and the offset behind the skipped blocks.
         """
         while begin + BLOCK <= len(self._lasts):
             end = begin + BLOCK
@@ -264,7 +273,7 @@ class Runs:
         return offset
 
     def put(self, first: int, last: int, standing: Standing | None) -> None:
-        """Set the state of the records from `first` to `last`; None: it is unknown from now on."""
+        """Set the state of the records from `first` to `last`. standing None: their state is unknown from now on."""
         firsts, lasts, standings = self._firsts, self._lasts, self._standings
         begin, end = bisect_left(lasts, first), bisect_right(firsts, last)
         self.complete += (last - first + 1 if is_final(standing) else 0) - _count_final(*self.part(first, last))
@@ -301,7 +310,9 @@ class Runs:
             self.overlay(pieces)
 
     def overlay(self, pieces: Sequence[Piece]) -> None:
-        """Set the states of these pieces by rebuilding all runs in one pass: faster than put() for many."""
+        """Set the states of these pieces by rebuilding all runs in one pass, which is faster than put() for many
+        pieces.
+        """
         made: list[Run] = []
         runs = iter(self)
         run = next(runs, None)
@@ -326,7 +337,7 @@ class Runs:
     def replace(self, changes: Sequence[Change]) -> None:
         """Make these changes, which are in order and adjacent.
 
-        Much faster than put() for many runs: the new ones were made before.
+        For many runs this is much faster than put(), because the new runs are already made.
         """
         if not changes:
             return
@@ -357,15 +368,15 @@ class Runs:
         self._merge_if_alike()
 
     def records_where(self, is_counted: Callable[[Standing], bool]) -> int:
-        """Return how many records have a state of which is_counted() is true."""
+        """Return how many records have a state for which is_counted() returns true."""
         keys = list(map(id, self._standings))
         own = dict(zip(keys, self._standings, strict=True))
         counted = {key for key, standing in own.items() if is_counted(standing)}  # a few, for thousands of runs
         return count_records(self._firsts, self._lasts, list(map(counted.__contains__, keys))) if counted else 0
 
     def _extend(self, columns: Columns) -> None:
-        """Append these runs. The first one is merged with the last one here if they are adjacent and alike. Leaves
-        `complete`.
+        """Append these runs. The first one is merged with the last one here if they are adjacent and have the same
+        state. Does not update `complete`.
         """
         firsts, lasts, standings = columns
         if not firsts:
@@ -395,6 +406,6 @@ def _count_final(firsts: Sequence[int], lasts: Sequence[int], standings: Sequenc
 
 
 def count_records(firsts: Sequence[int], lasts: Sequence[int], are_counted: Sequence[bool]) -> int:
-    """Return how many records are in those of the ranges that are counted."""
+    """Return how many records are in the ranges for which are_counted is true."""
     count: int = sum(compress(map(sub, lasts, firsts), are_counted)) + sum(are_counted)
     return count

@@ -117,7 +117,9 @@ class ShareStateLog:
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def unit(self, changes: Iterable[Change]) -> ShareUnit:
-        """Encode these changes. The caller commits the parts, then applies them. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Encode these changes as parts of a unit. The caller commits the parts, then calls apply(). Raises
+        COORDINATOR_NOT_AVAILABLE.
+        """
         self.topic.ensure()
         written = list(self._batches(changes))
         parts = [self._store.append_part(self.topic.log(each.home).log_id, each.batch) for each in written]
@@ -134,13 +136,15 @@ class ShareStateLog:
         self._keep_short([key for key, _ in changes])
 
     def _commit(self, changes: Sequence[Change]) -> None:
-        """Do what commit() does, but begin no snapshots. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Do what commit() does, but do not begin to write snapshots. Raises COORDINATOR_NOT_AVAILABLE."""
         unit = self.unit(changes)
         self.topic.commit(unit.parts)
         unit.apply()
 
     def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
-        """Return what a transaction marker in this partition of the topic makes. changes: to log if it aborts."""
+        """Return what a transaction marker in this partition of the topic changes. changes: updates to log with the
+        marker, which an abort may need.
+        """
         owner = self.topic.log(home)
         written = list(self._batches(changes))
         keys = self.pending_in((home, producer_id))
@@ -157,7 +161,9 @@ class ShareStateLog:
     def pending_unit(
         self, changes: Sequence[tuple[SharePartitionKey, EncodedPending]], producer_id: int, producer_epoch: int
     ) -> ShareUnit:
-        """Encode acknowledgements of a transaction, pending until its marker. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Encode acknowledgements of a transaction, which stay pending until its marker. The caller commits the parts,
+        then calls apply(). Raises COORDINATOR_NOT_AVAILABLE.
+        """
         by_home: dict[int, list[tuple[SharePartitionKey, EncodedPending]]] = {}
         for change in changes:
             by_home.setdefault(self.known[change[0]].home, []).append(change)
@@ -187,7 +193,7 @@ class ShareStateLog:
         return ShareUnit(parts, apply)
 
     def _batches(self, changes: Iterable[Change]) -> Iterator[_Written]:
-        """Encode changes as batches of up to about BATCH_BYTES, for each partition of the topic apart."""
+        """Encode changes as batches of about BATCH_BYTES at most, separately for each partition of the topic."""
         by_home: dict[int, list[Change]] = {}
         for change in changes:
             by_home.setdefault(self.home(change[0]), []).append(change)
@@ -208,7 +214,7 @@ class ShareStateLog:
             yield _Written(home, keyed_batch(contents, now_ms), described)
 
     def _record(self, key: SharePartitionKey, what: Logged) -> tuple[bytes, bytes | None]:
-        """Return key and value of the record that logs a change. Value None: the share partition's state is deleted."""
+        """Return key and value of the record that logs a change. Value None: the share partition is deleted."""
         if isinstance(what, Update):
             return record_key(Kind.UPDATE, key), records.update_value(what, self.known[key].epoch)
         if isinstance(what, EncodedUpdate):
@@ -219,13 +225,15 @@ class ShareStateLog:
         return record_key(Kind.SNAPSHOT, key), None if what is None else records.snapshot_value(what)
 
     def _apply_written(self, written: _Written) -> None:
-        """Apply records that are in the log now to the share partitions in memory, each with its offset there."""
+        """Apply the records of a batch that is now in the log to the share partitions in memory, and note the offset of
+        each.
+        """
         for index, (key, what, value_bytes) in enumerate(written.changes):
             at = self.note_logged(written.home, key, written.batch.base_offset + index, value_bytes)
             self.apply(key, what, at)
 
     def _keep_short(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Begin to snapshot share partitions with many updates and to prune logs that have grown."""
+        """Begin to write snapshots of share partitions with many updates, and to prune logs that have grown."""
         is_working = bool(self._due or self._grown)
         for key in keys:
             home, kept = self.home(key), self.known.get(key)
@@ -237,7 +245,7 @@ class ShareStateLog:
             self._turns.enqueue(Job(self._shorten()))
 
     def _shorten(self) -> Steps[None]:
-        """Write the snapshots that are due, and prune logs, each in a step of its own."""
+        """Write the snapshots that are due, and prune partitions of the topic, each in a step of its own."""
         while self._due or self._grown:
             while self._due:
                 key = next(iter(self._due))
@@ -278,7 +286,7 @@ class ShareStateLog:
     # ---- what a replay applies too ---------------------------------------------------------------------------
 
     def apply(self, key: SharePartitionKey, what: Logged, at: LoggedAt) -> None:
-        """Apply a change that was written here, or is replayed. An update of an unknown share partition is ignored."""
+        """Apply a change that was just written, or is replayed. An update of an unknown share partition is ignored."""
         kept = self.known.get(key)
         if isinstance(what, Update | EncodedUpdate):
             if kept is not None:
@@ -293,7 +301,7 @@ class ShareStateLog:
             kept.note_snapshot(at)
 
     def _count_update(self, key: SharePartitionKey, at: LoggedAt) -> None:
-        """Count an update's record of a share partition, also of one that a transaction made pending."""
+        """Count one more update record of a share partition since its last snapshot, and its runs."""
         kept = self.known[key]
         kept.updates += 1
         kept.update_bytes += at.value_bytes
@@ -309,7 +317,7 @@ class ShareStateLog:
         self._logged_bytes[home] = self._logged_bytes.get(home, 0) + size_bytes + AROUND_BYTES
 
     def _apply_snapshot(self, key: SharePartitionKey, snapshot: Snapshot, at: LoggedAt) -> None:
-        """Set the state to a snapshot, written or replayed here. Creates an unknown share partition."""
+        """Set the state to that of a written or replayed snapshot. Creates an unknown share partition."""
         kept = self.known.get(key)
         if kept is None:
             kept = self._begin(at.home, key, max(0, snapshot.start), snapshot.state_epoch)
@@ -327,14 +335,14 @@ class ShareStateLog:
     def apply_pending(
         self, key: SharePartitionKey, producer_id: int, at: LoggedAt, batches: Sequence[StateBatch]
     ) -> None:
-        """Apply the update of a transaction. Its share partition's snapshot may follow later in the log."""
+        """Replay the update of a transaction. The snapshot of its share partition may follow later in the log."""
         self._make_pending(at.home, key, producer_id, at.offset, batches)
         self._count_update(key, at)
 
     def _make_pending(
         self, home: int, key: SharePartitionKey, producer_id: int, offset: int, batches: Sequence[StateBatch]
     ) -> None:
-        """Make these acknowledgements pending, as of a record at this offset. Creates an unknown share partition."""
+        """Make these acknowledgements, from a record at this offset, pending. Creates an unknown share partition."""
         kept = self.known.get(key) or self._begin(home, key)
         transaction = home, producer_id
         kept.machine.apply_pending(transaction, offset, batches)
@@ -347,7 +355,9 @@ class ShareStateLog:
         self.memory.count(key, 0 if kept is None else len(kept.machine.runs))
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """Commit or abort, by its marker at marker_offset, what a producer has pending in this partition."""
+        """End the transaction of a producer in this partition of the topic: commit or abort what it made pending before
+        its marker at marker_offset.
+        """
         transaction = partition, producer_id
         self._count_logged(partition, 0)
         for key in self.pending.end(transaction):
@@ -415,7 +425,7 @@ class ShareStateLog:
                 yield *key, kept.home, end, *positions, kept.updates, kept.update_bytes, value, pending
 
     def read_row(self, row: Row) -> Row:
-        """Return a row of rows(), decoded from plain values. Raises ValueError if it is not of this log."""
+        """Return a row of rows(), decoded from plain values. Raises ValueError if it does not fit this log."""
         group, topic_id, partition, home, end, *numbers, value, pending = row
         if end > self.topic.end_offset(home):
             raise ValueError(f"{SHARE_STATE_TOPIC}-{home} ends before offset {end}, up to which it knows")
@@ -426,10 +436,10 @@ class ShareStateLog:
         return SharePartitionKey(group, topic_id, partition), home, end, *numbers, records.read_snapshot(value), made
 
     def put_row(self, row: Row) -> None:
-        """Apply a row of a snapshot, as read_row() returned it.
+        """Apply a row of a snapshot of the coordinators, as read_row() returned it.
 
         The row includes the records of the state log below its `end`. If the log now begins above that, records between
-        the two were removed and the row is out of date: it is ignored. A share partition that still exists was written
+        the two were removed, and the row is out of date and ignored: a share partition that still exists was written
         again where the log begins, or later, and is read from there.
         """
         key, home, end, offset, needs_from, value_bytes, bytes_since, updates, update_bytes, snapshot, pending = row
@@ -455,7 +465,9 @@ class ShareStateLog:
                     return
 
     def _by_home(self) -> Mapping[int, list[SharePartitionKey]]:
-        """Return the share partitions by the partition of the topic that has their state; [] if it has none."""
+        """Return the share partitions by the partition of the topic that has their state; an empty list for a partition
+        that has none.
+        """
         homes: dict[int, list[SharePartitionKey]] = {}
         if self.topic.exists:
             homes = {home: [] for home in range(self.topic.partitions)}
@@ -464,7 +476,7 @@ class ShareStateLog:
         return homes
 
     def prune(self, home: int, keys: Sequence[SharePartitionKey]) -> None:
-        """Delete the records that a restart does not need from this partition. keys: all with state in it."""
+        """Delete records that a restart does not need from this partition. keys: all that have their state in it."""
         try:
             owner = self.topic.log(home)
             written = self._pruned_at[home] = self._logged_bytes.get(home, 0)

@@ -43,7 +43,9 @@ class AckType(IntEnum):
 
 
 class AckRange(NamedTuple):
-    """One batch of acknowledgements. types: one for the whole range, or one for each offset."""
+    """Acknowledgements of a range of offsets, both ends included. types: one for the whole range, or one for each
+    offset.
+    """
 
     first: int
     last: int
@@ -51,7 +53,9 @@ class AckRange(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A batch that was read. is_data: it has records for consumers, so it is not a control batch, empty or aborted."""
+    """A batch that was read. is_data: whether it has records for consumers; a control batch, an empty one or an aborted
+    one has none.
+    """
 
     first: int
     last: int
@@ -59,9 +63,9 @@ class Found(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """How many records a member asks for. exact: never more than max_records; otherwise whole batches.
+    """How many records a member asks for. exact: whether it gets at most max_records; otherwise it gets whole batches.
 
-    batch_size: a range with at least this many records ends at the end of its batch.
+    batch_size: an acquired range with at least this many records ends where its batch ends.
     """
 
     max_records: int
@@ -78,9 +82,9 @@ class AcquiredRange(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """The state of a range, as it is logged.
+    """The state of a range of offsets, as it is logged.
 
-    member: in a transaction's update, the member that acknowledged the range.
+    member: in a transaction's update, the member that acknowledged the range; else empty.
     """
 
     first: int
@@ -102,7 +106,9 @@ class Update(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The whole state of a share partition, as it is logged. state_epoch: grows when an admin sets its offset."""
+    """The whole state of a share partition, as it is logged. epoch: grows with each snapshot. state_epoch: grows when
+    an admin sets the share partition's offset.
+    """
 
     epoch: int
     state_epoch: int
@@ -126,7 +132,9 @@ UNCHANGED = -1
 def append_or_extend(
     batches: list[StateBatch], first: int, last: int, state: State, deliveries: int, member: str = ""
 ) -> None:
-    """Append the batch, or extend the last one if the two are alike and adjacent."""
+    """Append the range with its state. If the last one is adjacent and has the same state, that one is extended
+    instead.
+    """
     if batches:
         begins, ends, before, given, whose = batches[-1]
         if ends + 1 == first and before is state and given == deliveries and whose == member:
