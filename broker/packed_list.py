@@ -6,8 +6,8 @@ import msgpack
 
 
 def unpack_list(packed: bytes, error: type[Exception]) -> list[Any]:
-    """Return the elements of a packed list, at least one. Raises `error` if the bytes are no such list; it shows no
-    bytes.
+    """Return the elements of a packed list. Raises `error` if the bytes are not a list, or an empty one; its text shows
+    none of the bytes.
     """
     try:
         found = msgpack.unpackb(packed, raw=False)

@@ -6,7 +6,7 @@ from .upkeep.housekeeping import HousekeepingSettings
 
 
 def store_settings(live: LiveSettings) -> StoreSettings:
-    """Return what the broker's settings mean for its data directory."""
+    """Return the settings of the data directory that follow from the broker's settings."""
     settings = live.now
     return StoreSettings(
         journal_max_bytes=settings.journal_max_bytes,
@@ -19,7 +19,7 @@ def store_settings(live: LiveSettings) -> StoreSettings:
 
 
 def housekeeping_settings(live: LiveSettings) -> HousekeepingSettings:
-    """Return what the broker's settings mean for flushes, checkpoints and cleaning."""
+    """Return the settings of flushes, checkpoints and cleaning that follow from the broker's settings."""
     settings = live.now
     return HousekeepingSettings(
         checkpoint_interval_ms=settings.log_checkpoint_interval_ms,

@@ -13,7 +13,7 @@ WHILE_MS = 10_000
 
 
 class RareLog:
-    """Passes a limited number of lines to a logger. now_ms: returns the monotonic time."""
+    """Passes a limited number of lines to a logger. now_ms: returns the monotonic time in ms."""
 
     __slots__ = ("_began_ms", "_count", "_log", "_now_ms")
 

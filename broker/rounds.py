@@ -30,7 +30,7 @@ SEAL_AFTER_MS = 50  # after so long without a unit, an empty round records that 
 
 
 class Replying(Protocol):
-    """What rounds need of a connection."""
+    """The method of a connection that Rounds calls."""
 
     def flush(self, released_unit: int) -> bool:
         """Send the replies whose unit (journal entry) is durable. Returns whether others still wait for one."""
@@ -99,10 +99,10 @@ class Rounds:
         writer: AsyncWriter | None = None,
         pace: Pacing | None = None,
     ) -> None:
-        """sync_every_ms: how often the journal is synced for logs in durability mode interval.
+        """sync_every_ms: how often the journal is synced for logs in durability mode interval. In mode os it is only
+        synced for checkpoints.
 
-        In mode os it is only synced for checkpoints. pace: None: rounds (writes of the journal) begin as soon as they
-        can.
+        pace: decides when rounds (writes of the journal) begin; None: as soon as they can.
         """
         self._store = store
         self._executor = executor
@@ -131,7 +131,9 @@ class Rounds:
         store.on_change = self.changed
 
     def changed(self) -> None:
-        """Note that there is a new unit (journal entry) or reply: it is processed at the end of this turn."""
+        """Note that there is a new unit (journal entry) or reply. It is processed at the end of this turn of
+        the loop.
+        """
         if not self._scheduled:
             self._schedule()
 
@@ -162,15 +164,18 @@ class Rounds:
         self._second_look.forget(connection)
 
     def sync_soon(self) -> None:
-        """Sync all that was appended so far, in every durability mode; if there is nothing new, write an empty round.
+        """Sync all that was appended so far, in every durability mode. If there is nothing new, write an empty round.
 
-        For when_synced(), the interval of that mode, the seal after the last round, and the end.
+        Called for when_synced(), by the timer of mode interval, to write the seal (an empty round) after the last
+        round, and when the broker stops.
         """
         self._sync_next = True
         self.changed()
 
     def when_synced(self, unit: int, callback: Callable[[], None]) -> None:
-        """Call back when the journal is synced up to and including this unit (entry); sync it if needed."""
+        """Call back when the journal is synced up to and including this unit (journal entry). If it is not yet, a sync
+        is begun.
+        """
         if self._store.synced_unit >= unit:
             callback()
         else:
@@ -178,7 +183,7 @@ class Rounds:
             self.sync_soon()
 
     def when_released(self, unit: int, callback: Callable[[], None]) -> None:
-        """Call back when this unit (journal entry) is as durable as its mode requires; at once if it is.
+        """Call back when this unit (journal entry) is as durable as its mode requires, which may be at once.
 
         High watermarks have moved by then.
         """
@@ -200,8 +205,8 @@ class Rounds:
         return not (self._in_flight or self._sync_next or self._store.journal.pending)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back when no round (write of the journal) is open or being written, at once if so; or when the broker
-        fails.
+        """Call back when no round (write of the journal) is open or being written, which may be at once; or when the
+        broker fails.
         """
         if self.is_idle:
             callback()
@@ -236,8 +241,8 @@ class Rounds:
             self._schedule()
 
     def _waits_for(self, pace: Pacing) -> bool:
-        """Return whether the open round must wait, because each write to an object store costs money. It begins later
-        by itself.
+        """Return whether the open round must wait, because each write to an object store costs money. If so, a timer
+        begins it later.
         """
         if self._paced is not None:
             return True
@@ -266,7 +271,7 @@ class Rounds:
     def _may_overlap(self) -> bool:
         """Return whether the open round may be written to the journal while earlier ones still are.
 
-        Not beside one that a worker thread writes: it would only wait for that.
+        It may not while a worker thread writes one, because it would only wait for that thread.
         """
         writer = self._writer
         if writer is None or self._sync_next or not self._store.sync_wanted or not self._in_flight[-1].begun:
@@ -275,10 +280,10 @@ class Rounds:
         return len(self._in_flight) < writer.at_once and writer.from_bytes <= size_bytes <= writer.largest_bytes
 
     def _begin(self) -> None:
-        """Take all units (entries) of the open round, and begin to write them to the journal, and to sync it if
+        """Take all units (entries) of the open round, and begin to write them to the journal, with a sync if one is
         needed.
 
-        That is done here, in a worker thread, or asynchronously by the kernel.
+        The write is done right here, in a worker thread, or asynchronously by the kernel.
         """
         store = self._store
         sync = True if self._sync_next else None
@@ -310,9 +315,9 @@ class Rounds:
             self._ended(None)
 
     def _ended(self, result: BaseException | None) -> None:
-        """Release all rounds that are written to the journal, the oldest first. Called when one was.
+        """Release all rounds whose write to the journal has ended, the oldest first. Called when one write has ended.
 
-        result: the error of the write, which halts the broker, as does a bug in a callback.
+        result: None, or the error of that write, which halts the broker. A bug in a callback halts it, too.
         """
         if isinstance(result, BaseException):
             self._in_flight.clear()
@@ -349,14 +354,16 @@ class Rounds:
             self._rest(write)
 
     def _flush(self, connections: dict[Replying, None]) -> None:
-        """Send the replies of these connections; note those that still wait for a unit of the journal."""
+        """Send the replies of these connections, and note the connections that have replies which still wait for a unit
+        of the journal.
+        """
         released = self._store.released_unit
         for connection in connections:
             if connection.flush(released):
                 self._waiting[connection] = None
 
     def _call_released(self) -> None:
-        """Call the callbacks that wait for a journal unit which is as durable as its mode requires now."""
+        """Call the callbacks whose journal unit is now as durable as its mode requires."""
         released = self._store.released_unit
         due = [callback for unit, callback in self._released if unit <= released]
         self._released = [entry for entry in self._released if entry[0] > released]
@@ -364,7 +371,7 @@ class Rounds:
             callback()
 
     def _tell_synced(self) -> None:
-        """Call the callbacks that wait for a journal unit which is synced now."""
+        """Call the callbacks whose journal unit is synced now."""
         synced = self._store.synced_unit
         due = [entry for entry in self._synced if entry[0] <= synced]
         self._synced = [entry for entry in self._synced if entry[0] > synced]
@@ -372,7 +379,9 @@ class Rounds:
             callback()
 
     def _rest(self, write: RoundWrite) -> None:
-        """Call the callbacks that wait for idleness, and plan a seal. Called when no round is open or being written."""
+        """Call the callbacks that wait until nothing is written, and set the timer for a seal (an empty round). Called
+        when no round is open or being written.
+        """
         self._call_idle()
         if write.sync:
             self._seal_soon()
@@ -404,7 +413,9 @@ class Rounds:
         self.sync_soon()
 
     def halt(self, error: BaseException) -> None:
-        """Stop for ever because of this error: nothing more is written, acknowledged or answered. Calls on_halt."""
+        """Stop for ever because of this error: from now on nothing is written, acknowledged or answered. Calls the
+        functions in on_halt.
+        """
         if self._store.halted is None:
             self._store.halt(error)
             for callback in self.on_halt:
@@ -417,7 +428,7 @@ class Rounds:
         self._call_idle()
 
     def end(self) -> None:
-        """Set no timers any more: from now on the journal is written only on request."""
+        """Cancel the timers, and set none from now on. The journal is then written only on request."""
         self._ending = True
         for timer in (self._seal_timer, self._interval_timer):
             if timer is not None:

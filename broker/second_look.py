@@ -20,8 +20,8 @@ Connections: TypeAlias = AbstractSet[object]
 
 
 class SecondLook:
-    """Decides whether to look again. `here`: the connections that wait for the open round or had a request in this
-    turn.
+    """Decides whether the loop reads its sockets once more before a round is written. `here`: the connections that wait
+    for the open round, or had a request in this turn.
     """
 
     __slots__ = ("_is_taken", "_last", "_missing", "_pause")
@@ -33,11 +33,11 @@ class SecondLook:
         self._pause = 0
 
     def is_wanted(self, here: Connections) -> bool:
-        """Return whether the loop should read its sockets once more before it writes to the journal, at most once a
-        write.
+        """Return whether the loop should read its sockets once more before it writes to the journal, at most once for
+        each write.
 
-        So it is if a connection that waited for the last write has not sent anything yet. After True the caller reads
-        the sockets and calls this again, which then returns False.
+        It should if a connection that waited for the last write has not sent anything since. After True the caller
+        reads the sockets and calls this again, which then returns False.
         """
         if self._is_taken or self._pause:
             return False
@@ -48,7 +48,8 @@ class SecondLook:
     def round_begins(self, here: Connections) -> None:
         """Note that a round (write of the journal) begins with these connections.
 
-        If a second look brought none of those it was for, pause for some rounds.
+        If a second look has brought none of the connections that it was for, there is no second look for the next
+        PAUSE_ROUNDS rounds.
         """
         if self._is_taken:
             if self._missing.isdisjoint(here):

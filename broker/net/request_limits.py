@@ -43,9 +43,10 @@ _int32 = Struct(">i").unpack_from
 
 
 def check_extent(frame: Readable, header: RequestHeader) -> None:
-    """Raise MalformedFrame if an undecoded request is too large for its API, or has too many partitions or blobs.
+    """Raise MalformedFrame if a request, which is not decoded yet, is too large for its API, or has too many partitions
+    or blobs.
 
-    A request that is cut short passes: the decoder refuses it.
+    A request that is cut short passes, because the decoder refuses it.
     """
     if len(frame) <= LOOKED_AT_FROM_BYTES:
         return
@@ -61,9 +62,9 @@ def check_extent(frame: Readable, header: RequestHeader) -> None:
 
 
 def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generator[int, None, Any]:
-    """Decode a request in steps, and count its items. Yields the items read since the last yield; returns the request.
+    """Decode a request in steps. Yields, after each step, how many items it has decoded; returns the request.
 
-    Raises MalformedFrame if there are too many.
+    Raises MalformedFrame if the request has too many items.
     """
     check_extent(frame, header)
     reading = decode_request_in_steps(api, header.api_version, frame, header.position)
@@ -118,7 +119,7 @@ def _check_produce(frame: Readable, position: int, version: int) -> None:
 def _less(left: int, count: int) -> int:
     """Return left - count, the number of partitions still allowed. Raises MalformedFrame if that is below 0.
 
-    Tagged fields count too: stepping over one takes as long as over a partition.
+    Tagged fields are subtracted too, because it takes as long to skip one as to read a partition.
     """
     if left < count:
         raise MalformedFrame(f"the request names more than {MOST_PARTITIONS} partitions")
@@ -154,7 +155,7 @@ _LOOKED_INTO = {PRODUCE: _check_produce, JOIN_GROUP: _check_join_group, SYNC_GRO
 
 
 def _count(frame: Readable, position: int, flexible: bool) -> tuple[int, int]:
-    """Read the number of items of the array at this position. Returns it, and the position behind it."""
+    """Read the number of items of the array at this position. Returns (number, position behind it)."""
     if flexible:
         count, position = read_uvarint(frame, position)
         return count - 1, position

@@ -26,7 +26,9 @@ LOOK_S = 1.0
 
 
 class Holder:
-    """A connection that has memory for a large request, and how many bytes had arrived when it was last checked."""
+    """A connection that has memory for a large request, with how many bytes had arrived when its speed was last
+    checked.
+    """
 
     __slots__ = ("came_before", "number", "since_ms")
 
@@ -53,7 +55,10 @@ class RequestMemory:
         self._timer: asyncio.TimerHandle | None = None
 
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
-        """Reserve the bytes and return True if there is room. If not, connection.admitted() is called when there is."""
+        """Reserve this many more bytes for the connection's large request, and return True, if there is room.
+
+        If there is not, return False; connection.admitted() is called once the bytes are reserved.
+        """
         holder = self._holders.get(connection)
         number = next(self._numbers) if holder is None else holder.number
         if self._may_take(number):
@@ -66,7 +71,9 @@ class RequestMemory:
         return False
 
     def give_back(self, connection: Connection, size_bytes: int) -> None:
-        """Release all memory of a connection's large request (size_bytes), and give memory to those that wait."""
+        """Release all memory of a connection's large request (size_bytes), and give it to requests that wait for
+        memory.
+        """
         self._used -= size_bytes
         del self._holders[connection]
         for number, waiter, wanted in self._next_waiters():
@@ -84,8 +91,8 @@ class RequestMemory:
                 yield entry
 
     def _may_take(self, number: int) -> bool:
-        """Return whether the request with this number may have more memory now: the oldest always, others below the
-        limit.
+        """Return whether the request with this number may have more memory now. The oldest one always may, others while
+        the limit is not reached.
         """
         oldest = next(iter(self._holders.values()), None)
         if oldest is None or oldest.number >= number:
@@ -93,19 +100,21 @@ class RequestMemory:
         return self._used < self._limit_bytes and not (self._waiting and self._waiting[0][0] < number)
 
     def close(self) -> None:
-        """Cancel the timer: slow clients are not closed any more."""
+        """Cancel the timer, so that slow clients are no longer disconnected."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _grant(self, connection: Connection, number: int, size_bytes: int) -> None:
-        """Count these bytes as reserved by the connection. number: the lower, the earlier its request began."""
+        """Count these bytes as reserved by the connection. number: the lower it is, the earlier its request began."""
         now_ms = self._clock.monotonic_ms()
         if connection not in self._holders:
             self._holders[connection] = Holder(number, now_ms, connection.large_bytes)
         self._used += size_bytes
 
     def _look(self) -> None:
-        """Close clients that send a large request too slowly while others wait for memory. Called by the timer."""
+        """Close the connections of clients that send a large request too slowly while others wait for memory. Called by
+        the timer.
+        """
         self._timer = None
         self._waiting = [entry for entry in self._waiting if entry[1].transport is not None]
         if not self._waiting:
@@ -123,7 +132,7 @@ class RequestMemory:
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def _cut(self, connection: Connection, came: int, took_ms: int) -> None:
-        """Close the connection of a client that sends too slowly. came: the bytes that arrived in the last took_ms."""
+        """Close the connection of a client that sends too slowly. came: how many bytes arrived in the last took_ms."""
         self._metrics.closed_slow += 1
         log.warning(
             "cutting the connection of %s (%r): %d bytes of a large request in %.0f s, while others wait for room",

@@ -58,7 +58,7 @@ class Transport(Protocol):
 
 
 class Sender(Protocol):
-    """What sending needs of a connection."""
+    """The attributes of a connection that sending uses."""
 
     transport: Transport | None
 
@@ -77,7 +77,9 @@ class Sender(Protocol):
 
 
 def send(sender: Sender, out: Sequence[Buffer | Elsewhere], metrics: Metrics) -> None:
-    """Write these buffers and parts of files to the sender's transport, in order, as fast as the client reads."""
+    """Write these buffers and parts of files to the sender's transport, in order. What the client does not take now is
+    sent later.
+    """
     transport = sender.transport
     assert transport is not None
     if isinstance(transport, Overflow) or not any(isinstance(one, FilePart) for one in out):
@@ -87,13 +89,15 @@ def send(sender: Sender, out: Sequence[Buffer | Elsewhere], metrics: Metrics) ->
 
 
 class Overflow(Transport):
-    """Replaces a connection's transport while it sends parts of files; what is written meanwhile is sent after them."""
+    """Stands in for a connection's transport while parts of files are sent. Bytes that are written to it meanwhile are
+    sent after them.
+    """
 
     def __init__(
         self, sender: Sender, transport: Transport, out: Sequence[Buffer | Elsewhere], metrics: Metrics
     ) -> None:
-        """out: the buffers and parts of files to be sent. transport: the one replaced, which is used again after
-        that.
+        """out: the buffers and parts of files to be sent. transport: the transport that this one stands in for; the
+        sender uses it again when all is sent.
         """
         self._sender = sender
         self._transport: Any = transport
@@ -122,9 +126,10 @@ class Overflow(Transport):
         self._copy()
 
     def _hand_over(self, fd: int) -> bool:
-        """Send as much as the socket takes. Returns False if the bytes must go through the transport instead.
+        """Send as many bytes directly to the socket as it takes. Returns False if the rest must go through the
+        transport instead.
 
-        A broken socket closes the connection, and True is returned.
+        If the socket is broken, closes the connection and returns True.
         """
         try:
             self._begin, uncopied, may_go_on = send_now(fd, self._left, self._begin)
@@ -145,18 +150,18 @@ class Overflow(Transport):
         self._sender.resume_writing()
 
     def paused(self) -> None:
-        """Give the transport nothing until resumed() is called: its buffer is full."""
+        """Note that the transport's buffer is full: give it nothing until resumed() is called."""
         self._full = True
 
     def resumed(self) -> bool:
-        """Continue, because the transport's buffer has room again. Returns whether all was sent."""
+        """Continue to send, because the transport's buffer has room again. Returns whether everything is sent."""
         self._full = False
         self._copy()
         return not (self._left or self._full)
 
     def _copy(self) -> None:
-        """Write the unsent bytes to the transport until its buffer is full; when all is written, the sender uses it
-        again.
+        """Write the unsent bytes to the transport until its buffer is full. When all are written, let the sender use
+        the transport again.
         """
         if self._transport.is_closing():
             self.drop()
@@ -213,7 +218,7 @@ class Overflow(Transport):
         self._closes = True
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of unsent bytes, those in the transport's buffer included."""
+        """Return the number of unsent bytes, including those in the transport's buffer."""
         return sum(map(len, self._left)) - self._begin + int(self._transport.get_write_buffer_size())
 
     def get_extra_info(self, name: str) -> Any:

@@ -43,13 +43,13 @@ UNBOUNDED = 1 << 62
 
 
 class ServedConnection(Connection, asyncio.Protocol):
-    """A connection as a protocol of asyncio."""
+    """A connection that is served, as an asyncio protocol."""
 
     __slots__ = ("admission", "descriptor", "handshake", "server")
 
     def __init__(self, server: "Server", admission: "ConnectionAdmission", handshake: Handshake | None = None) -> None:
-        """admission: the listener by which the client connected. handshake: its TLS handshake, which succeeded; None
-        without.
+        """admission: what the listener requires of new connections. handshake: the connection's TLS handshake, which
+        has succeeded; None without TLS.
         """
         super().__init__(server, server.settings().socket_request_max_bytes)
         self.server = server
@@ -82,7 +82,9 @@ class ServedConnection(Connection, asyncio.Protocol):
 
     @property
     def is_counted(self) -> bool:
-        """Whether it was counted for the connection rate of its address already: with TLS, when the handshake began."""
+        """Whether the connection was already counted for the connection rate of its address, which is done when a TLS
+        handshake begins.
+        """
         return self.admission.certificate is not None
 
     def connection_lost(self, reason: BaseException | None) -> None:
@@ -92,16 +94,18 @@ class ServedConnection(Connection, asyncio.Protocol):
 
 
 def _most_of(host: str, settings: BrokerSettings) -> int:
-    """Return how many connections this host may have: its override, else max.connections.per.ip."""
+    """Return how many connections this host may have: its entry in max.connections.per.ip.overrides, else
+    max.connections.per.ip.
+    """
     overrides = settings.max_connections_per_ip_overrides
     one = connections_of_addresses(overrides).get(plain_host(host)) if overrides else None
     return settings.max_connections_per_ip if one is None else one
 
 
 class ConnectionAdmission(Protocol):
-    """What each new connection of one listener goes through, such as a login. Its methods are called by the server.
+    """What one listener does with each new connection, such as requiring a login. The server calls its methods.
 
-    certificate: has the TLS context; None without TLS.
+    certificate: contains the TLS context; None without TLS.
     """
 
     settings: ListenerSettings
@@ -164,7 +168,7 @@ class _ServerTlsAdmission(TlsAdmission):
         return self._server.settings().connection_login_timeout_ms / 1000
 
     def admit(self, handshake: Handshake) -> Callable[[], asyncio.Protocol] | None:
-        """Return a factory of the connection that follows the handshake; None if there are too many connections."""
+        """Return a function that makes the connection after this handshake; None if there are too many connections."""
         if not self._server.handshake_begins(self._admission, handshake):
             return None
         return partial(ServedConnection, self._server, self._admission, handshake)
@@ -190,7 +194,7 @@ class Server:
         metrics: Metrics,
         serve: Callable[[Connection, Readable], None],
     ) -> None:
-        """settings: returns the present ones. serve: handles one request of a connection."""
+        """settings: returns the present settings. serve: handles one request of a connection."""
         self.settings = settings  # returns the present ones: some change at runtime
         self.metrics = metrics
         self.serve = serve
@@ -223,9 +227,9 @@ class Server:
     # ---- start and stop --------------------------------------------------------------------------------------
 
     async def listen(self, admissions: Sequence[ConnectionAdmission]) -> None:
-        """Listen on the address of each listener; port 0 takes a free port.
+        """Listen on the address of each listener. If a port is 0, the system chooses a free one.
 
-        Raises OSError if one address cannot be listened on; then the server listens on none.
+        Raises OSError if it is impossible for one address; then the server listens on none.
         """
         try:
             for admission in admissions:
@@ -256,10 +260,10 @@ class Server:
             await listener.wait_closed()
 
     async def stop(self, grace_s: float = 1.0) -> None:
-        """Stop listening, and close all connections after the replies already written; waiting requests are not
-        answered.
+        """Stop listening, and close all connections after the replies already written have been sent. Waiting requests
+        are not answered.
 
-        grace_s: how many seconds clients have to read their replies, before their connections are aborted.
+        grace_s: how many seconds clients have to read these replies, before their connections are aborted.
         """
         self._stopping = True
         await self.stop_listening()
@@ -278,7 +282,7 @@ class Server:
         self.abort_all()
 
     def abort_all(self) -> None:
-        """Close every connection and handshake now, without answers. Called when the broker fails or stops."""
+        """Close every connection and handshake now, without replies. Called when the broker fails or stops."""
         for connection in list(self.connections):
             connection.abort()
         for handshake in list(self.handshakes):
@@ -328,7 +332,9 @@ class Server:
         return bool(refused)
 
     def handshake_begins(self, admission: ConnectionAdmission, handshake: Handshake) -> bool:
-        """Count a client that has connected to a TLS listener. Returns False to close it, if there are too many."""
+        """Count a client that has connected to a TLS listener. Returns False if there are too many, so that the caller
+        closes the connection.
+        """
         if self._is_refused(handshake.host):
             return False
         if self.pace is not None and self.pace.is_too_fast(plain_host(handshake.host)):
@@ -339,7 +345,7 @@ class Server:
         return True
 
     def handshake_over(self, admission: ConnectionAdmission, handshake: Handshake) -> None:
-        """Stop counting a TLS handshake that has ended: if it succeeded, a connection is counted next."""
+        """Stop counting a TLS handshake that has ended. If it has succeeded, its connection is counted instead."""
         del self.handshakes[handshake]
         self._left(handshake.host)
         admission.handshake_ended(handshake)
@@ -398,7 +404,7 @@ class Server:
     # ---- what is full ----------------------------------------------------------------------------------------
 
     def stalled(self, connection: Connection) -> None:
-        """Note that a connection waits with a Produce because the store is full; it continues when there is room."""
+        """Note that a connection waits with a Produce because the store is full. It continues when there is room."""
         self.metrics.stalls += 1
         if not self._stalled:
             self._loop.call_later(CONGESTION_CHECK_S, self._look_again)

@@ -7,7 +7,9 @@ from .waiting import Waiter, Waiting
 
 
 class TimedWaiting(Waiting):
-    """A Waiting with a timer on the event loop, which calls expire() at the next deadline. Waiting itself is pure."""
+    """A Waiting with a timer of the event loop that calls expire() at the next deadline. (Waiting itself is pure, so it
+    has no timer.)
+    """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -16,13 +18,15 @@ class TimedWaiting(Waiting):
         self._timer_ms = 0
 
     def park(self, waiter: Waiter) -> None:
-        """Let the waiter wait until one of its logs changes, or until its deadline. Only within the event loop."""
+        """Let the waiter wait until one of its logs changes, or until its deadline. May be called only within the event
+        loop.
+        """
         super().park(waiter)
         if self._timer is None or waiter.deadline_ms < self._timer_ms:
             self._set_timer()
 
     def stop(self) -> None:
-        """Cancel the timer: waits do not end at their deadlines any more."""
+        """Cancel the timer, so that waits no longer end at their deadlines."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

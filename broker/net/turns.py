@@ -53,7 +53,7 @@ SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up:
 
 
 def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) -> Steps[list[R]]:
-    """Return [answer(item) for item in items], computed in steps. units: the cost of each item, in units of work."""
+    """Return [answer(item) for item in items], computed in steps. units: how many units of work each item costs."""
     answers = []
     for item in items:
         answers.append(answer(item))
@@ -81,11 +81,11 @@ class AnswerRoom:
 
 
 class Job:
-    """Work in steps that belongs to one request. result: what the steps returned, or the exception they raised, when
-    it is done.
+    """Work of one request, done in steps.
 
-    wanted: returns whether anybody still waits for it; if not, it is dropped. finish: called with the result when it is
-    done, and with None when it is dropped. is_long: its steps have said that it will take long, by BEHIND_SHORT.
+    result: what the steps returned, or the exception they raised, once the job is done. wanted: returns whether anybody
+    still waits for the result; if not, the job is dropped. finish: called with the result when the job is done, and
+    with None when it is dropped. is_long: whether its steps have yielded BEHIND_SHORT, which says that they take long.
     """
 
     __slots__ = ("_steps", "finish", "is_long", "result", "wanted")
@@ -98,10 +98,10 @@ class Job:
         self.finish: Callable[[Any], object] = lambda result: None
 
     def work(self, clock: Clock, until_ms: int, most_units: int) -> tuple[bool, int]:
-        """Run steps until until_ms, or until they cost most_units units of work. Returns (whether it is done, its
-        cost).
+        """Run steps until until_ms, or until they have cost most_units units of work. Returns (whether the job is done,
+        its cost).
 
-        An exception of the steps becomes the result; only BrokerHalted is raised.
+        An exception in the steps becomes the result; only BrokerHalted is raised.
         """
         units, look_at = 0, LOOK_UNITS
         try:
@@ -126,7 +126,7 @@ class Job:
         return False, units
 
     def drop(self) -> None:
-        """Close the generator of the steps: none runs any more."""
+        """Close the generator of the steps, so that no further step runs."""
         self._steps.close()
 
 
@@ -160,7 +160,7 @@ class Turns:
         return self.left <= 0
 
     def _renew(self) -> None:
-        """Set the units of work that are left to a full turn's, if a new turn of the loop has begun."""
+        """If a new turn of the loop has begun, set the units of work that are left to those of a full turn."""
         if self._turn != self._store.turn:
             self._turn = self._store.turn
             self.left = ARRIVAL_UNITS
@@ -170,7 +170,9 @@ class Turns:
         self.left -= units
 
     def begin(self, job: Job) -> bool:
-        """Run the first slice of a request that has just arrived. Returns whether it is done; else call enqueue()."""
+        """Run the first slice of a request that has just arrived. Returns whether the job is done; if not, the caller
+        calls enqueue().
+        """
         self._renew()
         return self._work(job, min(SLICE_UNITS, max(1, self.left)))
 
@@ -192,8 +194,8 @@ class Turns:
         return finished
 
     def _work_queue(self) -> None:
-        """Run a slice of each queued job, short ones first, within the units of one turn. Called once a turn of the
-        loop.
+        """Run a slice of each queued job, short jobs first, within the units of one turn. Called once in each turn of
+        the loop while jobs are queued.
         """
         try:
             for queue, most_units in ((self._short, SHORT_UNITS), (self._long, SLICE_UNITS)):
@@ -209,8 +211,8 @@ class Turns:
                 self._soon(self._work_queue)
 
     def _work_next(self, job: Job, most_units: int) -> None:
-        """Run one slice of a queued job, then put it in the long queue unless it is done. Drop it if its client has
-        left.
+        """Run one slice of a queued job. If it is not done then, put it into the queue of long jobs. If its client has
+        left, drop it instead.
         """
         if not job.wanted():
             job.drop()

@@ -16,7 +16,7 @@ _STALE_ENTRIES_KEPT = 1024  # answered waiters may stay in the heap of deadlines
 
 
 class Expecting(Protocol):
-    """The place of a later reply, which is told how large the reply may be."""
+    """The place of a later reply. It is told how large the reply may become."""
 
     def expect(self, size_bytes: int) -> None:
         """Note how many bytes the reply may have at most."""
@@ -28,11 +28,11 @@ NOT_YET = object()
 
 
 class Parked:
-    """An answer that comes later. A handler returns it at once, and calls answer() when it has the answer.
+    """An answer that comes later. A handler returns it instead of an answer, and calls answer() when it has the answer.
 
-    `answer` takes what a handler may return, or the error that it may raise (requests/dispatch.py). `cancel` is called
-    when the client has disconnected. After either, it drops both callbacks and its slot, which refer back to it: else
-    the garbage collector would have thousands of reference cycles a second to collect.
+    `answer` takes anything that a handler may return, or an error that it may raise (requests/dispatch.py). `cancel` is
+    called when the client has disconnected. After either call it drops both callbacks and its slot, because these refer
+    back to it, and the garbage collector would have thousands of reference cycles a second to collect.
     """
 
     __slots__ = ("_on_answer", "cancelled", "expected_bytes", "given", "on_cancel", "slot")
@@ -46,13 +46,15 @@ class Parked:
         self.slot: Expecting | None = None  # its place among the replies of its connection, once it has one
 
     def expect(self, size_bytes: int) -> None:
-        """Set how many bytes the answer may have. A connection whose expected answers are large is not read further."""
+        """Set how many bytes the answer may have. While a connection's expected answers are large, no more requests are
+        read from it.
+        """
         self.expected_bytes = size_bytes
         if self.slot is not None:
             self.slot.expect(size_bytes)
 
     def answer(self, answer: object) -> None:
-        """Give the answer. Only the first call counts; the answer is dropped if the client has disconnected."""
+        """Give the answer. Only the first call has an effect; the answer is dropped if the client has disconnected."""
         if self.given is NOT_YET and not self.cancelled:
             self.given = answer
             on_answer, self._on_answer, self.on_cancel, self.slot = self._on_answer, None, None, None
@@ -60,14 +62,14 @@ class Parked:
                 on_answer(answer)
 
     def then(self, on_answer: Callable[[object], None]) -> None:
-        """Call `on_answer` with the answer when it is given; at once if it was given already."""
+        """Call `on_answer` with the answer when it is given, or at once if it already was."""
         if self.given is NOT_YET:
             self._on_answer = on_answer
         else:
             on_answer(self.given)
 
     def pass_on_to(self, place: "Parked") -> None:
-        """Pass the answer, when it is given, to `place`: another Parked, which has its place among the connection's
+        """Pass the answer, when it is given, to `place`, another Parked that already has a place among the connection's
         replies.
         """
         if place.cancelled:
@@ -78,7 +80,9 @@ class Parked:
         self.then(place.answer)
 
     def divert(self, way: Callable[[Callable[[object], None], object], None]) -> None:
-        """Call way(receiver, answer) instead of the receiver when the answer is given. For faults in tests."""
+        """When the answer is given, call way(receiver, answer) instead of the receiver. Tests use this to inject
+        faults.
+        """
         on_answer = self._on_answer
         if on_answer is not None:
             self._on_answer = lambda answer: way(on_answer, answer)
@@ -93,12 +97,12 @@ class Parked:
 
 
 class Replying(Protocol):
-    """What a slot needs of its connection."""
+    """The methods of a connection that a Slot uses."""
 
     newest_unit: int
 
     def count(self, size_bytes: int, /) -> None:
-        """Add to the size of unsent replies; negative to subtract."""
+        """Add to the connection's count of bytes in unsent replies; a negative number is subtracted."""
         ...
 
     def filled(self, size_bytes: int, /) -> None:
@@ -125,7 +129,7 @@ class Slot:
         self.expected_bytes = 0
 
     def wait_for(self, parked: Parked) -> None:
-        """Let this place get its reply from another parked request than before."""
+        """Let this place get its reply from another parked request from now on."""
         self.parked = parked
         if parked.given is NOT_YET:
             parked.slot = self
@@ -137,7 +141,9 @@ class Slot:
         self.expected_bytes = size_bytes
 
     def fill(self, reply: list[Buffer], unit: int) -> None:
-        """Set the reply. It is sent after all earlier replies, and when this unit of the journal is durable."""
+        """Set the reply. It is sent after all earlier replies of the connection, once this unit of the journal is
+        durable.
+        """
         self.reply = reply
         self.unit = unit
         self.connection.newest_unit = max(self.connection.newest_unit, unit)
@@ -149,15 +155,15 @@ class Slot:
 
 
 def _answer(at_deadline: bool) -> bool:
-    """Return True: the wait is over. It replaces the `look` of a waiter whose wait has ended."""
+    """Return True, which says that the wait is over. It replaces the `look` of a waiter whose wait has ended."""
     return True
 
 
 class Waiter:
     """A request that waits until one of some logs changes, or until a deadline (monotonic ms).
 
-    look: called with False when a log has changed, and with True at the deadline. It returns whether the wait is over,
-    which it must be at the deadline.
+    look: called with False when a log has changed, and with True at the deadline. It returns whether the wait is over;
+    at the deadline it must return True.
     """
 
     __slots__ = ("deadline_ms", "logs", "look", "waiting")
@@ -190,13 +196,15 @@ class Waiting:
         heappush(self._deadlines, (waiter.deadline_ms, next(self._order), waiter))
 
     def watch(self, waiter: Waiter, log: Hashable) -> None:
-        """Let a waiter whose wait is not over wait for this log too."""
+        """Let a waiter also wait for this log, unless its wait is over."""
         if waiter.waiting:
             waiter.logs.append(log)
             self._by_log.setdefault(log, {})[waiter] = None
 
     def wake(self, logs: Collection[Hashable]) -> None:
-        """Call `look` of each waiter of these logs, which have changed, once, in the order of parking."""
+        """Call `look` of each waiter that waits for one of these logs, which have changed; once for each, in the order
+        in which they began to wait.
+        """
         by_log = self._by_log
         if not by_log:
             return
@@ -209,7 +217,7 @@ class Waiting:
                 self.leave(waiter)
 
     def expire(self, now_ms: int) -> None:
-        """End the wait of every waiter whose deadline has passed, by a call of look(True)."""
+        """End the wait of every waiter whose deadline has passed, and call its look(True)."""
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].waiting):
             waiter = heappop(deadlines)[2]

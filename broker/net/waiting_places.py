@@ -6,7 +6,7 @@ from .connection import Connection
 
 
 class WaitingFetch(Protocol):
-    """A fetch that waits for records; of its kind only one may wait for each connection."""
+    """A fetch that waits for records. For each connection only one such fetch may wait."""
 
     def end_wait(self) -> None:
         """Answer now, as if the time to wait were over."""

@@ -25,7 +25,7 @@ KINDS = {
 
 
 class CountedObjects(Objects):
-    """An object store whose calls are counted, by (call, kind of object)."""
+    """An object store. It counts its calls by (call, kind of object)."""
 
     def __init__(self, objects: Objects, clock: Clock) -> None:
         self._objects = objects
@@ -61,26 +61,27 @@ class CountedObjects(Objects):
         self._counted("delete", name, lambda: self._objects.delete(name))
 
     def durations(self) -> dict[tuple[str, ...], Histogram]:
-        """Return how long calls took (ns), by call and kind of object."""
+        """Return how long calls took (a histogram of ns), by (call, kind of object)."""
         with self._lock:
             return {labels: taken.copy() for labels, taken in self._took_ns.items()}
 
     def endings(self) -> dict[tuple[str, ...], int]:
-        """Return how many calls have ended, by call, kind of object and how they ended."""
+        """Return how many calls have ended, by (call, kind of object, how they ended)."""
         with self._lock:
             return dict(self._endings)
 
     def silent_ms(self) -> int:
-        """Return for how many ms the store has owed an answer that the broker needs; 0 if it owes none.
+        """Return for how many ms the broker has waited for an answer of the store that it needs; 0 if it waits for
+        none.
 
-        It owes one while a call of a needed kind is unanswered, or all calls of that kind have ended with errors.
+        It waits while a call of a needed kind is unanswered, or while all calls of that kind have ended with errors.
         """
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             return max((now_ms - since_ms for since_ms in self._since_ms.values()), default=0)
 
     def _counted(self, call: str, name: str, make: Callable[[], T]) -> T:
-        """Make a call, count how it ended and how long that took. name: of its object, or what it lists."""
+        """Make a call; count how it ended and how long it took. name: the object's name, or the prefix to list."""
         began_ns = self._clock.work_ns()
         self._begins(call)
         answer = UNCLEAR
@@ -108,8 +109,8 @@ class CountedObjects(Objects):
                 self._since_ms.setdefault(call, self._clock.monotonic_ms())
 
     def _ended(self, call: str, name: str, answer: str, took_ns: int) -> None:
-        """Count a call that has ended. If it succeeded, unanswered calls of its kind count as waiting only from now
-        on.
+        """Count a call that has ended. If it succeeded, unanswered calls of the same kind count as waiting only from
+        now on.
         """
         kind = KINDS.get(name.partition("/")[2].partition("/")[0], "other")
         with self._lock:

@@ -23,16 +23,18 @@ MOST_NODES, MOST_READ = 16, 64  # that are named; whose objects are read in one 
 
 
 def told_addresses(listeners: Sequence[ListenerSettings]) -> tuple[tuple[str, str, int], ...]:
-    """Return (listener, host, port) of all listeners whose address others can be told before anybody connects.
+    """Return (listener, host, port) of each listener whose address is known before a client connects.
 
-    One that listens on every interface, or on a port that the system chooses, needs an advertised address for that.
+    A listener on every interface, or on a port that the system chooses, needs an advertised address for that.
     """
     places = [(each.name, *(each.advertised or (each.host, each.port))) for each in listeners]
     return tuple((name, host, port) for name, host, port in places if host not in EVERY_INTERFACE and port)
 
 
 class Presence:
-    """What a broker tells the owner of a store while it waits. Its methods block a worker."""
+    """Tells the owner of a store that this broker exists, while it waits to become the owner. Its methods block a
+    worker thread.
+    """
 
     def __init__(
         self, objects: Objects, node: int, addresses: tuple[tuple[str, str, int], ...], salt: bytes, lease_ms: int
@@ -46,8 +48,8 @@ class Presence:
         self._may_tell = False
 
     def tell(self, epoch: int, now_ms: int) -> None:
-        """Put the object that names this broker into the store again, unless the last put is too recent. An error is
-        ignored.
+        """Put the object that names this broker into the store again, unless the last put was a short time ago. Errors
+        are ignored.
 
         epoch: of the present owner; 0 if there is none, and then nothing is put. now_ms: monotonic time.
         """
@@ -89,7 +91,7 @@ class Presence:
 
 
 class OtherNodes:
-    """The brokers that wait for the owner of a store to be gone, as that owner sees them."""
+    """The brokers that wait to take over from the owner of a store, as that owner knows them."""
 
     def __init__(self, objects: Objects, own_node: int) -> None:
         self._objects = objects
@@ -104,10 +106,10 @@ class OtherNodes:
         ]
 
     def look(self, now_ms: int) -> None:
-        """Read which brokers wait, and delete the objects of those that do not renew them any more.
+        """Read which brokers wait, and delete the objects of those that have stopped renewing them.
 
-        One that was only cut off from the store for some time puts its object again. If the store does not answer, the
-        result of the last call stays. Blocks a worker thread.
+        A broker that was only disconnected from the store for some time puts its object again. If the store does not
+        answer, the result of the last call stays. Blocks a worker thread.
         """
         try:
             found = [self._read(each.name) for each in self._objects.list(format.WAITING)[:MOST_READ]]

@@ -62,10 +62,11 @@ MOST_LEASES = 32  # of silence that a broker waits for which others were faster 
 
 @dataclass(frozen=True)
 class InStore:
-    """The object store that has the broker's journal. sleep: called by worker threads, with seconds.
+    """The object store that has the broker's journal.
 
-    among: the same store through each of its addresses, if it has several. is_standby: whether to fetch the newest
-    checkpoints of another owner into the data directory, while waiting for it to be gone.
+    sleep: called by worker threads, with seconds. among: the same store through each of its addresses, if it has
+    several. is_standby: whether the broker, while it waits for another owner to be gone, fetches that owner's newest
+    checkpoints into its data directory.
     """
 
     objects: Objects
@@ -79,13 +80,13 @@ class StoppedWaiting(Exception):
 
 
 class AnotherTime(Exception):
-    """Raised if the store does not answer while a point (a checkpoint in the store) is made: the next one includes
-    it.
+    """Raised if the store does not answer while a point (a checkpoint in the store) is made. The next point then
+    includes what this one would have.
     """
 
 
 class Beating(Protocol):
-    """What is needed of Rounds. finished: how many rounds (writes of the journal) have ended."""
+    """The methods of Rounds that a heartbeat uses. finished: how many rounds (writes of the journal) have ended."""
 
     finished: int
 
@@ -102,7 +103,7 @@ class Beating(Protocol):
 
 
 class StoreOwner:
-    """Owns the journal of one broker in an object store."""
+    """Makes one broker the owner of its journal in an object store, and keeps it so."""
 
     def __init__(
         self,
@@ -180,8 +181,8 @@ class StoreOwner:
         return opened
 
     def _source(self, settings: StoreSettings, kept: KeptRounds) -> JournalOfObjects:
-        """Return the source that takes over the journal and loads it, for one attempt. kept: the store, with the
-        rounds that were read already.
+        """Return the object that takes over the journal and loads it, for one attempt. kept: the store, with the rounds
+        (writes of the journal) that were read already.
         """
         return JournalOfObjects(
             kept,
@@ -198,10 +199,10 @@ class StoreOwner:
         )
 
     async def _check_store(self) -> None:
-        """Raise StoreDamaged if two concurrent creates of one object can both succeed, or none ever does, or the store
-        holds a backup.
+        """Raise StoreDamaged if the store holds a backup, or if of two concurrent creates of one object not exactly one
+        succeeds.
 
-        Only a store where one of them succeeds can make sure that there is one owner. Raises Refused, too.
+        Only a store in which exactly one succeeds can guarantee that there is one owner. Raises Refused, too.
         """
         if await self._in_worker(self._is_backup):
             raise StoreDamaged(self._objects.where, "it holds a backup", "name another URL for the journal")
@@ -226,8 +227,8 @@ class StoreOwner:
         return kind_of(self._objects, as_wait(self._pause_unless_refused)) is Kind.BACKUP
 
     async def _wait(self, source: JournalOfObjects, kept: KeptRounds) -> int:
-        """Wait for the owner to be gone, and as a standby fetch its checkpoints meanwhile. Returns its epoch; 0: there
-        was no owner yet.
+        """Wait until the owner is gone; as a standby, fetch its checkpoints meanwhile. Returns the owner's epoch; 0 if
+        there was no owner.
         """
         ahead = ReadingAhead(kept, self._pause, whole=self._store.is_standby)
         if not self._store.is_standby:
@@ -249,11 +250,11 @@ class StoreOwner:
             await standby.end()
 
     async def _wait_for_silence(self, ahead: ReadingAhead, follow: Callable[[Place], None]) -> int:
-        """Return the epoch of the present owner once that has written nothing for `_leases`, or has handed over.
+        """Return the epoch of the present owner once it has written nothing for `_leases` leases, or has handed over.
 
-        Returns at once if this data directory was the last owner, unless another broker was told to take over or is on
-        its way.
-        ahead: finds newer rounds. follow: called with the newest round or seal again and again.
+        Returns at once if this data directory was the last owner, unless another broker was told to take over or is
+        taking over. ahead: finds newer rounds (writes of the journal). follow: called again and again with the newest
+        round or seal (end of an epoch).
         """
         silence_ms = self._leases * self._lease_ms
         silence = Silence(silence_ms)
@@ -277,10 +278,9 @@ class StoreOwner:
         return newest.epoch
 
     def _newest(self) -> Place:
-        """Return the newest round (write of the journal) or seal (end of an epoch) in the store, by a listing. Blocks.
+        """Return the newest round (write of the journal) or seal (end of an epoch) in the store. Blocks.
 
-        Before there is any round, return a place that counts the objects of a broker which is putting its directory
-        there.
+        Before the first round, return a place that counts the objects of a broker which is putting its directory there.
         """
         newest = max(list_places(self._objects, format.JOURNAL, self._pause), default=NOWHERE)
         if newest != NOWHERE:
@@ -289,10 +289,12 @@ class StoreOwner:
         return Place(0, sum(len(until_clear(partial(self._objects.list, one), self._pause)) for one in folders))
 
     def _is_free(self, epoch: int, *, is_own: bool) -> bool:
-        """Return whether the newest epoch has no owner any more that might be at work, and nobody else begins. Blocks.
+        """Return whether the owner of this epoch, the newest one, can no longer be at work, and no other broker takes
+        over. Blocks.
 
-        is_own: this broker was its owner. Then it is free unless another broker has ended it, as `fencepost store take`
-        does; else only if its owner has handed over. If an epoch was claimed since, that broker comes first.
+        is_own: this broker was its owner. Then the epoch is free unless another broker has ended it, as `fencepost
+        store take` does. Otherwise it is free only if its owner has handed over. It is not free if a later epoch was
+        claimed, because the broker that claimed it comes first.
         """
         epochs = Epochs(self._objects, self._pause)
         rounds = epochs.near_top(epochs.places(format.epoch_prefix(epoch)))
@@ -302,7 +304,7 @@ class StoreOwner:
         return is_free and max(epochs.claimed(), default=0) <= epoch
 
     def _last_own_epoch(self) -> int:
-        """Return the epoch in which this data directory was last the owner; 0 if it is new, or was never in a store."""
+        """Return the epoch in which this data directory was last the owner; 0 if it is new or never was in a store."""
         if not self._disk.exists(self._directory):
             return 0
         mark = store_mark.read_mark(self._disk, self._directory)
@@ -355,11 +357,11 @@ class StoreOwner:
                 log.warning("no checkpoint was put into %s: %s", self._objects.where, error)
 
     async def _keep_point(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
-        """Make a point, name it in a round, and when that is durable delete the objects that are not needed any
-        more.
+        """Make a point (a checkpoint in the store), name it in a round, and once that is durable delete the objects
+        that are no longer needed.
 
-        Without a newer checkpoint, and with no unit since, the newest point is named again, with a later first round:
-        else whoever takes over would read every heartbeat since that point.
+        If there is no newer checkpoint, and no new unit, the newest point is named again, with a later first round.
+        Otherwise a broker that takes over would read every heartbeat since that point.
         """
         journal = self._journal
         taken = await self._in_worker(self._points.take, self._point_executor)
@@ -376,9 +378,10 @@ class StoreOwner:
         await self._in_worker(partial(self._collecting.collect, journal.released_rounds), self._point_executor)
 
     async def hand_over(self) -> None:
-        """End the own epoch: a broker that waits takes over at once. Nothing is open or in flight in the journal.
+        """End this broker's epoch, so that a broker that waits takes over at once. Call it when no round of the journal
+        is open or being written.
 
-        If the store does not answer, others wait for a lease.
+        If the store does not answer, a warning is logged, and others take over after a lease.
         """
         seal = self._journal.end()
         try:
@@ -387,7 +390,7 @@ class StoreOwner:
             log.warning("epoch %d of %s was not handed over: %s", seal.by, self._objects.where, error)
 
     def _pause_briefly(self, error: ObjectsError, attempts: int) -> None:
-        """Wait before another attempt. Raises: AnotherTime, after a few."""
+        """Wait before another attempt. After ATTEMPTS_TO_HAND_OVER attempts, raise AnotherTime instead."""
         if attempts >= ATTEMPTS_TO_HAND_OVER:
             _give_up(error, attempts)
         self._store.sleep(pause_s(attempts))
@@ -398,7 +401,7 @@ class StoreOwner:
         return self.trouble is not None
 
     def silent_ms(self) -> int:
-        """Return for how many ms the store has owed an answer that the broker needs; 0 if it owes none."""
+        """Return for how many ms the broker has waited for a needed answer of the store; 0 if it waits for none."""
         return self._counted.silent_ms()
 
     def durations(self) -> dict[tuple[str, ...], Histogram]:
@@ -410,12 +413,12 @@ class StoreOwner:
         return self._counted.endings()
 
     def stop(self) -> None:
-        """Let worker threads stop waiting for the store: they raise StoppedWaiting."""
+        """Make the worker threads that wait for the store stop waiting. They raise StoppedWaiting."""
         self._stopping = True
 
     def _answered(self, error: ObjectsError | None) -> None:
-        """Log when the store begins to fail, fails in another way, or answers again. error: of one attempt; None: it
-        succeeded.
+        """Log when the store begins to fail, fails in another way, or answers again. error: of the last attempt; None
+        if it succeeded.
         """
         if error is not None and (self.trouble is None or type(error) is not type(self.trouble)):
             log.warning("%s: %s; nothing is acknowledged until it answers", self._objects.where, _advice(error))
@@ -424,16 +427,16 @@ class StoreOwner:
         self.trouble = error
 
     def _check_owning(self, done: int, of: int) -> None:
-        """Raise AnotherTime if the broker is stopped: the rest of a checkpoint may take longer than a stop may.
+        """Raise AnotherTime if the broker is stopped, since the rest of a checkpoint may take longer than a stop.
 
-        Called with the progress of the checkpoint in bytes, which it does not use.
+        done, of: the progress of the checkpoint in bytes, which is not used.
         """
         if self._stopping:
             raise AnotherTime("the broker is stopped")
 
     def _told(self, what: str) -> Told:
-        """Return what logs the progress of an operation before the broker serves, and raises StoppedWaiting if the
-        broker is stopped. what: the operation, for the log.
+        """Return an object that logs the progress of an operation before the broker serves, and raises StoppedWaiting
+        if the broker is stopped. what: the operation, for the log.
         """
         return Told(self._clock, what, self._check_waiting)
 
@@ -453,13 +456,13 @@ class StoreOwner:
         self._store.sleep(pause_s(attempts))
 
     def _pause_unless_refused(self, error: ObjectsError, attempts: int) -> None:
-        """Like _pause(), but raise Refused: at the start that is a mistake in the configuration."""
+        """Wait as _pause() does, or raise Refused, which at a start means a mistake in the configuration."""
         if isinstance(error, Refused):
             raise error
         self._pause(error, attempts)
 
     def _is_due(self, kind: type[BaseException]) -> bool:
-        """Return whether to log errors of this kind now: once in SAID_EVERY_MS, however many workers have one."""
+        """Return whether to log errors of this kind now: once in SAID_EVERY_MS, however many workers meet one."""
         now_ms = self._clock.monotonic_ms()
         with self._saying:
             is_due = now_ms - self._said_ms.get(kind, -SAID_EVERY_MS) >= SAID_EVERY_MS
@@ -486,7 +489,7 @@ class StoreOwner:
 
 
 def _give_up(error: ObjectsError, attempts: int) -> None:
-    """Raise AnotherTime instead of waiting for another attempt."""
+    """Raise AnotherTime. Used where others wait for another attempt."""
     raise AnotherTime(str(error)) from error
 
 

@@ -11,10 +11,10 @@ TOLD_EVERY_MS = 10_000
 
 
 class Told:
-    """Logs from time to time how far a long operation is."""
+    """Logs the progress of a long operation, from time to time."""
 
     def __init__(self, clock: Clock, what: str, check: Callable[[], None] = lambda: None) -> None:
-        """check: called each time; may raise to end the operation."""
+        """check: called with each note of progress; it may raise an exception to end the operation."""
         self._clock = clock
         self._what = what
         self._check = check

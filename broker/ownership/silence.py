@@ -8,7 +8,7 @@ from ...storage.objects.fence import NOWHERE, Place
 
 
 class Silence:
-    """The newest round that an owner has written, and since when there is none newer."""
+    """The newest round (write of the journal) that an owner has written, and how long none has followed it."""
 
     def __init__(self, lease_ms: int) -> None:
         self._lease_ms = lease_ms
@@ -22,7 +22,7 @@ class Silence:
             self._since_ms = now_ms
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether nothing new was seen for a whole lease, or there never was anything."""
+        """Return whether nothing new was seen for a whole lease, or there has never been anything in the store."""
         if self._since_ms is None:
             return False
         return self.newest == NOWHERE or now_ms - self._since_ms >= self._lease_ms

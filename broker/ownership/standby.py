@@ -15,11 +15,11 @@ InWorker = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 class Standby:
-    """What is fetched during one wait."""
+    """Fetches checkpoints and rounds (writes of the journal) of the owner, during one wait."""
 
     def __init__(self, directory: StandbyDirectory, ahead: ReadingAhead, in_worker: InWorker) -> None:
-        """ahead: reads rounds before they are needed. in_worker: calls a function in a worker, and returns once that
-        has.
+        """ahead: reads rounds (writes of the journal) before they are needed. in_worker: runs a function in a worker
+        thread, and returns when it has ended.
         """
         self._directory = directory
         self._ahead = ahead
@@ -28,8 +28,8 @@ class Standby:
         self._seen: Place | None = None
 
     def follow(self, newest: Place) -> None:
-        """Fetch the point that this round names and the rounds behind it, unless a fetch is going on. Raises what a
-        fetch that ended raised.
+        """Fetch the point (checkpoint in the store) that this round names, and the rounds after it, unless a fetch is
+        going on. Raises the exception of an earlier fetch that failed.
         """
         if self._fetching is not None:
             if not self._fetching.done():
@@ -40,14 +40,16 @@ class Standby:
             self._fetching = asyncio.create_task(self._fetch(newest), name="standby")
 
     async def _fetch(self, newest: Place) -> None:
-        """Fetch the recovery point `newest` into the directory, then the rounds that follow it in memory, in a worker
-        thread.
+        """Fetch the point (checkpoint in the store) that the round `newest` names into the directory, then read the
+        rounds after it into memory.
         """
         await self._in_worker(lambda: self._directory.update(newest))
         await self._in_worker(lambda: self._ahead.read_before(newest))
 
     async def end(self) -> None:
-        """Wait for the fetch that goes on, and unlock the directory. Raises what the fetch raised."""
+        """Wait for the fetch that is going on, then unlock the directory. Raises the exception of a fetch that
+        failed.
+        """
         try:
             if self._fetching is not None:
                 await self._fetching

@@ -32,9 +32,10 @@ Row = tuple[bytes, bytes | None]
 
 
 class NamedProducer:
-    """The state of one name. counts: by topic id, how many partitions the topic had when the name first wrote to it.
+    """The state of one name.
 
-    highest: by partition, the highest sequence written.
+    counts: by topic id, how many partitions the topic had when the name first wrote to it. highest: by partition, the
+    highest sequence that the name has written.
     """
 
     __slots__ = ("counts", "epoch", "highest", "owner")
@@ -59,7 +60,9 @@ class Numbered(NamedTuple):
 
 
 class Straddles(KafkaError):
-    """Raised for a batch of which only a part was written already, up to `highest`: the client may send the rest."""
+    """Raised for a batch of which only the part up to the sequence `highest` was already written. The client may then
+    send the rest.
+    """
 
     def __init__(self, batch: Numbered, highest: int) -> None:
         detail = f"sequences {batch.first} to {batch.last}, of which those up to {highest} are written already"
@@ -78,7 +81,9 @@ class Names:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def check_epoch(self, name: str, epoch: int) -> NamedProducer:
-        """Return the producer. Raises PRODUCER_FENCED if the name was opened again, with a newer epoch, or removed."""
+        """Return the named producer. Raises PRODUCER_FENCED if the name was removed, or opened again and so has a newer
+        epoch.
+        """
         found = self.by_name.get(name)
         if found is None:
             raise KafkaError(ErrorCode.PRODUCER_FENCED, f"there is no named producer {name!r}: it was removed")
@@ -100,10 +105,10 @@ class Names:
             )
 
     def judge(self, batch: Numbered) -> int | None:
-        """Return None if the batch is to be appended; if all of it was written already, the partition's highest
-        sequence.
+        """Return None if the batch is to be appended. If all of it was already written, return the highest sequence in
+        the partition.
 
-        Raises PRODUCER_FENCED, INVALID_PARTITIONS, INVALID_REQUEST; Straddles if a part was written already.
+        Raises PRODUCER_FENCED, INVALID_PARTITIONS, INVALID_REQUEST; Straddles if only a part was already written.
         """
         found = self.check_epoch(batch.name, batch.epoch)
         topic_id, _ = batch.place
@@ -123,14 +128,14 @@ class Names:
         raise Straddles(batch, highest)
 
     def highest(self, name: str, place: TopicIdPartition) -> int:
-        """Return the highest sequence that the name has written to the partition; NOTHING if none."""
+        """Return the highest sequence that the name has written to the partition; NOTHING if it has written none."""
         found = self.by_name.get(name)
         return NOTHING if found is None else found.highest.get(place, NOTHING)
 
     # ---- records ---------------------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """Yield the records that restore the state by apply(). The state may change between two of them."""
+        """Yield the records from which apply() restores the state. The state may change between two of them."""
         if self.newest_epoch:
             yield epoch_row(self.newest_epoch)
         for name in list(self.by_name):

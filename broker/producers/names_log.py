@@ -58,15 +58,15 @@ class NamedProducers:
             self.names.apply((record.key or b"", record.value))
 
     def check_known(self) -> None:
-        """Raise COORDINATOR_NOT_AVAILABLE while the log is offline, so that the highest sequences are not known."""
+        """Raise COORDINATOR_NOT_AVAILABLE if the log is offline, because the highest sequences are not known then."""
         if self.topic.exists:
             self.topic.log(0)
 
     # ---- opening ---------------------------------------------------------------------------------------------
 
     def open(self, name: str, owner: str) -> int:
-        """Open the name for a client: return a new epoch, with which alone it may write from now on. Raises
-        KafkaError.
+        """Open the name for a client. Returns a new epoch; only with it may be written under this name from now on.
+        Raises KafkaError.
 
         owner: the user, for error texts.
         """
@@ -86,8 +86,8 @@ class NamedProducers:
         return epoch
 
     def open_topic(self, name: str, epoch: int, topic: Topic, partition_count: int) -> None:
-        """Let the name write to a topic. partition_count: as the client knows it, which must be right. Raises
-        KafkaError.
+        """Let the name write to a topic. partition_count: the topic's number of partitions as the client knows it,
+        which must be right. Raises KafkaError.
         """
         self.check_known()
         found, actual = self.names.check_epoch(name, epoch), len(topic.partitions)
@@ -101,7 +101,9 @@ class NamedProducers:
             self._log([topic_row(name, topic.id, actual)])
 
     def _check_room(self) -> None:
-        """Raise POLICY_VIOLATION if named producers have as many topics and partitions as allowed."""
+        """Raise POLICY_VIOLATION if named producers have as many topics and partitions as max.named.producer.partitions
+        allows.
+        """
         most = self._settings.now.max_named_producer_partitions
         if self.names.entries >= most:
             raise KafkaError(
@@ -149,10 +151,10 @@ class NamedProducers:
         self.names.apply(rows[-1])  # the tombstone of the name, which removes all its entries
 
     def _topic_goes(self, topic: Topic) -> Along:
-        """Return what removes a deleted topic from all names: records for the write that deletes it, and a function to
-        call after.
+        """Return what removes a deleted topic from all names: records for the unit that deletes the topic, and a
+        function to call after the commit.
 
-        If there are many, the next start removes the rest.
+        The number of records is limited; the next start removes the rest.
         """
         ends = self._ends_of(topic.id)
         parts: list[Part] = []
@@ -177,7 +179,7 @@ class NamedProducers:
     def fence_all(self) -> None:
         """Give every name a new epoch, higher than any that an earlier broker can have given out. Raises KafkaError.
 
-        So no client of an earlier broker can write, after the data directory was restored from a backup.
+        Then no client of an earlier broker can write any more, after the data directory was restored from a backup.
         """
         names = self.names
         if self.topic.exists and not self._is_online():

@@ -22,7 +22,7 @@ OF_BROKER = "broker_connection_creation_rate"  # its name in metrics
 
 
 class Arriving(Protocol):
-    """What is needed of a new connection."""
+    """The attributes of a new connection that ConnectionPace uses."""
 
     @property
     def address(self) -> str:
@@ -68,9 +68,8 @@ class ConnectionPace(Generic[C]):
         metrics: Metrics,
         let_in: Callable[[C], None],
     ) -> None:
-        """quotas: with the rates of addresses. windows: returns the windows over which a rate is measured.
-
-        broker_rate: returns the connections per second that all addresses together may open. call_later: the event
+        """quotas: contains the rates of addresses. windows: returns the windows over which a rate is measured.
+        broker_rate: returns how many connections per second all addresses together may open. call_later: the event
         loop's, with seconds and a callback. let_in: called with each connection that may be served.
         """
         self._quotas = quotas
@@ -88,8 +87,8 @@ class ConnectionPace(Generic[C]):
         return len(self._of_addresses)
 
     def arrived(self, connection: C) -> None:
-        """Serve a new connection now, or after a wait for the broker's rate; close it later if its address is over its
-        own.
+        """Serve a new connection: now, or after a wait if the broker's rate is exceeded. If the rate of its address is
+        exceeded, mute it and close it later.
         """
         if self._waiting:
             connection.mute()
@@ -150,8 +149,8 @@ class ConnectionPace(Generic[C]):
             self._let_in(connection)
 
     def _address_wait_ms(self, address: str) -> int:
-        """Count a connection in the rate of its address, unless that is exceeded. Returns the wait in ms; 0: no
-        wait.
+        """Return how many ms a connection of this address must wait. If it is 0, the connection is counted in the
+        address's rate.
         """
         value = self._quotas.address_limit(address)
         if value is None:

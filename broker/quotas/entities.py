@@ -29,7 +29,8 @@ Owner = tuple[str, str]
 
 
 class Rule(NamedTuple):
-    """What is allowed for one kind of quota. of_address: it is for IP addresses. whole: its value is a whole number.
+    """What values one kind of quota may have. of_address: whether it is for IP addresses. whole: whether its value must
+    be a whole number.
 
     most: the largest value. Every value is above 0.
     """
@@ -49,9 +50,9 @@ RULES = {
 
 
 class Limit(NamedTuple):
-    """A quota that applies to a client. value: units per second, or percent of time for request_percentage.
+    """A quota that applies to a client. value: units per second, or for request_percentage percent of time.
 
-    owner: (user, client id) of those who share it; an empty text stands for all.
+    owner: the (user, client id) whose clients share the quota; an empty text stands for all users, or all client ids.
     """
 
     owner: Owner
@@ -59,8 +60,8 @@ class Limit(NamedTuple):
 
 
 def entity_of(names: Mapping[str, str | None]) -> Entity:
-    """Return the entity with these names: pairs (type, name), sorted by type. A name of None: the default of the
-    type.
+    """Return the entity with these names: pairs (type, name), sorted by type. The name None stands for the default of
+    the type.
     """
     return tuple(sorted(names.items()))
 
@@ -71,8 +72,8 @@ def is_of_address(entity: Entity) -> bool:
 
 
 def plain_address(text: str) -> str | None:
-    """Return an IP address in one form for comparisons, an IPv4 address in IPv6 as IPv4; None if it is not an
-    address.
+    """Return an IP address in the one form that is compared: an IPv4 address that is written as IPv6 becomes IPv4. None
+    if the text is not an address.
     """
     try:
         address = ip_address(text)
@@ -83,7 +84,9 @@ def plain_address(text: str) -> str | None:
 
 
 def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Owner]]:
-    """Yield the entities that a client belongs to, the most specific first, with the owner of the quota (see Limit)."""
+    """Yield (entity, owner of its quota) for each entity that a client belongs to, the most specific first. See Limit
+    for the owner.
+    """
     both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
     yield ((CLIENT_ID, client_id), (USER, user)), both
     yield ((CLIENT_ID, None), (USER, user)), both

@@ -48,10 +48,10 @@ class ClientLimits:
 
 
 class Rates:
-    """The rates of one kind of quota, by owner (see entities.Limit), as far as they were measured lately."""
+    """The rates of one kind of quota, by owner (see entities.Limit). It only has owners that were measured lately."""
 
     def __init__(self, windows: Callable[[], Windows], *, cut: bool = False) -> None:
-        """cut: a wait is never longer than one window, as in Kafka for all quotas except bytes."""
+        """cut: whether a wait is never longer than one window, as in Kafka for all quotas except those of bytes."""
         self._windows = windows
         self._cut = cut
         self._by_owner: dict[Owner, WindowedRate] = {}  # the least recently used first
@@ -73,17 +73,17 @@ class Rates:
         return rate is not None and rate.throttle_ms(limit.value, now_ms, self._windows()) > 0
 
     def take_back(self, limit: Limit, amount: float, now_ms: int) -> None:
-        """Undo a record() of the same moment, because the work was not done after all."""
+        """Undo a record() of the same moment, because its work was not done."""
         self._rate_of(limit.owner, now_ms).record(-amount, now_ms, self._windows())
 
     def owe(self, limit: Limit, wait_ms: int, now_ms: int) -> None:
-        """Make the owner wait on all its connections for wait_ms, even when its rate is low again before that."""
+        """Make the owner wait on all its connections for wait_ms, even if its rate is low again before that."""
         self._owed.pop(limit.owner, None)
         _drop(self._owed, lambda oldest: oldest[1] <= now_ms)
         self._owed[limit.owner] = limit.value, now_ms + wait_ms
 
     def owed_ms(self, limit: Limit, now_ms: int) -> int:
-        """Return how many ms the owner must still wait because of owe(). A change of the quota ends the wait."""
+        """Return how many ms of a wait set by owe() are left for the owner. A change of the quota ends the wait."""
         value, until_ms = self._owed.get(limit.owner, (limit.value, now_ms))
         return max(until_ms - now_ms, 0) if value == limit.value else 0
 
@@ -138,8 +138,10 @@ class Buckets:
 
 
 def _drop(by_owner: dict[Owner, T], is_fresh: Callable[[T], bool]) -> None:
-    """Drop the longest unused entries if they are as good as new (is_fresh) or there are too many: one more is
-    added.
+    """Make room for one more entry: drop the longest unused entries as long as they are as good as new (is_fresh), or
+    there are too many.
+
+    At most DROPPED_AT_ONCE are dropped in one call.
     """
     for _ in range(DROPPED_AT_ONCE):
         oldest = next(iter(by_owner), None)
@@ -149,8 +151,9 @@ def _drop(by_owner: dict[Owner, T], is_fresh: Callable[[T], bool]) -> None:
 
 
 class Measures:
-    """The rates of all kinds of quota. is_active: some client has a quota; times_requests: some has one of request
-    time.
+    """The rates of all kinds of quota.
+
+    is_active: whether any client has a quota. times_requests: whether any client has a quota of request time.
     """
 
     def __init__(
@@ -178,7 +181,9 @@ class Measures:
         return known[asked]
 
     def _look_again(self) -> None:
-        """Note which kinds of quota there are, and forget which apply to whom. Called after a change of quotas."""
+        """Note which kinds of quota exist, and forget which quotas apply to which client. Called after a change of
+        quotas.
+        """
         self._known.clear()
         self.is_active = any(map(self._quotas.has_any, OF_CLIENTS))
         self.times_requests = self._quotas.has_any(REQUEST_PERCENTAGE)

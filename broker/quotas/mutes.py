@@ -14,7 +14,7 @@ LOOKED_AT_AFTER_MS = 5_000
 
 
 class Muted(Protocol):
-    """What is needed of a connection to mute it."""
+    """The attributes of a connection that Mutes uses."""
 
     @property
     def transport(self) -> object | None:
@@ -51,7 +51,7 @@ class Mutes:
         return len(self._until_ms)
 
     def mute(self, connection: Muted, wait_ms: int) -> None:
-        """Have no further request of this connection handled for wait_ms. A longer wait that has begun stays."""
+        """Stop handling the connection's requests for wait_ms. If a longer wait is running, that one stays."""
         until_ms, known_ms = self._clock.monotonic_ms() + wait_ms, self._until_ms.get(connection)
         self._until_ms[connection] = until_ms if known_ms is None else max(known_ms, until_ms)
         if known_ms is None:
@@ -59,7 +59,9 @@ class Mutes:
             self._look_after(connection, wait_ms)
 
     def _look_after(self, connection: Muted, left_ms: int) -> None:
-        """Call _look() when the connection's wait is over, or earlier, to see whether the client has left."""
+        """Call _look() when the connection's wait is over, and before that every few seconds, to notice if the client
+        has left.
+        """
         self._call_later(min(left_ms, LOOKED_AT_AFTER_MS) / 1000, self._look, connection)
 
     def _look(self, connection: Muted) -> None:

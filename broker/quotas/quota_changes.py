@@ -75,7 +75,7 @@ def _check_entity(asked: Asked) -> Entity:
 
 
 def _check_quota(entity: Entity, key: str, value: float) -> None:
-    """Raise INVALID_REQUEST if the entity cannot have this kind of quota, or not with this value."""
+    """Raise INVALID_REQUEST if the entity cannot have this kind of quota, or the value is not valid for it."""
     rule = RULES.get(key)
     if rule is None or rule.of_address != is_of_address(entity):
         raise _invalid(f"{key} is no quota of a {' and '.join(type_ for type_, _ in entity)}")
@@ -88,7 +88,7 @@ def _check_quota(entity: Entity, key: str, value: float) -> None:
 
 
 class Filter:
-    """The filter of a DescribeClientQuotas request. Raises KafkaError if it is invalid."""
+    """The filter of a DescribeClientQuotas request. The constructor raises KafkaError if it is invalid."""
 
     def __init__(self, request: DescribeClientQuotasRequest) -> None:
         self._names: dict[str, str | None] = {}
@@ -120,7 +120,9 @@ class Filter:
             self._names[type_] = match
 
     def matches(self, entity: Entity) -> bool:
-        """Return whether the entity fits all components; if the filter is strict, it may have no other types."""
+        """Return whether the entity matches all components. If the filter is strict, the entity must have no other
+        types.
+        """
         names = dict(entity)
         if self._strict and len(names) != len(self._names) + len(self._any):
             return False
@@ -130,8 +132,8 @@ class Filter:
 
 
 def matching(quotas: Quotas, wanted: Filter) -> Iterator[Entity | None]:
-    """Yield, for each entity with quotas, the entity if the filter matches it, else None, so that work is done in
-    steps.
+    """Yield, for each entity that has quotas, the entity if the filter matches it, else None. The caller can let other
+    requests run after each.
     """
     for entity in list(quotas):
         yield entity if wanted.matches(entity) else None

@@ -57,9 +57,7 @@ def _key(entity: Entity, key: str) -> bytes:
 
 
 def _subject_of(key: bytes) -> tuple[Entity, str]:
-    """Decode the key of a record: return the entity and the kind of quota. Raises DamagedQuotaRecord,
-    NewerQuotaRecord.
-    """
+    """Return the entity and the kind of quota in the key of a record. Raises DamagedQuotaRecord, NewerQuotaRecord."""
     _, *parts = unpack_list(key, DamagedQuotaRecord)
     if not parts or not isinstance(parts[0], str) or not all(map(_is_part, parts[1:])):
         _refuse("the key does not name a quota")
@@ -80,5 +78,5 @@ def _is_part(part: Any) -> bool:
 
 
 def _refuse(why: str) -> NoReturn:
-    """Raise DamagedQuotaRecord."""
+    """Raise DamagedQuotaRecord with this text."""
     raise DamagedQuotaRecord(why)

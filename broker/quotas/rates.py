@@ -26,8 +26,9 @@ class Windows(NamedTuple):
 
 
 class WindowedRate:
-    """The average over the last windows. _windows: (begin, last record, amount) of each, in monotonic ms, the newest
-    last.
+    """The average rate over the last windows.
+
+    _windows: (begin, last record, amount) of each window, in monotonic ms, the newest last.
     """
 
     __slots__ = ("_windows",)
@@ -36,7 +37,9 @@ class WindowedRate:
         self._windows: list[tuple[int, int, float]] = []
 
     def record(self, amount: float, now_ms: int, shape: Windows) -> None:
-        """Add an amount to the window of now_ms. A negative one undoes what was recorded at the same moment."""
+        """Add an amount to the window that contains now_ms. A negative amount undoes what was recorded at the same
+        moment.
+        """
         windows = self._windows
         if windows and now_ms - windows[-1][0] < shape.size_ms:
             begun_ms, _, before = windows[-1]
@@ -61,8 +64,8 @@ class WindowedRate:
         return max(1, passed_ms + missing * shape.size_ms)
 
     def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
-        """Return how many ms to wait until the average is within the limit, if nothing is recorded meanwhile; 0: it
-        is.
+        """Return how many ms it takes until the average is within the limit, if nothing is recorded meanwhile; 0 if it
+        is within the limit now.
         """
         rate = self.per_second(now_ms, shape)
         if rate <= limit:
@@ -94,7 +97,9 @@ class TokenBucket:
         self._spent = max(0.0, self._spent + amount)
 
     def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
-        """Return how many ms it takes until the bucket is not below 0 any more; 0 if it is not."""
+        """Return how many ms it takes until the bucket's content is not negative any more; 0 if it is not
+        negative now.
+        """
         left = self.left(limit, now_ms, shape)
         return _round(-left / limit * 1000) if left < 0 else 0
 
@@ -104,7 +109,7 @@ class TokenBucket:
         return self._spent == 0
 
     def _fill(self, limit: float, now_ms: int) -> None:
-        """Put into the bucket what the limit allows for the time since the last call."""
+        """Add to the bucket what the limit allows for the time since the last call."""
         if self._spent:
             self._spent = max(0.0, self._spent - limit * (now_ms - self._filled_ms) / 1000)
         self._filled_ms = now_ms

@@ -29,10 +29,10 @@ class Header(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The batches that remain after removal of aborted ones.
+    """The batches that remain after the removal of aborted ones.
 
-    next_offset: one above the last batch that was looked at. is_full: a batch was left out because it exceeds
-    max_bytes.
+    next_offset: one above the last offset that was looked at. is_full: whether a batch was left out because it would
+    have exceeded max_bytes.
     """
 
     buffers: list[memoryview]
@@ -50,7 +50,7 @@ class AbortedRanges:
             self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
 
     def hold(self, header: Header) -> bool:
-        """Return whether the batch is data of one of these aborted transactions. Markers are not: they are kept."""
+        """Return whether the batch is data of one of these aborted transactions. A marker is not, and so it is kept."""
         if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) != TRANSACTIONAL_BIT:
             return False
         base_offset, last_offset = header.base_offset, header.last_offset

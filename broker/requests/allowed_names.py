@@ -15,8 +15,8 @@ UNITS = 2  # cost of one name: it is looked up literally, and by each length of 
 def allowed_names(
     broker: Services, call: Call, operation: Operation, resource_type: ResourceType, names: Iterable[str]
 ) -> Steps[list[str]]:
-    """Return those names, in their order, for which the user has the right `operation`. Without an authorizer: all
-    names.
+    """Return those names, in their order, for which the user has the right `operation`. Without an authorizer, return
+    all names.
     """
     access, session = broker.access, call.session
     if not access.is_enforced:

@@ -9,10 +9,9 @@ from .services import Services
 
 
 def _followed(value: Callable[[Backup, int], float | None]) -> Callable[[Services, Seen], Samples]:
-    """Return a function that reads a metric of the backup.
+    """Return a function that reads a metric of the backup; it returns no sample while no backup follows the broker.
 
-    value: computes it from the backup and the monotonic time in ms; None: no sample. There is none either if no backup
-    follows.
+    value: computes the metric from the backup and the monotonic time in ms; None: no sample.
     """
 
     def read(broker: Services, seen: Seen) -> Samples:

@@ -17,7 +17,7 @@ READ_ON_BYTES = 1 << 20  # of an aborted transaction, in one job, however little
 
 
 class CommittedRead:
-    """A read of one partition without aborted batches. run() raises Gone and KafkaError like other reads."""
+    """A read of one partition that leaves out aborted batches. run() raises Gone and KafkaError as other reads do."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class CommittedRead:
         *,
         at_least_one: bool,
     ) -> None:
-        """aborted: the aborted transactions in what was found; a cold read looks them up itself."""
+        """aborted: the aborted transactions in what was found. If the read is from disk, it looks them up itself."""
         self._found = found
         self._aborted = aborted
         self._max_bytes = max_bytes

@@ -9,7 +9,9 @@ from .services import Services
 
 
 def _of_owner(value: Callable[[Services, StoreOfObjects], float]) -> Callable[[Services, Seen], Samples]:
-    """Return a function that reads a metric of a broker whose journal is in a store of objects."""
+    """Return a function that reads a metric of the broker's object store; it returns no sample if the journal
+    is local.
+    """
 
     def read(broker: Services, seen: Seen) -> Samples:
         """Return the metric's sample; none if the journal is not in a store of objects."""
@@ -20,13 +22,13 @@ def _of_owner(value: Callable[[Services, StoreOfObjects], float]) -> Callable[[S
 
 
 def _endings(broker: Services, seen: Seen) -> Samples:
-    """Return how many calls have ended, by call, kind of object and how they ended."""
+    """Return how many calls to the store have ended, by (call, kind of object, how they ended)."""
     store = broker.metrics.store_of_objects
     return [] if store is None else list(store.endings().items())
 
 
 def _durations(broker: Services) -> Mapping[tuple[str, ...], Histogram]:
-    """Return how long calls took, by call and kind of object."""
+    """Return how long calls to the store took, by (call, kind of object)."""
     store = broker.metrics.store_of_objects
     return {} if store is None else store.durations()
 

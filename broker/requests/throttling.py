@@ -81,7 +81,7 @@ class Meter:
             self.began_ns = None
 
     def taken_percent(self) -> float:
-        """Return the time spent since the last call, as percent of one second of one thread."""
+        """Return the time spent on the request since the last call, as a percentage of one second of one thread."""
         if self.began_ns is not None:
             self.pause()
             self.begin()
@@ -90,7 +90,9 @@ class Meter:
         return spent_ns * PERCENT_OF_NS
 
     def pieces(self, steps: Steps[T]) -> Steps[T]:
-        """Run the steps, counting their time but not the time between them. Returns what they return."""
+        """Run the steps and yield what they yield. Counts the time spent in them, but not the time between them.
+        Returns what they return.
+        """
         try:
             while True:
                 self.begin()
@@ -126,7 +128,9 @@ class Throttling:
     """The quotas of clients, enforced by one broker."""
 
     def __init__(self, measures: Measures, mutes: Mutes, clock: Clock, metrics: Metrics) -> None:
-        """measures: what clients have used lately, and their limits. mutes: delays the reading from connections."""
+        """measures: how much clients have used lately, and their limits. mutes: stops the reading from connections for
+        some time.
+        """
         self.measures = measures
         self.clock = clock
         self._mutes = mutes
@@ -139,7 +143,8 @@ class Throttling:
     def meter(self, connection: Connection, api_key: int, client_id: str | None, size_bytes: int) -> Meter | None:
         """Return a meter for a new request; None if no quota applies to its client.
 
-        None also before the client has logged in: it might use up the quota of a client id that is not its own.
+        Returns None also before the client has logged in, because its client id may be that of somebody else, whose
+        quota it would use up.
         """
         if connection.login is not None and not connection.login.is_over:
             return None
@@ -149,17 +154,19 @@ class Throttling:
     # ---- what is asked while a request is carried out --------------------------------------------------------
 
     def most_fetched_bytes(self, meter: Meter) -> int:
-        """Return how many bytes a Fetch may return at most. A larger answer would exceed the quota at every attempt."""
+        """Return how many bytes a Fetch may return at most. A larger answer would exceed the client's quota at every
+        attempt.
+        """
         limit = meter.limits.fetch
         return MOST_FETCHED if limit is None else int(min(self.measures.fetch.most_at_once(limit), MOST_FETCHED))
 
     def is_fetch_over(self, meter: Meter, answer_bytes: int) -> bool:
-        """Return whether the client is over its quota, so that the Fetch is answered without records. Records its
-        cost.
+        """Return whether the client is over its quota, so that its Fetch is answered without records. If it is not,
+        record the cost of the answer.
 
-        Unlike in Kafka, where the client never gets it, a batch that is larger than the quota ever admits at once is
-        returned, and the client waits afterwards. It waits on all its connections, or a new one would be a way around
-        the quota.
+        A batch that is larger than the quota ever allows at once is returned, and the client waits afterwards; in Kafka
+        the client never gets it. The client waits on all its connections, because a new connection would otherwise be a
+        way around the quota.
         """
         now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
@@ -181,7 +188,9 @@ class Throttling:
         return True
 
     def is_over_already(self, meter: Meter) -> bool:
-        """Return whether a client is over a quota before records are acquired for its ShareFetch; then it gets none."""
+        """Return whether a client is over a quota before records are acquired for its ShareFetch. If so, it gets no
+        records.
+        """
         now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
         if limit is not None:
@@ -190,9 +199,9 @@ class Throttling:
         return meter.is_judged
 
     def charge(self, meter: Meter, answer_bytes: int) -> None:
-        """Record the bytes that a client is given, even if they exceed its quota.
+        """Record the bytes that a client gets, even if they exceed its quota.
 
-        Then it waits, on all its connections.
+        If they do, the client then waits, on all its connections.
         """
         now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
@@ -202,8 +211,8 @@ class Throttling:
             fetch.owe(limit, wait_ms, now_ms)
 
     def check_mutations(self, meter: Meter | None, partitions: int, *, strict: bool) -> None:
-        """Record that `partitions` are to be created or deleted. If strict and over the quota, raise
-        THROTTLING_QUOTA_EXCEEDED.
+        """Record that `partitions` partitions are to be created or deleted. If strict and the client is over its quota,
+        raise THROTTLING_QUOTA_EXCEEDED.
         """
         if meter is None or meter.limits.mutations is None:
             return
@@ -217,9 +226,10 @@ class Throttling:
     # ---- when the answer is known ----------------------------------------------------------------------------
 
     def judge(self, meter: Meter, response: Any) -> Any:
-        """Record the request's cost, if that is not done yet, and mute the connection if the client is over a quota.
+        """Record the request's cost, unless that is already done, and mute the connection if the client is over a
+        quota.
 
-        Returns the response, with its throttle_time_ms set. response: None if there is none.
+        Returns the response, with its throttle_time_ms set. response: None if the request has no response.
         """
         if not meter.is_judged:
             self._record(meter, answered=response is not None)
@@ -245,13 +255,15 @@ class Throttling:
             self._wait(meter, PRODUCER_BYTE_RATE, self.measures.produce.record(limit, meter.size_bytes, now_ms))
 
     def add_time(self, meter: Meter) -> None:
-        """Record the time spent since judge() was called. It counts against the client's next request."""
+        """Record the time spent since judge() was called. It counts when the client's next request is judged."""
         limit, percent = meter.limits.request, meter.taken_percent()
         if limit is not None and percent:
             self.measures.request.record(limit, percent, self.clock.monotonic_ms())
 
     def _record_time(self, meter: Meter, now_ms: int) -> None:
-        """Record the request's time if the client has a request quota, and set the wait."""
+        """If the client has a quota of request time, record the time that was spent, and set how long the client must
+        wait.
+        """
         if meter.limits.request is not None:
             wait_ms = self.measures.request.record(meter.limits.request, meter.taken_percent(), now_ms)
             self._wait(meter, REQUEST_PERCENTAGE, wait_ms)

@@ -23,7 +23,7 @@ PARTITIONS_A_STEP = 100
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield the items in slices of PARTITIONS_A_STEP."""
+    """Yield the items in slices of PARTITIONS_A_STEP items."""
     for first in range(0, len(items), PARTITIONS_A_STEP):
         yield items[first : first + PARTITIONS_A_STEP]
 
@@ -41,7 +41,7 @@ class WideFetch:
         self._is_late = fetch.max_wait_ms <= 0  # the time to wait is over
 
     def begin(self) -> Steps[FetchResponse | Parked]:
-        """Read the partitions. Returns the response, or a Parked that will have it."""
+        """Read the partitions. Returns the response, or a Parked that will be given the response later."""
         if not self._is_late:
             self._broker.waiting_places.take(self._fetch.connection, self)
             self._parked.on_cancel = self._leave
@@ -51,10 +51,10 @@ class WideFetch:
         return self._parked if response is None else response
 
     def _read(self, *, first: bool = False) -> Steps[FetchResponse | None]:
-        """Read all partitions, again while some have changed meanwhile, until there is enough. first: the fetch has
-        not waited yet, so it registers for changes.
+        """Read all partitions, and again if some have changed meanwhile, until there is enough for an answer.
 
-        Returns the response; None if the fetch waits, or reads from disk, and is answered later.
+        first: whether the fetch has not waited yet, so that it must register for changes. Returns the response; None if
+        the fetch waits, or reads from disk, and is answered later.
         """
         try:
             while True:
@@ -80,8 +80,8 @@ class WideFetch:
         return (yield from self._response())
 
     def _read_once(self, waiter: Waiter | None) -> Steps[bool]:
-        """Read all partitions once. Returns whether that is enough for an answer. waiter: let it wait for their
-        changes, too; None: do not.
+        """Read all partitions once. Returns whether there is enough for an answer. waiter: what to register for changes
+        of the partitions; None to register nothing.
         """
         fetch = self._fetch
         fetch.begin_reading()
@@ -109,8 +109,10 @@ class WideFetch:
         return response
 
     def _leave(self) -> None:
-        """Stop waiting for changes of the partitions. Nothing refers to this fetch then, so it is freed when it is
-        answered, without a collection of cycles.
+        """Stop waiting for changes of the partitions.
+
+        Nothing refers to this fetch then, so it is freed as soon as it is answered, without a collection of reference
+        cycles.
         """
         self._parked.on_cancel = None
         if self._waiter is not None:
@@ -123,9 +125,9 @@ class WideFetch:
         self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
-        """Read everything again; called when a partition has changed or max_wait_ms is over (at_deadline).
+        """Read everything again. Called when a partition has changed, or when max_wait_ms is over (at_deadline).
 
-        Returns False: the wait ends only after that.
+        Returns False, which keeps the wait going until the answer is made.
         """
         self._is_late = self._is_late or at_deadline
         self._has_moved = True
@@ -135,7 +137,7 @@ class WideFetch:
         return False
 
     def answer(self) -> None:
-        """Make and send the answer; called when all reads from disk are done."""
+        """Make and send the answer. Called when all reads from disk are done."""
         self._fetch.when_read = None
         self._enqueue(self._response())
 
@@ -147,12 +149,12 @@ class WideFetch:
         self._broker.turns.enqueue(job)
 
     def _finish(self, result: FetchResponse | Exception | None) -> None:
-        """Answer with the response, or with the exception that the job raised; None: the fetch still waits."""
+        """Answer with the response, or with the exception that the job raised. With None the fetch still waits."""
         if result is not None:
             self._parked.answer(_response_steps(result) if isinstance(result, FetchResponse) else result)
 
 
 def _response_steps(response: FetchResponse) -> Steps[FetchResponse]:
-    """Return the response from a generator, because the answer of one is encoded in steps."""
+    """Return the response from a generator, so that dispatch encodes it in steps."""
     yield 0
     return response

@@ -61,7 +61,9 @@ class Catalogue:
     leader_epoch: int = 0  # of all partitions; 0 if the data was never in an object store
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply a record. No other method changes the state. Raises NewerCatalogue, at start only."""
+        """Apply a record. No other method changes the state. Raises NewerCatalogue, which can only happen at a
+        start.
+        """
         kind, *rest = msgpack.unpackb(key, raw=False)
         state: Any = None if value is None else msgpack.unpackb(value, raw=False)
         if kind == "topic":
@@ -91,14 +93,14 @@ class Catalogue:
             self.topics[topic_id] = TopicEntry(state["name"], topic_id, tuple(state["logs"]), dict(state["configs"]))
 
     def _apply_group_configs(self, group_id: str, state: dict[str, str] | None) -> None:
-        """Replace a group's own settings; without any, the group's entry is removed."""
+        """Replace a group's own settings. If there are none left, the group's entry is removed."""
         if state:
             self.group_configs[group_id] = dict(state)
         else:
             self.group_configs.pop(group_id, None)
 
     def _apply_marker_debt(self, log_id: int, producer_id: int, state: list[Any] | None) -> None:
-        """Remember that a marker is owed to a log, or that it was written (state is None)."""
+        """Note that a marker is owed to a log. state None: it was written, or the log was deleted."""
         if state is None:
             self.marker_debts.pop((log_id, producer_id), None)
         else:
@@ -129,7 +131,7 @@ def producer_ids_given(next_id: int) -> Change:
 
 
 def broker_configs_changed(broker: str, configs: Mapping[str, str]) -> Change:
-    """Return the record that sets the settings changed while running. broker: a node id; "" for all brokers."""
+    """Return the record that sets the broker settings changed at runtime. broker: a node id; "" for all brokers."""
     return _change(["broker configs", broker], dict(configs) or None)
 
 
@@ -139,12 +141,14 @@ def group_configs_changed(group_id: str, configs: Mapping[str, str]) -> Change:
 
 
 def marker_owed(log_id: int, producer_id: int, debt: MarkerDebt) -> Change:
-    """Return the record that an offline log is owed this marker, which must be appended there before anything else."""
+    """Return the record that notes that an offline log is owed this marker. It must be appended there before anything
+    else.
+    """
     return _change(["marker debt", log_id, producer_id], list(debt))
 
 
 def marker_paid(log_id: int, producer_id: int) -> Change:
-    """Return the record that removes a marker debt: the log has its marker, or was deleted."""
+    """Return the record that removes a marker debt, because the log has got its marker, or was deleted."""
     return _change(["marker debt", log_id, producer_id], None)
 
 

@@ -22,7 +22,7 @@ PART_BYTES = 64  # framing of a CREATE or DROP part beside its data, for admissi
 
 
 class CatalogueDamaged(Exception):
-    """Raised if the catalogue is damaged: without it, it is unknown which log belongs to which topic."""
+    """Raised if the catalogue is damaged. Without it nobody knows which log belongs to which topic."""
 
 
 class NoRoom(KafkaError):
@@ -58,9 +58,10 @@ class CatalogueLog:
         self, changes: Sequence[Change], parts: Sequence[Part] = (), *, internal: bool = True, frees: bool = False
     ) -> None:
         """Write these changes of the catalogue, together with `parts` of other logs, as one unit, and apply them.
-
-        internal: may use the last free space. frees: makes room, so it is written even if the disk is nearly full.
         Raises NoRoom.
+
+        internal: whether it may use the last free space. frees: whether it makes room, so that it is written even if
+        the disk is nearly full.
         """
         wall_ms = self._clock.now_ms()
         written = [Record(offset, wall_ms, key, value) for offset, (key, value) in enumerate(changes)]

@@ -35,9 +35,10 @@ class ConfigSizes:
         self.total_bytes += size_bytes(after) - size_bytes(before)
 
     def check(self, before: Mapping[str, str], after: Mapping[str, str], most_bytes: int | None) -> None:
-        """Check that the sizes allow a change of one resource's settings. Raises INVALID_CONFIG, POLICY_VIOLATION.
+        """Check whether the limits on sizes allow a change of one resource's settings. Raises INVALID_CONFIG,
+        POLICY_VIOLATION.
 
-        most_bytes: the limit for all resources together; None: this one does not count towards it.
+        most_bytes: the limit for all resources together; None: this resource does not count towards it.
         """
         for name, text in after.items():
             if len(text) * 4 > LARGEST_VALUE_BYTES and text != before.get(name):

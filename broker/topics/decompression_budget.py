@@ -15,7 +15,7 @@ FAILURE_COSTS_BYTES = 1 << 20  # what does not decompress was decompressed in pa
 
 
 class OverBudget(KafkaError):
-    """Raised for a batch that would decompress to too much. The answer contains its detail."""
+    """Raised for a batch that would decompress to more than its request may. The error text names the limit."""
 
     def __init__(self, limit: str) -> None:
         super().__init__(
@@ -25,7 +25,7 @@ class OverBudget(KafkaError):
 
 
 class DecompressionBudget:
-    """What one request may still decompress: RATIO times its own bytes, and one record for each of its bytes."""
+    """How much one request may still decompress: RATIO times its own bytes, and one record for each of its bytes."""
 
     def __init__(self, sent_bytes: int) -> None:
         """sent_bytes: the size of all batches of the request, as sent."""
@@ -34,8 +34,8 @@ class DecompressionBudget:
         self._records = self._records_left = counted
 
     def payload_of(self, batch: Batch) -> bytes:
-        """Return the batch's records, decompressed, and subtract them from the budget. Raises OverBudget; KafkaError
-        if they are damaged.
+        """Return the batch's records, decompressed, and subtract their size from the budget. Raises OverBudget;
+        KafkaError if they are damaged.
         """
         if batch.record_count > self._records_left:
             raise OverBudget(f"{self._records} records")

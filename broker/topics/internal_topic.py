@@ -26,11 +26,11 @@ Apply = Callable[[int, Batch, Iterable[Record]], None]
 
 
 class InternalTopicDamaged(Exception):
-    """Raised if a record of an internal topic cannot be parsed although its bytes are undamaged."""
+    """Raised if a record of an internal topic cannot be parsed although its checksum is right."""
 
 
 class InternalTopic:
-    """One internal topic of one broker. The topic `name` need not exist yet."""
+    """One internal topic of one broker. The topic need not exist yet."""
 
     def __init__(
         self,
@@ -73,18 +73,20 @@ class InternalTopic:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}: {error.text}") from error
 
     def partition_for(self, key: str) -> int:
-        """Return the partition that has the state of this key, such as a group id, as Kafka computes it."""
+        """Return the partition that has the state of this key (such as a group id), computed as in Kafka."""
         return partition_for(key, self.partitions)
 
     def log(self, partition: int) -> PartitionLog:
-        """Return the log of a partition of the topic, which must exist. Raises COORDINATOR_NOT_AVAILABLE if offline."""
+        """Return the log of a partition of the topic, which must exist. Raises COORDINATOR_NOT_AVAILABLE if the
+        partition is offline.
+        """
         log = self._topics.by_name[self.name].partitions[partition].log
         if log.offline is not None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}-{partition}: {log.offline}")
         return log
 
     def end_offset(self, partition: int) -> int:
-        """Return the end offset of a partition's log (exclusive), also if it is offline."""
+        """Return the end offset of a partition's log (exclusive), even if the partition is offline."""
         return self._topics.by_name[self.name].partitions[partition].log.end_offset
 
     def part(
@@ -131,9 +133,10 @@ class InternalTopic:
     # ---- start -----------------------------------------------------------------------------------------------
 
     def is_sound(self, partition: int, offset: int) -> bool:
-        """Return whether all batches from `offset` on are valid. If not, the partition goes offline.
+        """Return whether all batches from `offset` on are valid. If they are not, put the partition offline.
 
-        Called only at start, before anything is appended. Raises OSError for want of descriptors or memory.
+        Called only at start, before anything is appended. Raises OSError if the system lacks file descriptors or
+        memory.
         """
         log = self._topics.by_name[self.name].partitions[partition].log
         at = offset = max(offset, log.start_offset)
@@ -148,16 +151,16 @@ class InternalTopic:
         return log.offline is None
 
     def _put_offline(self, log: PartitionLog, offset: int, error: KafkaError | CorruptBatch) -> None:
-        """Put the log offline because of damage at this offset. Its files are not changed."""
+        """Put the log offline, because of damage found at this offset. Its files are not changed."""
         reason = error.text if isinstance(error, KafkaError) else error.reason
         leave_as_it_is(log, f"{log.directory}: from offset {offset} on: {reason}")
         self._known_offline[log.directory] = log.offline or ""
 
     def load(self, apply: Apply) -> None:
-        """Call apply(partition, batch, records) for every batch after the coordinator's snapshot, markers included.
+        """Call apply(partition, batch, records) for every batch after the coordinator's snapshot, including markers.
 
-        Batches are checked first. A partition that is offline or damaged is left out; log() then raises for it. Raises
-        InternalTopicDamaged, OSError; what was applied until then must not be served.
+        Batches are checked first. A partition that is offline or damaged is left out, and log() raises for it from then
+        on. Raises InternalTopicDamaged, OSError; then what was applied so far must not be served.
         """
         topic = self._topics.by_name.get(self.name)
         for partition in topic.partitions if topic else ():

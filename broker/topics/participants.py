@@ -19,7 +19,8 @@ Append = tuple[PartitionLog, Batch]
 class Settlement(NamedTuple):
     """What the end of a transaction changes in one partition of a participant's topic.
 
-    appends: batches that follow the marker. apply: called with the marker's offset once the unit is committed.
+    appends: batches that follow the marker in the same unit. apply: called with the marker's offset once the unit is
+    committed.
     """
 
     appends: Sequence[Append]

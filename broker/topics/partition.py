@@ -30,7 +30,7 @@ UNKNOWN_WORK = FEW_RECORDS + 1  # 1.5 KB that are compressed may hold millions o
 
 
 class NamedTopic(Protocol):
-    """What a partition needs from its topic."""
+    """The attributes of a topic that its partitions use."""
 
     name: str
     id: bytes
@@ -38,7 +38,7 @@ class NamedTopic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AppendRules:
-    """A topic's rules for produced batches. Replaced as a whole when its configuration changes."""
+    """A topic's rules for produced batches. Replaced by another object when the topic's configuration changes."""
 
     max_message_bytes: int = 1_048_588
     segment_bytes: int = 1 << 30
@@ -69,7 +69,9 @@ class Partition:
 
     @property
     def appended_bytes(self) -> int:
-        """The bytes appended since the start. Between two reads it grows by at least what a waiting fetch could get."""
+        """The bytes appended since the start. From one look at it to another it grows by at least the bytes that a
+        waiting fetch could get in addition.
+        """
         return self.log.snapshots.taken_bytes
 
     def obey(self, rules: AppendRules) -> None:
@@ -96,10 +98,10 @@ class Partition:
         raise KafkaError(code, f"the leader epoch is {self.leader_epoch}, not {current}")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest known epoch not above `epoch`, and the offset after its last record.
+        """Return (the largest known epoch not above `epoch`, the end offset of that epoch).
 
-        (-1, -1) for an epoch that is still to come. All that readers were shown in an epoch is in the logs of the later
-        ones, so none of them ends before the high watermark.
+        Returns (-1, -1) for an epoch above the present one. The end is the high watermark even for earlier epochs,
+        because the logs of later epochs contain all that readers were shown.
         """
         if 0 <= epoch <= self.leader_epoch:
             return epoch, self.log.high_watermark
@@ -111,8 +113,9 @@ class Partition:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.log.offline}")
 
     def check_writes(self) -> None:
-        """Raise POLICY_VIOLATION if the topic refuses batches. Asked after what was written before is known: the retry
-        of a batch that is in the log is told so.
+        """Raise POLICY_VIOLATION if the topic refuses batches.
+
+        Called after the check for duplicates, so that a retry of a batch that is in the log is answered as one.
         """
         if self.rules.writes_refused:
             raise KafkaError(
@@ -155,7 +158,7 @@ class Partition:
         return int(looks_inside) * max(int(count), 0) + int(recompresses) * (len(produced) // BYTES_LIKE_A_RECORD)
 
     def _sound(self, produced: memoryview) -> Batch:
-        """Return the batch, after checking its size and header. Raises KafkaError."""
+        """Return the batch, after a check of its size and header. Raises KafkaError."""
         if len(produced) > self.largest_bytes:
             self._check_size(len(produced))
         batch = batches.check_produced(produced)
@@ -164,14 +167,14 @@ class Partition:
         return batch
 
     def _fitting(self, batch: Batch) -> Batch:
-        """Return the batch. Raises RECORD_LIST_TOO_LARGE if it does not fit into a segment."""
+        """Return the batch unchanged. Raises RECORD_LIST_TOO_LARGE if it does not fit into a segment."""
         if batch.size > self.largest_bytes:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{batch.size} bytes are more than a segment may hold")
         return batch
 
     def _accept_by_rules(self, batch: Batch, wall_ms: int, budget: DecompressionBudget) -> Batch:
-        """Check keys and timestamps, and compress again or set timestamps, as the topic's settings require. Returns
-        the batch.
+        """Check keys and timestamps, and recompress the batch or set its timestamps, as the topic's settings require.
+        Returns the batch to append.
         """
         rules = self.rules
         tells_the_future = not rules.log_append_time and self._tells_the_future(batch, wall_ms)
@@ -191,9 +194,9 @@ class Partition:
         return self._fitting(batch)
 
     def _tells_the_future(self, batch: Batch, wall_ms: int) -> bool:
-        """Return whether the header has a timestamp too far in the future. The base timestamp counts too, as in Kafka.
+        """Return whether a timestamp in the header is too far in the future.
 
-        Some clients leave the maximum at -1.
+        The base timestamp counts too, as in Kafka, because some clients leave the maximum at -1.
         """
         limit = wall_ms + self.rules.timestamp_after_max_ms
         return batch.max_timestamp > limit or batch.base_timestamp > limit
@@ -223,7 +226,7 @@ class Partition:
 
 
 class TimestampsRefused(KafkaError):
-    """Raised for a batch with timestamps out of range. record_errors: index of the record and message, as in
+    """Raised for a batch with timestamps out of range. record_errors: (index of the record, message) of each, as in
     RecordsRefused.
     """
 
@@ -241,5 +244,5 @@ def is_one_batch(produced: memoryview) -> bool:
 
 
 def storage_error(error: BaseException) -> KafkaError:
-    """Return the error that a client gets if a job on a partition's files has failed."""
+    """Return the error for a client whose request failed because a job on a partition's files raised this exception."""
     return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -10,14 +10,16 @@ from .catalogue_log import CatalogueLog
 
 
 class ProducerIds:
-    """Gives out producer ids. Replies wait until the unit with the id's block is durable, as every reply does."""
+    """Gives out producer ids. A reply with an id waits, as every reply does, until the unit with the id's block is
+    durable.
+    """
 
     def __init__(self, log: CatalogueLog) -> None:
         self._log = log
         self._next = self._end = 0
 
     def next(self) -> int:
-        """Return an id that was never given out. Raises KafkaError while no block can be written."""
+        """Return an id that was never given out. Raises KafkaError if a new block is needed and cannot be written."""
         if self._next == self._end:
             start = self._log.catalogue.next_producer_id
             self._log.commit([producer_ids_given(start + PRODUCER_ID_BLOCK)])
@@ -26,7 +28,9 @@ class ProducerIds:
         return self._next - 1
 
     def skip(self, count: int) -> None:
-        """Never give out the next `count` ids: producers may have them. Raises KafkaError if that cannot be written."""
+        """Never give out the next `count` ids, because producers may have them. Raises KafkaError if that cannot be
+        written.
+        """
         self._log.commit([producer_ids_given(self._log.catalogue.next_producer_id + count)])
         self._next = self._end = 0
 

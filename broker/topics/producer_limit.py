@@ -26,8 +26,9 @@ class ProducerLimit:
     __slots__ = ("_counted", "_drops", "_most", "_queue", "_queued", "_store", "count", "evicted")
 
     def __init__(self, store: Store, most: Callable[[], int]) -> None:
-        """Count the producers of all logs, and evict some if there are too many. most: returns max.producer.ids as it
-        is now.
+        """Count the producers of all logs, and evict some if there are too many.
+
+        most: returns the present max.producer.ids.
         """
         self._store = store
         self._most = most
@@ -73,8 +74,8 @@ class ProducerLimit:
         return self._longest_silent() is not None
 
     def _evict(self, count: int) -> bool:
-        """Evict up to `count` producers without an open transaction, the longest silent first. Returns whether there
-        were any.
+        """Evict up to `count` producers without an open transaction, the longest silent first. Returns whether any was
+        evicted.
         """
         went = 0
         while went < count and (of := self._longest_silent()) is not None:

@@ -13,7 +13,7 @@ READ_BYTES = 1 << 20
 
 
 def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
-    """Yield all batches from the one that contains `offset`, each checked. Raises KafkaError, CorruptBatch.
+    """Yield all batches from the one that contains `offset` on, each after a check. Raises KafkaError, CorruptBatch.
 
     Compaction may leave nothing at the end of the segments, so an empty read there is no damage (KAFKA-9065).
     """
@@ -30,17 +30,17 @@ def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
 
 
 def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
-    """Raise the OSError behind `error`, unless it put the log offline; else return.
+    """Raise the OSError that caused `error`, unless it has put the log offline; else return.
 
-    An error of the system, such as no memory or no descriptors, does not mean that the bytes are damaged.
+    An error of the system, such as a lack of memory or file descriptors, does not mean that the bytes are damaged.
     """
     if isinstance(error.__cause__, OSError) and log.offline is None:
         raise error.__cause__ from None
 
 
 def why_refused(error: Exception, log: PartitionLog) -> str:
-    """Return what is wrong with a log that the start needs. Raises the OSError behind it if that says nothing about
-    its bytes.
+    """Return what is wrong with a log that the start needs. If the cause is an OSError that says nothing about the
+    log's bytes, raise that instead.
     """
     cause = error.__cause__
     if isinstance(cause, OSError) and not isinstance(cause, MISPLACED):

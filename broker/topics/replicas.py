@@ -6,7 +6,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 
 
 def check_replicas(broker_ids: Sequence[int], node_id: int) -> None:
-    """Check that the assignment is this broker alone. Raises INVALID_REPLICA_ASSIGNMENT."""
+    """Raise INVALID_REPLICA_ASSIGNMENT unless the assignment consists of this broker alone."""
     problem = None
     unknown = next((each for each in sorted(broker_ids) if each != node_id), None)
     if not broker_ids:

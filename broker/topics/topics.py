@@ -80,7 +80,7 @@ class Topic:
 
 
 class _Ruled(NamedTuple):
-    """The rules that follow from a topic's settings: for batches, and for its logs."""
+    """The rules for batches and for logs that follow from a topic's settings; kept so that they are not made again."""
 
     settings: TopicSettings
     cleanup: str | None
@@ -89,7 +89,7 @@ class _Ruled(NamedTuple):
 
 
 class Topics:
-    """All topics of a broker, and what else its catalogue stores: settings, producer ids, the cluster id."""
+    """All topics of a broker, and the other content of its catalogue: settings, producer ids, the cluster id."""
 
     def __init__(
         self,
@@ -102,9 +102,9 @@ class Topics:
         ignore_dynamic: bool = False,
         owned_epoch: int = 0,
     ) -> None:
-        """wake: called with the logs of deleted topics, to answer the requests that wait for them. ignore_dynamic:
-        settings that were changed while running stay stored, and have no effect. owned_epoch: the epoch of the journal
-        in an object store that the broker owns; 0 if its journal is local.
+        """wake: called with the logs of deleted topics, so that requests that wait for them are answered.
+        ignore_dynamic: settings that were changed at runtime stay stored but have no effect. owned_epoch: the epoch of
+        the journal in an object store that the broker owns; 0 if its journal is local.
         """
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
@@ -127,7 +127,7 @@ class Topics:
         self.catalogue = self._log.catalogue
 
     def load(self) -> None:
-        """Read the catalogue; create it in a new data directory. Raises CatalogueDamaged, NewerCatalogue, NoRoom."""
+        """Read the catalogue; in a new data directory, create it. Raises CatalogueDamaged, NewerCatalogue, NoRoom."""
         self._log.load()
         if not self.cluster_id:
             self._log.commit([cluster_begun(self._new_text_id())])
@@ -191,7 +191,7 @@ class Topics:
         return self._settings(configs)
 
     def check_room(self, added: int) -> None:
-        """Raise POLICY_VIOLATION if `added` more partitions exceed the limit. Not for the broker's own topics."""
+        """Raise POLICY_VIOLATION if `added` more partitions exceed max.partitions. Not for the broker's own topics."""
         most = self._broker_settings.now.max_partitions
         if self.partition_count + added > most:
             text = f"there are {self.partition_count} partitions, and {most} are allowed: max.partitions"
@@ -228,9 +228,9 @@ class Topics:
         return self.create(name, self._broker_settings.now.num_partitions)
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic and its logs in one unit, with what other modules store about it.
+        """Delete a topic and its logs in one unit, together with what other modules store about the topic.
 
-        Waiting fetches are answered.
+        Fetches that wait for its partitions are answered.
         """
         logs = [partition.log for partition in topic.partitions]
         along = [goes_along(topic) for goes_along in self.at_deletion]
@@ -265,7 +265,7 @@ class Topics:
         self._reflect(topic.id)
 
     def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
-        """Return the settings that these overrides mean. Raises INVALID_CONFIG."""
+        """Return the topic settings with these overrides. Raises INVALID_CONFIG."""
         unknown = next((name for name in configs if name not in TOPIC_OPTIONS), None)
         if unknown is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {unknown}")
@@ -277,14 +277,14 @@ class Topics:
         return settings
 
     def _settings_of(self, configs: Mapping[str, str]) -> TopicSettings:
-        """Parse configs. Consecutive calls with the same configs return the same object."""
+        """Parse configs. Consecutive calls with the same configs return the same object. Raises InvalidOption."""
         now, known = self._broker_settings.now, self._last_settings
         if known is None or known[0] is not now or known[1] != configs:
             known = self._last_settings = now, dict(configs), TopicSettings.of(configs, now)
         return known[2]
 
     def _rules(self, settings: TopicSettings, name: str) -> "_Ruled":
-        """Return the rules for batches and for logs of these settings; the same objects for the same settings."""
+        """Return the rules for batches and logs that follow from these settings; the same objects for the same ones."""
         known, cleanup = self._ruled, _own_cleanup(name)
         if known is None or known.settings is not settings or known.cleanup != cleanup:
             rules, logs = append_rules(settings, cleanup is not None), log_settings(settings, cleanup)
@@ -292,7 +292,7 @@ class Topics:
         return known
 
     def check_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Raise INVALID_CONFIG and POLICY_VIOLATION as alter_configs() would."""
+        """Raise the errors that alter_configs() would raise: INVALID_CONFIG, POLICY_VIOLATION."""
         self._check_sizes(topic.configs, configs, internal=topic.internal)
         self._settings(configs)
 
@@ -307,7 +307,7 @@ class Topics:
         return self.catalogue.broker_configs.get(broker, {})
 
     def config_synonyms(self, option: str, configs: Mapping[str, str]) -> Synonyms:
-        """Return every value of a topic's option, the one in effect first. configs: the topic's own."""
+        """Return (name, value, source) of each value of a topic's option, the one in effect first. configs: its own."""
         settings = self._broker_settings.now
         *own, default = topic_synonyms(option, configs, settings)
         of_one, of_all = self.broker_configs(str(settings.node_id)), self.broker_configs("")
@@ -324,7 +324,9 @@ class Topics:
             self._reflect(topic_id)
 
     def check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
-        """Check the configs of a broker. Raises InvalidOption, INVALID_CONFIG, POLICY_VIOLATION (their sizes)."""
+        """Check the configs of a broker. Raises InvalidOption; INVALID_CONFIG, POLICY_VIOLATION if they are too
+        large.
+        """
         self._check_sizes(self.broker_configs(broker), configs)
         known = _known_settings(configs)
         for name, text in known.items():
@@ -332,7 +334,7 @@ class Topics:
         self._broker_settings.now.with_layer(_layer(broker), known)
 
     def _with_dynamic(self, settings: BrokerSettings) -> BrokerSettings:
-        """Return the settings with the stored dynamic ones on top."""
+        """Return the settings with those that were changed at runtime put on top."""
         for broker in ("", str(settings.node_id)):
             stored = _known_settings(self.broker_configs(broker))
             if self._ignore_dynamic:
@@ -424,7 +426,7 @@ def text_id(topic_id: bytes | bytearray) -> str:
 
 
 def append_rules(settings: TopicSettings, internal: bool) -> AppendRules:
-    """Return the rules for batches that a topic's settings mean."""
+    """Return the rules for batches that follow from a topic's settings."""
     kind = settings.compression_type
     level = getattr(settings, _LEVELS[kind]) if kind in _LEVELS else None
     return AppendRules(
@@ -442,12 +444,12 @@ def append_rules(settings: TopicSettings, internal: bool) -> AppendRules:
 
 
 def _own_cleanup(name: str) -> str | None:
-    """Return how a coordinator's log is cleaned, whatever its settings say; None for other topics."""
+    """Return the cleanup policy of a coordinator's log, which does not depend on settings; None for other topics."""
     return "compact" if name in COMPACTED else KEPT if name in INTERNAL else None
 
 
 def log_settings(settings: TopicSettings, cleanup: str | None = None) -> LogSettings:
-    """Return the log settings of a topic. cleanup: of a coordinator's log, which ignores retention settings."""
+    """Return a topic's log settings. cleanup: of a coordinator's log, which ignores retention settings; else None."""
     return LogSettings(
         durability_mode=settings.durability_mode,
         segment_bytes=settings.segment_bytes,
@@ -465,7 +467,7 @@ def log_settings(settings: TopicSettings, cleanup: str | None = None) -> LogSett
 
 
 def _obeyed(configs: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the configs without those that have no effect here and are only stored."""
+    """Return the configs without those that are only stored and have no effect."""
     if not any(TOPIC_OPTIONS[name].no_effect for name in configs if name in TOPIC_OPTIONS):
         return configs
     return {name: text for name, text in configs.items() if name in TOPIC_OPTIONS and not TOPIC_OPTIONS[name].no_effect}
@@ -482,7 +484,7 @@ def _known_settings(configs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _usable(stored: Mapping[str, str]) -> dict[str, str]:
-    """Return the stored configs that are still valid: an earlier version may have accepted more."""
+    """Return the stored configs that are still valid: an earlier version may have accepted more values."""
     found = {}
     for name, text in stored.items():
         try:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def end_sessions_of(broker: "Services", connection: "Connection") -> None:
-    """End the share sessions that were opened over a connection which has ended. Their acquired records become
+    """End the share sessions that were opened over this connection, which has ended. Their acquired records become
     available again.
     """
     for session in broker.share_sessions.of_connection(connection):
@@ -20,7 +20,7 @@ def end_sessions_of(broker: "Services", connection: "Connection") -> None:
 
 
 def end_session(broker: "Services", session: ShareSession) -> Steps[None]:
-    """End a share session, in steps: the records that its member has acquired become available again."""
+    """End a share session in steps. The records that its member has acquired become available again."""
     _begin_end(broker, session)
     yield from broker.share_partitions.finish_release(session.group, session.member)
 

@@ -26,14 +26,14 @@ MOST_OF_ALL = 500_000  # that all sessions name together, some 100 MB
 class ShareSession:
     """The partitions that one member fetches, in the order in which it named them.
 
-    answered_bytes: the size of the last answer for one partition; None before the first.
+    answered_bytes: how many bytes the last answer had for each partition; None before the first answer.
     """
 
     __slots__ = ("answered_bytes", "connection", "epoch", "group", "is_open", "member", "places", "waiting")
 
     def __init__(self, group: str, member: str, places: Iterable[TopicIdPartition], connection: Hashable) -> None:
-        """places: (topic id, partition index) of all partitions that it fetches. connection: the one with which the
-        session ends.
+        """places: (topic id, partition index) of all partitions that the member fetches. connection: the session ends
+        when this connection does.
         """
         self.group = group
         self.member = member
@@ -72,7 +72,8 @@ class ShareSessions:
     def open(
         self, group: str, member: str, places: Collection[TopicIdPartition], connection: Hashable, most: int
     ) -> ShareSession:
-        """Open a session, which ends the member's former one. most: the most sessions of the broker.
+        """Open a session. If the member has a session already, that one ends. most: how many sessions the broker may
+        have.
 
         Raises SHARE_SESSION_LIMIT_REACHED; the former session has ended all the same, as in Kafka.
         """
@@ -100,7 +101,8 @@ class ShareSessions:
         places: Collection[TopicIdPartition] = (),
         forgotten: Collection[TopicIdPartition] = (),
     ) -> ShareSession:
-        """Update the session by its next request, which may add partitions and remove others. Returns the session.
+        """Update the session for the member's next request, which may add partitions and remove others. Returns the
+        session.
 
         Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED; then nothing was
         changed.
@@ -152,9 +154,9 @@ class ShareSessions:
         return list(self._of_connection.get(connection, ()))
 
     def _check_room(self, size: int, before: int) -> None:
-        """Raise SHARE_SESSION_LIMIT_REACHED if a session of `size` partitions is too large.
+        """Raise SHARE_SESSION_LIMIT_REACHED if a session may not have `size` partitions.
 
-        before: how many it has now.
+        before: how many partitions it has now.
         """
         if size > MOST_OF_A_SESSION or self.partitions - before + size > MOST_OF_ALL:
             raise KafkaError(
