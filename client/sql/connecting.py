@@ -22,15 +22,19 @@ def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Datab
     """Return a database that can take part in transactions: `async with sql.connect("sqlite:///orders.db") as db`.
 
     given: sqlite:///RELATIVE/PATH or sqlite:////ABSOLUTE/PATH; postgresql://…, as its driver reads it, or
-    postgresql+psycopg://…, which chooses one; a pool or a connection of asyncpg or psycopg; an AsyncSession of
-    SQLAlchemy; or a connection of sqlite3. create: whether to make the tables of `sql.schema` if they are missing;
-    None: yes for SQLite. ask: for a connection to PostgreSQL, the URL or pool by which the database is asked if COMMIT
-    has no answer.
+    postgresql+psycopg://…, which chooses one; a pool or a connection of asyncpg or psycopg; an AsyncSession or a
+    Session of SQLAlchemy; or a connection of sqlite3. create: whether to make the tables of `sql.schema` if they are
+    missing; None: yes for SQLite. ask: for a connection to PostgreSQL, the URL or pool by which the database is asked
+    if COMMIT has no answer.
     Raises InvalidConfigurationError.
     """
+    given = of_this_thread(given)
     if isinstance(given, sqlite3.Connection):
         return _sqlite_of_user(given, create is not False)
     if not isinstance(given, str):
+        if _driver_of(given) == "sqlalchemy":
+            opening = importlib.import_module(".sqlalchemy_opening", __package__)
+            return cast(Database, opening.database_of(given, None if ask is None else _asked(ask), create))
         connections = _given(given, ask)
         return postgresql.Database(connections, "the PostgreSQL database", create=bool(create))
     scheme = given.partition(":")[0]
@@ -89,10 +93,7 @@ def _adapter_of(driver: str) -> ModuleType:
 
 def _given(given: Any, ask: Any) -> Connections:
     """Return where connections come from: a pool, or a connection and what to ask by."""
-    driver = type(given).__module__.partition(".")[0].removesuffix("_pool")
-    if driver == "sqlalchemy":
-        adapter = importlib.import_module(".sqlalchemy_adapter", __package__)
-        return cast(Connections, adapter.connections_of(given, None if ask is None else _asked(ask)))
+    driver = _driver_of(given)
     if driver not in DRIVERS:
         kind: type[object] = given.__class__
         raise InvalidConfigurationError(
@@ -108,6 +109,19 @@ def _given(given: Any, ask: Any) -> Connections:
             hint='sql.connect(connection, ask="postgresql://…"), or ask=POOL',
         )
     return OfUser(adapter.of_user(given), _asked(ask))
+
+
+def of_this_thread(given: Any) -> Any:
+    """Return what a proxy of SQLAlchemy or Django stands for in the calling thread; anything else as it is."""
+    kind = type(given).__module__
+    if kind == "sqlalchemy.orm.scoping":
+        return given()
+    return given
+
+
+def _driver_of(given: Any) -> str:
+    """Return the name of the package that this object is of, a pool's being that of its driver."""
+    return type(given).__module__.partition(".")[0].removesuffix("_pool")
 
 
 def _asked(ask: Any) -> Connections:

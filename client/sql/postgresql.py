@@ -1,24 +1,22 @@
 """PostgreSQL as a database that takes part in commits, over any driver.
 
-The rules: statements of the user go over one connection, one at a time, and belong to the transaction of the block. The
-decision is its last statement: it fails where an error inside was swallowed, which COMMIT alone would not say. What is
-asked and closed goes over another connection, in a transaction of its own at READ COMMITTED, and waits for a lock
-for LOCK_TIMEOUT_S only. Whatever fails over that connection is an answer that did not come, except what asking again
-cannot change.
+The rules: what is asked and closed goes over another connection than the block's, in a transaction of its own at
+READ COMMITTED, and waits for a lock for LOCK_TIMEOUT_S only. Whatever fails over that connection is an answer that did
+not come, except what asking again cannot change.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from types import TracebackType
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
-from ..errors import IllegalStateError, InvalidConfigurationError, KafkaError, OutcomeDivergedError
+from ..errors import InvalidConfigurationError, KafkaError
 from ..transactions.deciding import NONE_YET, Row, Waiting
-from ..transactions.sql_commits import Block, DatabaseAway
+from ..transactions.sql_commits import DatabaseAway
 from ..transactions.sqlstates import sqlstate_of
 from . import statements
+from .blocks import Blocks
 from .interfaces import Adapter, Connections, RowHeld
 
 log = logging.getLogger("fencepost.client")
@@ -26,16 +24,13 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 10.0
 LOCK_TIMEOUT_S = 5.0
 """How long CLAIM and CLOSE wait for the transaction of another session."""
-COMMIT_TIMEOUT_S = 30.0
-"""How long COMMIT may take; after that the database is asked over another connection."""
 _ASK_TIMEOUT_S = 15.0
-_ROLLBACK_TIMEOUT_S = 5.0
-_SWALLOWED, _LOCK_NOT_AVAILABLE = "25P02", "55P03"
+_LOCK_NOT_AVAILABLE = "55P03"
 _FOREVER = ("28", "3D", "3F", "42")
 """Classes of SQLSTATE that the next attempt gets too: login, no such database or schema, no such table, no rights."""
 
 
-class Database:
+class Database(Blocks):
     """`async with sql.connect("postgresql://…") as db: await db.execute("insert into orders values ($1)", 42)`.
 
     name: how errors call it. create: whether the tables of ours are made if they are missing.
@@ -44,28 +39,11 @@ class Database:
     dialect = "postgresql"
 
     def __init__(self, connections: Connections, name: str, *, create: bool = False) -> None:
-        self._name = name
-        self._connections = connections
+        super().__init__(connections, name)
         self._create = create
-        self._id = ""
-        self._is_owned = False  # by the block of a producer's transaction, or of an inbox
-        self.block: Block | None = None
-        self._is_decided = False
-        self._adapter: Adapter | None = None  # of the block
-        self._turn = asyncio.Lock()
-        self._rollback: asyncio.Task[None] | None = None  # the last one
 
     def __repr__(self) -> str:
         return f"<Database {self.name} {'open' if self._id else 'closed'}>"
-
-    async def __aenter__(self) -> "Database":
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def open(self) -> None:
         """Connect, and look at settings and identity. Raises InvalidConfigurationError, and the driver's error."""
@@ -115,104 +93,6 @@ class Database:
             log.warning("%s has fsync=%s: after a power cut rows are missing whose records are there", self.name, fsync)
         return str(name)
 
-    async def close(self) -> None:
-        """Roll back an open transaction, and give the connection back."""
-        await self.rollback()
-        self._id = ""
-        await self._connections.close()
-
-    # ---- for the user ----------------------------------------------------------------------------------------
-
-    async def execute(self, statement: str, *values: Any) -> int:
-        """Run a statement with values for its `$1`, `$2` …, and return how many rows it changed.
-
-        Within a producer's transaction it belongs to that; else it is committed at once. Raises the driver's error.
-        """
-        return await self._run(statement, lambda adapter: adapter.execute(statement, values))
-
-    async def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a statement like `execute`, and return its rows."""
-        return await self._run(statement, lambda adapter: adapter.fetch(statement, values))
-
-    async def _run(self, statement: str, work: Callable[[Adapter], Awaitable[T]]) -> T:
-        """Run `work` in the open transaction; without one, on a connection of its own. statement: checked before.
-        Raises IllegalStateError.
-        """
-        statements.check_allowed(statement)
-        self._check_open()
-        async with self._turn:
-            if self._is_owned:
-                return await work(self._open_adapter())
-            adapter = await self._connections.take()
-            try:
-                return await work(adapter)
-            finally:
-                await self._connections.give_back(adapter)
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[None, None]:
-        """`async with db.transaction():` within a producer's transaction: a savepoint, undone by an exception."""
-        if not self._is_owned:
-            raise IllegalStateError("a savepoint needs a transaction", hint="async with producer.transaction(db=db)")
-        async with self._open_adapter().savepoint():
-            yield
-
-    # ---- for the producer ------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """How messages call it: the URL without password."""
-        return self._name
-
-    @property
-    def database_id(self) -> str:
-        """What identifies the database, wherever it is served."""
-        return self._id
-
-    def check_free(self) -> None:
-        """Raise IllegalStateError if it is not open, or in a transaction."""
-        self._check_open()
-        if self._is_owned:
-            raise IllegalStateError("this database is in another transaction: one connection has one at a time")
-
-    def _check_open(self) -> None:
-        if not self._id:
-            raise IllegalStateError("the database is not open", hint="async with sql.connect(…) as db")
-
-    def _open_adapter(self) -> Adapter:
-        """Return the connection of the block. Raises OutcomeDivergedError if its transaction has ended."""
-        adapter = self._adapter
-        if adapter is None:
-            raise IllegalStateError("the transaction of the block has not begun, or has ended")
-        if not adapter.is_closed and not adapter.is_in_transaction:
-            raise OutcomeDivergedError(
-                f"{self.name}: the transaction was committed or rolled back inside producer.transaction(db=…), which "
-                "ends it by itself: its rows may be there, and its records are aborted",
-                hint="leave out the commit; the driver's own blocks inside are savepoints",
-            )
-        return adapter
-
-    async def begin(self) -> None:
-        """Begin the transaction of a block. Raises IllegalStateError in another one, and the driver's error."""
-        self.check_free()
-        self._is_owned, self._is_decided, self.block = True, False, None
-        try:
-            if self._rollback is not None and not self._rollback.done():
-                await asyncio.wait({self._rollback})
-            async with self._turn:
-                adapter = await self._connections.take()
-                if adapter.is_in_transaction:
-                    await self._connections.give_back(adapter)
-                    raise IllegalStateError(
-                        "the connection is in a transaction already: producer.transaction(db=…) begins its own",
-                        hint="leave out the driver's own block around it, or turn autocommit on",
-                    )
-                self._adapter = adapter
-                await adapter.begin()
-        except Exception:
-            await self.rollback()
-            raise
-
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
         """Write the decision as the last statement of the open transaction. False: the row's condition is not met.
 
@@ -226,59 +106,6 @@ class Database:
             _check_synchronous(synchronous)
         self._is_decided = True
         return bool(found)
-
-    async def execute_last(self, statement: str, *values: Any) -> int:
-        """Run a statement behind the user's in the open transaction, and return how many rows it changed. Raises
-        IllegalStateError if an error inside was swallowed, else like `execute`.
-        """
-        count = await self._last(lambda adapter: adapter.execute(statement, values))
-        self._is_decided = True
-        return count
-
-    async def _last(self, work: Callable[[Adapter], Awaitable[T]]) -> T:
-        """Run the last statement of the block."""
-        async with self._turn:
-            try:
-                return await work(self._open_adapter())
-            except Exception as error:
-                if sqlstate_of(error) == _SWALLOWED:
-                    raise IllegalStateError(
-                        "an error of the database inside the block was swallowed: nothing of it can be committed",
-                        hint="let it out of the block, or put what may fail into async with db.transaction()",
-                    ) from error
-                raise
-
-    async def commit(self) -> None:
-        """Commit the open transaction. Raises the driver's error or TimeoutError, whether or not it was committed."""
-        if not self._is_decided:
-            await self._last(lambda adapter: adapter.fetch("select 1"))
-        async with self._turn:
-            adapter = self._open_adapter()
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                await adapter.commit()
-            self._adapter, self._is_owned, self.block = None, False, None
-        with suppress(Exception):  # it is committed
-            await self._connections.give_back(adapter)
-
-    async def rollback(self) -> None:
-        """Roll back the open transaction, if there is one, or cut the connection. Goes on if cancelled."""
-        adapter, self._adapter, self._is_owned, self.block = self._adapter, None, False, None
-        if adapter is not None:
-            self._rollback = asyncio.get_running_loop().create_task(self._roll_back(adapter))
-            await asyncio.shield(self._rollback)
-
-    async def _roll_back(self, adapter: Adapter) -> None:
-        """Roll back, or drop the connection if that fails or takes too long. The adapter is given back in any case."""
-        try:
-            async with asyncio.timeout(_ROLLBACK_TIMEOUT_S):
-                await adapter.rollback()
-        except BaseException as error:
-            adapter.drop()
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            with suppress(Exception):
-                await self._connections.give_back(adapter)
 
     # ---- over another connection -----------------------------------------------------------------------------
 

@@ -3,15 +3,13 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from psycopg import Connection, OperationalError, RawCursor, Rollback, Transaction
 from psycopg.rows import tuple_row
 
-from ...effects.threads.starting import call_in_thread
 from .psycopg_adapter import is_in_transaction
-
-T = TypeVar("T")
+from .threads import call_blocking
 
 
 class BlockingPsycopgAdapter:
@@ -89,8 +87,3 @@ class BlockingPsycopgAdapter:
     def drop(self) -> None:
         """Cut the connection."""
         self._connection.pgconn.finish()
-
-
-async def call_blocking(call: Callable[[], T]) -> T:
-    """Make a call that blocks in a thread, and return its result."""
-    return await call_in_thread(call, "fencepost-psycopg")

@@ -8,7 +8,8 @@ from psycopg import AsyncConnection, Connection
 
 from .interfaces import Adapter
 from .psycopg_adapter import PsycopgAdapter
-from .psycopg_blocking import BlockingPsycopgAdapter, call_blocking
+from .psycopg_blocking import BlockingPsycopgAdapter
+from .threads import call_blocking
 
 
 async def connected(url: str, timeout_s: float) -> PsycopgAdapter:

@@ -1,37 +1,33 @@
 """PostgreSQL by an AsyncSession of SQLAlchemy, over whichever driver its engine has.
 
 The rule: what the session has not flushed is flushed before each statement of ours, so that the decision stays the
-last one. The connection of the driver is noted when a transaction begins, since it can be cut without waiting.
+last one. Outside of a transaction a statement has a connection of its own, and leaves the session alone. The driver's
+connection is noted at the begin, since it can be cut without waiting.
 """
 
-import re
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import CursorResult, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
-from sqlalchemy.types import NullType
 
-from ..errors import InvalidConfigurationError
-from .connections import FromPool, OfUser
-from .interfaces import Connections
+from .sqlalchemy_drivers import BEGINNING, check_begun, clause, cut, found_by, has_open_transaction, parts_of
 
 
 class SqlalchemyAdapter:
-    """target: the user's session, or a connection of ours."""
+    """target: the user's session, or a connection of ours. engine: where its connections come from."""
 
-    def __init__(self, target: AsyncSession | AsyncConnection) -> None:
+    def __init__(self, target: AsyncSession | AsyncConnection, engine: AsyncEngine) -> None:
         self._target = target
+        self._engine = engine
         self._transaction: Any = None  # of `begin`
         self._driver: Any = None
 
     @property
     def is_in_transaction(self) -> bool:
-        if self._transaction is not None:
-            return bool(self._transaction.is_active)
-        return self._target.in_transaction()
+        if self._transaction is None:
+            return self._target.in_transaction()
+        return bool(self._transaction.is_active) and has_open_transaction(self._driver)
 
     @property
     def is_closed(self) -> bool:
@@ -39,25 +35,28 @@ class SqlalchemyAdapter:
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run a statement; without values also several, each ended by a semicolon and a line."""
-        counts = [(await self._run(part, values)).rowcount for part in statement.split(";\n") if part.strip()]
-        return max(0, counts[-1])
+        return [max(0, (await self._run(part, values))[0]) for part in parts_of(statement)][-1]
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
-        return [tuple(row) for row in await self._run(statement, values)]
+        return (await self._run(statement, values))[1]
 
-    async def _run(self, statement: str, values: Sequence[Any]) -> CursorResult[Any]:
+    async def _run(self, statement: str, values: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
+        """Run a statement, and return how many rows it changed and the rows that it has."""
+        if not self.is_in_transaction:
+            async with self._engine.begin() as alone:
+                return found_by(await alone.execute(clause(statement, values)))
         if isinstance(self._target, AsyncSession):
             await self._target.flush()
-        named = re.sub(r"\$(\d+)", r":p\1", re.sub(r"(?<!:):(?=\w)", r"\\:", statement))
-        given = [bindparam(f"p{number}", value, NullType()) for number, value in enumerate(values, 1)]
-        return cast("CursorResult[Any]", await self._target.execute(text(named).bindparams(*given)))
+        return found_by(await self._target.execute(clause(statement, values)))
 
     async def begin(self) -> None:
         """Begin as `async with session.begin()` does."""
         self._transaction = await self._target.begin()
         own = self._target if isinstance(self._target, AsyncConnection) else await self._target.connection()
         self._driver = (await own.get_raw_connection()).driver_connection
+        await own.exec_driver_sql(BEGINNING)
+        check_begun(self._driver)
 
     async def commit(self) -> None:
         """Commit what `begin` has begun."""
@@ -80,20 +79,4 @@ class SqlalchemyAdapter:
     def drop(self) -> None:
         """Cut the driver's connection."""
         if self._driver is not None:
-            cut = getattr(self._driver, "terminate", None) or self._driver.pgconn.finish
-            cut()
-
-
-async def _opened(engine: AsyncEngine) -> SqlalchemyAdapter:
-    return SqlalchemyAdapter(await engine.connect())
-
-
-def connections_of(session: Any, ask: Connections | None) -> Connections:
-    """Return the session as connections. ask: by what the database is asked; None: by the session's own engine."""
-    engine = session.bind if isinstance(session, AsyncSession) else None
-    if not isinstance(engine, AsyncEngine) or engine.dialect.name != "postgresql":
-        raise InvalidConfigurationError(
-            f"{type(session).__qualname__} is not a session of an asynchronous engine of PostgreSQL",
-            hint='AsyncSession(create_async_engine("postgresql+asyncpg://…"))',
-        )
-    return OfUser(SqlalchemyAdapter(session), ask or FromPool(partial(_opened, engine)))
+            cut(self._driver)

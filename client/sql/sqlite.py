@@ -161,7 +161,7 @@ class Database:
 
         def begin() -> None:
             connection = self._opened_connection()
-            _check_durable(connection)
+            _check_connection(connection)
             connection.execute("begin immediate")
 
         self._is_owned, self.block = True, None
@@ -294,7 +294,7 @@ class Database:
         try:
             if connection.in_transaction:
                 raise IllegalStateError("the connection is in a transaction already: a block begins its own")
-            _check_durable(connection)
+            _check_connection(connection)
             if self._create:
                 connection.executescript(f"begin immediate; {statements.schema('sqlite')} commit;")
                 connection.execute(statements.NAME, (os.urandom(8).hex(),))
@@ -328,10 +328,18 @@ def _connected(path: str, mode: str = "rw") -> sqlite3.Connection:
     return connection
 
 
-def _check_durable(connection: sqlite3.Connection) -> None:
+def _check_connection(connection: sqlite3.Connection) -> None:
     """Raise InvalidConfigurationError if a power cut could take back what this connection has committed."""
-    mode = connection.execute("pragma journal_mode").fetchone()[0].lower()
-    level = connection.execute("pragma synchronous").fetchone()[0]
+    (mode,) = connection.execute("pragma journal_mode").fetchone()
+    (level,) = connection.execute("pragma synchronous").fetchone()
+    check_durable(mode, level)
+
+
+def check_durable(mode: str, level: int) -> None:
+    """Raise InvalidConfigurationError if a power cut could take back what is committed with this journal_mode and this
+    number for synchronous.
+    """
+    mode = mode.lower()
     least = _FULL if mode == "wal" else _EXTRA
     if mode in ("off", "memory"):
         raise InvalidConfigurationError(

@@ -67,9 +67,10 @@ async def _exit(block: Any, error: BaseException | None) -> None:
 
 def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Database:
     """Return a database that can take part in transactions. Like fencepost.sql.connect; given: also a connection or a
-    pool of a blocking driver: sqlite3, psycopg.
+    pool of a blocking driver: sqlite3, psycopg; or a Session of SQLAlchemy.
     """
-    return Database(lambda: connecting.connect(given, create=create, ask=ask))
+    own = connecting.of_this_thread(given)
+    return Database(lambda: connecting.connect(own, create=create, ask=ask))
 
 
 def resolve(bootstrap_servers: Any, db: Database, **options: Any) -> list[Resolved]:

@@ -9,8 +9,9 @@ from functools import partial
 
 import psycopg
 import pytest
+import sqlalchemy
 from fencepost.client.errors import KafkaError, OutcomeDivergedError, error_of
-from fencepost.client.sql import postgresql, psycopg_blocking, sqlite
+from fencepost.client.sql import connecting, postgresql, psycopg_blocking, sqlite
 from fencepost.client.sql.connections import OneConnection
 from fencepost.client.sql.resolving import resolve
 from fencepost.client.transactions import decisions, sql_commits
@@ -18,6 +19,8 @@ from fencepost.client.transactions.deciding import Row
 from fencepost.client.values import NO_IDENTITY
 from fencepost.protocol.errors import ErrorCode
 from reading import make
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 from txn_world import BOOTSTRAP, within
 
 
@@ -75,11 +78,45 @@ class PostgresOrders:
             return [b"%d" % number for (number,) in connection.execute("select id from orders order by id")]
 
 
+class OrdersBySession:
+    """The orders of a class above, by a Session of SQLAlchemy."""
+
+    gone = sqlalchemy.exc.DBAPIError
+
+    def __init__(self, orders):
+        self._orders = orders
+        self.renew, self.rows = orders.renew, orders.rows
+
+    def open(self):
+        name = f"sqlite:///{self._orders._path}" if isinstance(self._orders, SqliteOrders) else self._orders._url
+        engine = sqlalchemy.create_engine(name.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+        if name.startswith("sqlite"):
+            sqlalchemy.event.listen(engine, "connect", lambda own, _: own.execute("pragma synchronous = extra"))
+        return connecting.connect(Session(engine), create=True)
+
+    def cut(self, db):
+        driver = db._connections._adapter._driver
+        if driver is not None:
+            driver.close()
+
+
+ORDERS = {
+    "sqlite": lambda request: SqliteOrders(request.getfixturevalue("tmp_path")),
+    "postgresql": lambda request: PostgresOrders(request.getfixturevalue("postgres_url")),
+    "sqlite by a session": lambda request: OrdersBySession(ORDERS["sqlite"](request)),
+    "postgresql by a session": lambda request: OrdersBySession(ORDERS["postgresql"](request)),
+}
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def orders(request, tmp_path):
-    if request.param == "sqlite":
-        return SqliteOrders(tmp_path)
-    return PostgresOrders(request.getfixturevalue("postgres_url"))
+def orders(request):
+    return ORDERS[request.param](request)
+
+
+def each_of(*names):
+    """Return a mark for a test with each of these orders; of the server's, one test is in `make test`."""
+    marked = [pytest.param(name, marks=pytest.mark.long if "postgresql" in name else ()) for name in names]
+    return pytest.mark.parametrize("orders", marked, indirect=True)
 
 
 CALLS = {
@@ -144,7 +181,7 @@ async def live(world, orders, fate):
     parts = {"database": db, "decisions": driver.databases._decisions, "requests": driver._requests}
     for name, part in {**parts, "sender": driver.sender}.items():
         fate.watch(part, CALLS[name])
-    with contextlib.suppress(Killed, KafkaError, sqlite3.Error, psycopg.Error):
+    with contextlib.suppress(Killed, KafkaError, sqlite3.Error, psycopg.Error, sqlalchemy.exc.SQLAlchemyError):
         await write(producer, db, 1, 2)
     fate.dead = True
     orders.cut(db)
@@ -202,7 +239,7 @@ def no_waiting_for_locks(monkeypatch):
 
 @pytest.mark.parametrize("end", [end_by_successor, end_by_resolve])
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-@pytest.mark.parametrize("orders", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True)
+@each_of(*ORDERS)
 @pytest.mark.slow
 def test_rows_equal_records_whatever_call_a_writer_is_killed_or_stopped_at(orders, how, end):
     """A writer commits a row of a database and a record of Kafka in one transaction; the next writer with its id
@@ -213,6 +250,7 @@ def test_rows_equal_records_whatever_call_a_writer_is_killed_or_stopped_at(order
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [end_by_successor, end_by_resolve])
+@pytest.mark.parametrize("orders", ORDERS, indirect=True)
 def test_database_rows_equal_records_if_the_answer_to_commit_is_lost(orders, end):
     compare_all(orders, names_of_calls(orders), "cut", end, ["commit"])
 

@@ -12,7 +12,7 @@ from fencepost.client.errors import (
     KafkaError,
     OutcomeDivergedError,
 )
-from fencepost.client.sql import postgresql
+from fencepost.client.sql import blocks, postgresql
 from fencepost.client.sql.interfaces import RowHeld
 from fencepost.client.transactions.deciding import Row, Waiting
 from fencepost.client.transactions.sqlstates import sqlstate_of
@@ -120,8 +120,8 @@ async def test_a_postgresql_role_without_rights_gets_an_error_naming_the_table_a
 async def test_after_a_postgresql_commit_without_an_answer_rows_equal_records(
     broker, db, driver_url, monkeypatch, place, postgres
 ):
-    monkeypatch.setattr(postgresql, "COMMIT_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(postgresql, "_ROLLBACK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(blocks, "COMMIT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(blocks, "ROLLBACK_TIMEOUT_S", 0.3)
     async with (
         CuttingProxy(postgres.port, place) as proxy,
         sql.connect(driver_url.replace(f":{postgres.port}", f":{proxy.port}")) as own,

@@ -91,6 +91,43 @@ async def test_committing_an_sqlalchemy_session_inside_a_producer_transaction_ra
     assert await records_of(broker) == [3]
 
 
+async def test_a_statement_outside_of_a_block_is_committed_without_the_sqlalchemy_session(broker, db, session):
+    async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
+        assert await own.execute("insert into orders values ($1, 'alice')", 1) == 1
+        assert await rows_of(own) == await rows_of(db) == [1]
+        assert not session.in_transaction()
+        await write(producer, own, 2)
+    assert await rows_of(db) == [1, 2]
+
+
+async def test_the_statement_commit_of_an_sqlalchemy_session_inside_a_block_raises(broker, db, session):
+    async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(OutcomeDivergedError, match="committed or rolled back inside"):  # noqa: PT012
+            async with producer.transaction(db=own) as tx:
+                session.add(Order(id=1, name="alice"))
+                await session.flush()
+                await tx.send("orders", b"1")
+                await session.execute(text("commit"))
+        await write(producer, own, 2)
+    assert await records_of(broker) == [2]
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_an_sqlalchemy_engine_that_commits_each_statement_is_refused(broker, db, postgres_url, driver):
+    url = postgres_url.replace("postgresql:", f"postgresql+{driver}:")
+    engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
+    async with (
+        AsyncSession(engine) as session,
+        sql.connect(session, ask=postgres_url) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        with pytest.raises(InvalidConfigurationError, match="commits each statement by itself") as refused:
+            await write(producer, own, 1)
+        assert "AUTOCOMMIT" in refused.value.hint
+    await engine.dispose()
+    assert await rows_of(db) == []
+
+
 async def test_an_sqlalchemy_session_without_an_async_postgresql_engine_is_refused():
     with pytest.raises(InvalidConfigurationError, match="not a session of an asynchronous engine of PostgreSQL"):
         sql.connect(AsyncSession())

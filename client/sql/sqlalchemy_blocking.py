@@ -1,0 +1,100 @@
+"""PostgreSQL or SQLite by a Session of SQLAlchemy, over psycopg or sqlite3. Each call has a thread, one at a time.
+
+The rule: what the session has not flushed is flushed before each statement of ours, so that the decision stays the
+last one. Outside of a transaction a statement has a connection of its own, and leaves the session alone.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session
+
+from .sqlalchemy_drivers import BEGINNING, check_begun, clause, cut, found_by, has_open_transaction, parts_of
+from .threads import OneAtATime
+
+
+class SessionAdapter:
+    """target: the user's session, or a connection of ours. engine: where its connections come from."""
+
+    def __init__(self, target: Session | Connection, engine: Engine) -> None:
+        self._target = target
+        self._engine = engine
+        self._transaction: Any = None  # of `begin`
+        self._driver: Any = None  # the connection of psycopg or sqlite3 in it
+        self._call = OneAtATime()
+
+    @property
+    def is_in_transaction(self) -> bool:
+        if self._transaction is None:
+            return self._target.in_transaction()
+        return bool(self._transaction.is_active) and has_open_transaction(self._driver)
+
+    @property
+    def is_closed(self) -> bool:
+        return isinstance(self._target, Connection) and self._target.closed
+
+    async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement; without values also several, each ended by a semicolon and a line."""
+        return await self._call(lambda: [max(0, self._run(part, values)[0]) for part in parts_of(statement)][-1])
+
+    async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows."""
+        return await self._call(lambda: self._run(statement, values)[1])
+
+    def _run(self, statement: str, values: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
+        """Run a statement, and return how many rows it changed and the rows that it has."""
+        if not self.is_in_transaction:
+            with self._engine.begin() as alone:
+                return found_by(alone.execute(clause(statement, values)))
+        if isinstance(self._target, Session):
+            self._target.flush()
+        return found_by(self._target.execute(clause(statement, values)))
+
+    async def begin(self) -> None:
+        """Begin as `with session.begin()` does."""
+
+        def begin() -> None:
+            self._transaction = self._target.begin()
+            own = self._target if isinstance(self._target, Connection) else self._target.connection()
+            self._driver = own.connection.driver_connection
+            if not has_open_transaction(self._driver):  # drivers begin with the first statement, sqlite3 with a write
+                own.exec_driver_sql("begin immediate" if own.dialect.name == "sqlite" else BEGINNING)
+            check_begun(self._driver)
+
+        await self._call(begin)
+
+    async def commit(self) -> None:
+        """Commit what `begin` has begun."""
+        transaction, self._transaction = self._transaction, None
+        await self._call(transaction.commit)
+
+    async def rollback(self) -> None:
+        """Roll back, also after a COMMIT that failed."""
+
+        def roll_back() -> None:
+            self._transaction = None
+            self._target.rollback()
+
+        await self._call(roll_back)
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None, None]:
+        """Return SQLAlchemy's block."""
+        block = await self._call(self._target.begin_nested)
+        try:
+            yield
+        except BaseException:
+            await self._call(block.rollback)
+            raise
+        await self._call(block.commit)
+
+    async def close(self) -> None:
+        """Give the connection back to its engine."""
+        await self._call(self._target.close)
+
+    def drop(self) -> None:
+        """Cut the driver's connection."""
+        if self._driver is not None:
+            cut(self._driver)

@@ -1,0 +1,58 @@
+"""Statements and connections of drivers as SQLAlchemy has them, whether they block or not."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import TextClause, bindparam, text
+from sqlalchemy.types import NullType
+
+from ..errors import InvalidConfigurationError
+
+BEGINNING = "show transaction_isolation"
+"""A statement with which drivers of PostgreSQL begin a transaction, and which leaves its settings to the user."""
+
+
+def clause(statement: str, values: Sequence[Any]) -> TextClause:
+    """Return the statement with these values for its `$1`, `$2` … in SQLAlchemy's form."""
+    named = re.sub(r"\$(\d+)", r":p\1", re.sub(r"(?<!:):(?=\w)", r"\\:", statement))
+    return text(named).bindparams(
+        *(bindparam(f"p{number}", value, NullType()) for number, value in enumerate(values, 1))
+    )
+
+
+def parts_of(statement: str) -> list[str]:
+    """Return the statements of one that may be several, each ended by a semicolon and a line."""
+    return [part for part in statement.split(";\n") if part.strip()]
+
+
+def found_by(result: Any) -> tuple[int, list[tuple[Any, ...]]]:
+    """Return how many rows a statement has changed, and the rows that it has."""
+    return result.rowcount, [tuple(row) for row in result] if result.returns_rows else []
+
+
+def has_open_transaction(driver: Any) -> bool:
+    """Return whether a transaction is open on this connection of asyncpg, psycopg or sqlite3. Asks nobody."""
+    if hasattr(driver, "pgconn"):
+        return int(driver.pgconn.transaction_status) != 0
+    if hasattr(driver, "is_in_transaction"):
+        return bool(driver.is_in_transaction())
+    return bool(driver.in_transaction)
+
+
+def check_begun(driver: Any) -> None:
+    """Raise InvalidConfigurationError if the engine's connections commit each statement by themselves."""
+    if not has_open_transaction(driver):
+        raise InvalidConfigurationError(
+            "the session's engine commits each statement by itself", hint="leave out isolation_level='AUTOCOMMIT'"
+        )
+
+
+def cut(driver: Any) -> None:
+    """End this connection of asyncpg or psycopg without waiting for the server; what one of sqlite3 does is ended."""
+    if hasattr(driver, "pgconn"):
+        driver.pgconn.finish()
+    elif hasattr(driver, "terminate"):
+        driver.terminate()
+    else:
+        driver.interrupt()

@@ -1,0 +1,100 @@
+"""SQLite as a database that takes part in commits, by a connection of SQLAlchemy or Django.
+
+The rule: begin takes the lock of the file, so nobody else writes until the block ends. What is asked and closed goes
+over a connection of ours to the same file.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InvalidConfigurationError
+from ..transactions.deciding import Row, Waiting
+from . import sqlite, statements
+from .blocks import Blocks
+from .connections import OfUser, OneConnection
+from .interfaces import Adapter
+
+_LOCK = "update fencepost_database set id = id"
+_DECIDE = statements.numbered(statements.DECIDE)
+
+
+class Database(Blocks):
+    """adapter: of the user's connection. path: of the file. create: whether the tables of ours are made if they are
+    missing. Raises InvalidConfigurationError for a database that is not a file.
+    """
+
+    dialect = "sqlite"
+
+    def __init__(self, adapter: Adapter, path: str, *, create: bool) -> None:
+        if not path or path.startswith(("file:", ":memory:")):
+            raise InvalidConfigurationError(
+                f"{path!r} does not name a file: what is committed has to outlive this process",
+                hint="give the path of the database's file",
+            )
+        super().__init__(OfUser(adapter, OneConnection(self._no_other)), path)
+        self._file = sqlite.Database(path, create=create)
+
+    async def _no_other(self) -> Adapter:
+        raise NotImplementedError  # what is asked goes over `_file`
+
+    def __repr__(self) -> str:
+        return f"<Database sqlite {self._file.path} {'open' if self._id else 'closed'}>"
+
+    async def open(self) -> None:
+        """Open the file, and look at it. Raises InvalidConfigurationError, sqlite3.Error."""
+        await self._file.open()
+        self._id = self._file.database_id
+
+    async def close(self) -> None:
+        """Roll back an open transaction, and close what was opened here."""
+        await super().close()
+        await self._file.close()
+
+    async def begin(self) -> None:
+        """Begin the transaction of a block. Raises IllegalStateError in another one, InvalidConfigurationError, and the
+        driver's error.
+        """
+        await super().begin()
+        adapter = self._open_adapter()
+        try:
+            ((mode,),) = await adapter.fetch("pragma journal_mode")
+            ((level,),) = await adapter.fetch("pragma synchronous")
+            sqlite.check_durable(mode, level)
+            if await adapter.execute(_LOCK) != 1 or await adapter.fetch(statements.IDENTIFY) != [(self._id,)]:
+                raise InvalidConfigurationError(f"{self.name}: it is another database than the one that was opened")
+        except Exception:
+            await self.rollback()
+            raise
+
+    async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
+        """Write the decision as the last statement of the open transaction. False: the row's condition is not met.
+
+        Raises OutcomeDivergedError if the user or SQLite has ended the transaction, else the driver's error.
+        """
+        number, (producer_id, epoch) = waiting.number, waiting.identity
+        values = number, producer_id, epoch, transactional_id, generation, number
+        return await self.execute_last(_DECIDE, *values) == 1
+
+    async def claim(self, transactional_id: str) -> Row:
+        """Take the next generation of the id, and return its row. Raises DatabaseAway."""
+        return await self._file.claim(transactional_id)
+
+    async def close_number(self, waiting: Waiting) -> Row:
+        """Write "not committed" for this number unless it or a later one is decided. Returns the row as it is then.
+        Raises DatabaseAway.
+        """
+        return await self._file.close_number(waiting)
+
+    async def read_row(self, transactional_id: str) -> Row:
+        """Return the row of this id; number NONE_YET if there is none. Raises DatabaseAway."""
+        return await self._file.read_row(transactional_id)
+
+    async def terminate_session(self, session: int, transactional_id: str) -> None:
+        """Do nothing: SQLite has no sessions, only programs that have the file open."""
+
+    async def run_alone(self, wanted: Sequence[tuple[str, Sequence[Any]]]) -> list[list[tuple[Any, ...]]]:
+        """Run these statements in one transaction, over a connection of its own. Returns the rows of each.
+
+        Raises DatabaseAway, and IllegalStateError if it is not open.
+        """
+        return await self._file.run_alone(wanted)

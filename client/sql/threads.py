@@ -1,0 +1,33 @@
+"""Calls of drivers that block: each in a thread, and one at a time."""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...effects.threads.starting import call_in_thread
+
+T = TypeVar("T")
+_NAME = "fencepost-sql"
+
+
+async def call_blocking(call: Callable[[], T]) -> T:
+    """Make a call that blocks in a thread, and return its result. If the awaiter is cancelled, it goes on."""
+    return await call_in_thread(call, _NAME)
+
+
+class OneAtATime:
+    """Makes calls on what must not be used by two threads at once. One whose awaiter is cancelled goes on, and the next
+    one waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    async def __call__(self, call: Callable[[], T]) -> T:
+        """Make the call in a thread, and return its result."""
+
+        def locked() -> T:
+            with self._lock:
+                return call()
+
+        return await call_in_thread(locked, _NAME)
