@@ -14,8 +14,8 @@ K = TypeVar("K")
 
 
 class Alarms(Generic[K]):
-    """One alarm for each key. len() is the number of entries in the heap, some of which an earlier alarm of their key
-    replaced.
+    """One alarm for each key. len() is the number of entries in the heap, which includes entries that were replaced by
+    an earlier alarm of the same key.
     """
 
     def __init__(
@@ -26,7 +26,9 @@ class Alarms(Generic[K]):
         *,
         granularity_ms: int = 1,
     ) -> None:
-        """ring: called with the keys whose alarms are due. granularity_ms: the timer is set to multiples of it."""
+        """ring: called with the keys whose alarms are due. granularity_ms: the timer is only set to multiples of this
+        time.
+        """
         self._clock = clock
         self._loop = loop
         self._ring = ring
@@ -52,7 +54,7 @@ class Alarms(Generic[K]):
         self._at_ms.pop(key, None)
 
     def stop(self) -> None:
-        """Cancel the timer: no alarm rings any more."""
+        """Cancel the timer, so that no alarm goes off any more."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

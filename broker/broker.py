@@ -99,10 +99,10 @@ class Broker(Services):
         ignore_dynamic: bool = False,
         in_store: InStore | None = None,
     ) -> None:
-        """most_connections: what the process can serve at most, whatever the settings are.
+        """most_connections: how many connections the process can serve, whatever the settings say.
 
-        ignore_dynamic: settings changed at runtime have no effect before another start. in_store: None: the journal is
-        local.
+        ignore_dynamic: settings changed at runtime have no effect until the next start without it. in_store: None if
+        the journal is local.
         """
         self.live_settings = LiveSettings(settings)
         self.ignore_dynamic = ignore_dynamic
@@ -140,7 +140,7 @@ class Broker(Services):
     # ---- start and stop --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover the data directory, then serve clients.
+        """Recover the data directory, then begin to serve clients.
 
         Raises what open_store raises; CannotStartThread; OSError for an address; DiskLow for a new data directory.
         """
@@ -178,18 +178,18 @@ class Broker(Services):
             raise
 
     def store_silent_ms(self) -> int:
-        """Return since how many ms the journal's object store owes an answer that the broker needs; 0 if it owes none,
-        or the journal is local.
+        """Return for how many ms the broker has waited for a needed answer of the journal's object store; 0 if it waits
+        for none, or the journal is local.
         """
         return 0 if self._owner is None else self._owner.silent_ms()
 
     def give_up(self) -> None:
-        """End a start() that waits for an object store; it raises StoppedWaiting, unless it is cancelled."""
+        """End a start() that waits for an object store. It raises StoppedWaiting, unless it is cancelled."""
         if self._owner is not None:
             self._owner.stop()
 
     def _start_executors(self) -> None:
-        """Start the worker threads, before the data directory is touched: without them the broker does not start."""
+        """Start the worker threads, before the data directory is touched: the broker cannot start without them."""
         self.read_executor = self._executor("reads", READ_THREADS)
         self.records_executor = self._executor("records", RECORD_THREADS)
         self._segments_executor = self._executor("segments", SEGMENT_THREADS)
@@ -202,13 +202,13 @@ class Broker(Services):
         return executor
 
     def _close_executors(self) -> None:
-        """Wait for the jobs of all worker threads, and end these."""
+        """Wait for the jobs of all worker threads, then end the threads."""
         for executor in self._executors:
             executor.close()
         self._executors.clear()
 
     async def _open_store(self) -> None:
-        """Open and recover this data directory's store. With a journal in an object store, become its owner first."""
+        """Open and recover the data directory. If the journal is in an object store, become its owner first."""
         directory, settings = self.settings.log_dir, store_settings(self.live_settings)
         look_from = read_from(self.disk, directory)
         if self._in_store is None:
@@ -229,7 +229,7 @@ class Broker(Services):
         self.metrics.store_of_objects = owner
 
     def _begin_rounds(self) -> None:
-        """Create what writes and syncs the journal in rounds, and what measures the times of requests."""
+        """Create the objects that write and sync the journal in rounds, and that measure request times."""
         self.times = RequestTimes(self.metrics, self.store, self.clock.work_ns)
         self.rounds = Rounds(
             self.store,
@@ -297,7 +297,7 @@ class Broker(Services):
         self._begin_tasks(shared)
 
     def _begin_tasks(self, shared: Shared) -> None:
-        """Start what goes on beside requests until the broker stops."""
+        """Start the background tasks, which run until the broker stops."""
         self.housekeeping.start()
         if self._owner is not None:
             self.housekeeping.keep(self._owner.beat(self.rounds, self.housekeeping.pause))
@@ -325,7 +325,7 @@ class Broker(Services):
         self.coordinator_snapshots.complete = True
 
     def _remember_appended(self) -> None:
-        """Note how much the logs contain already: metrics count only what is appended from now on."""
+        """Note how much the logs contain already, because metrics count only what is appended from now on."""
         for topic in self.topics.by_name.values():
             for partition in topic.partitions:
                 if partition.log.end_offset:
@@ -404,7 +404,7 @@ class Broker(Services):
         )
 
     async def stop(self, *, is_used_again: bool = True) -> None:
-        """Stop; all that was answered is durable. is_used_again: do what makes the next start quick, too."""
+        """Stop; all that was answered is durable. is_used_again: also do what makes the next start quick."""
         if self._owner is not None:
             self._owner.stop()
         if not self._started:
@@ -443,7 +443,7 @@ class Broker(Services):
                 await self.housekeeping.leave_tidy(stopping.has_time)
 
     async def _close_store(self, stopping: Stopping) -> None:
-        """Close the store, with its files and lock, even if something is raised before that."""
+        """Close the store with its files, and release its lock, even if an exception is raised before that."""
         try:
             if hasattr(self, "rounds"):
                 self.rounds.end()
@@ -473,7 +473,7 @@ class Broker(Services):
         await asyncio.sleep(0)
 
     def _cut_all(self, error: BaseException) -> None:
-        """Log why the broker failed, call the functions in on_halt, and close all connections."""
+        """Log why the broker has failed, call the functions in on_halt, and close all connections."""
         if isinstance(error, DirectoryMoved):
             log.critical("the broker is halted: %s; %s", error, error.hint)
         else:
@@ -489,12 +489,12 @@ class Broker(Services):
             end_sessions_of(self, connection)
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
-        """Replace the function that serves requests by between(function); None: restore it. For faults in tests."""
+        """Replace the function that serves requests by between(function); None restores it. For faults in tests."""
         self._between = between
         if hasattr(self, "server"):
             self.server.serve = self._serve if between is None else between(self._serve)
 
     def _wake_readers(self, moved: Collection[PartitionLog]) -> None:
-        """Wake the fetches that wait for these logs: their high watermarks have moved."""
+        """Wake the fetches that wait for these logs, because their high watermarks have moved."""
         self.waiting.wake(moved)
         self.producer_limit.look(moved)

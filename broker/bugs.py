@@ -12,10 +12,10 @@ log = logging.getLogger("fencepost.broker")
 
 @contextmanager
 def contain_bugs(metrics: Metrics, what: str, besides: type[Exception] = BrokerHalted) -> Iterator[None]:
-    """Log and count an unexpected exception of the block as a bug, and continue after the block.
+    """Log and count an unexpected exception in the block as a bug, and continue after the block.
 
-    what: the group or transaction, for the log. BrokerHalted, OSError and `besides` are raised: they concern more than
-    this one group or transaction.
+    what: the group or transaction, for the log. BrokerHalted, OSError and `besides` are not caught, because they
+    concern more than this one group or transaction.
     """
     try:
         yield

@@ -326,8 +326,8 @@ class Broker:
     # ---- inside ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> Life:
-        """Begin to start the broker in a thread of its own; return that run of it. Raises RuntimeError if it runs
-        already.
+        """Begin to start the broker in a thread of its own. Returns that run of the broker. Raises RuntimeError if it
+        already runs.
         """
         self._check_owner()
         with self._changing:
@@ -355,7 +355,7 @@ class Broker:
         self._has_rights = True
 
     def _abandon(self, life: Life) -> None:
-        """Stop a run of the broker that failed to start, or whose start the caller does not wait for any more."""
+        """Stop a run of the broker that has failed to start, or whose start the caller has stopped waiting for."""
         with self._changing:
             life.stop().result()
             if self._life is life:
@@ -363,7 +363,9 @@ class Broker:
                 self._remove_directory()
 
     def _remove_directory(self) -> None:
-        """Remove the temporary directory, if there is one, and forget this broker for the exit of the process."""
+        """Remove the temporary directory, if there is one, and do not stop this broker any more at the exit of the
+        process.
+        """
         _embedded.discard(self)
         directory, self._directory = self._directory, None
         self._has_rights = self._has_rights and self._data_dir is not None
@@ -381,12 +383,12 @@ class Broker:
         return self._life
 
     def _check_owner(self) -> None:
-        """Raise RuntimeError in a forked child: it has a copy of this object, but no thread and no sockets."""
+        """Raise RuntimeError in a forked child, which has a copy of this object but not its thread and sockets."""
         if self._owner_pid != os.getpid():
             raise RuntimeError("this broker runs in the process that forked this one: begin a Broker of your own")
 
     def _at_exit(self) -> None:
-        """Stop the broker at the exit of the process; that it had failed is ignored."""
+        """Stop the broker at the exit of the process. An earlier failure of the broker is ignored."""
         try:
             self.stop()
         except BrokerHaltedError:
@@ -425,7 +427,7 @@ def _texts(settings: dict[str, Setting]) -> dict[str, str]:
 
 
 async def _wait_shielded(future: "Future[T]") -> T:
-    """Await the future's result. If this is cancelled, the future is not, so others may wait for it."""
+    """Await the future's result. If the waiting is cancelled, the future is not, because others may wait for it."""
     mirror = wrap_future(future)
     mirror.add_done_callback(lambda done: done.exception())  # so that asyncio does not report it if nobody waits
     return await shield(mirror)
@@ -442,7 +444,7 @@ _embedded: "weakref.WeakSet[Broker]" = weakref.WeakSet()
 
 
 def _remember(broker: Broker) -> None:
-    """Have the broker stopped, and its temporary directory removed, at the exit of the process."""
+    """Make the exit of the process stop the broker and remove its temporary directory."""
     if not _embedded:
         atexit.unregister(_end_all)
         atexit.register(_end_all)

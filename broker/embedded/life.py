@@ -36,14 +36,14 @@ class Killed(Exception):
 
 
 class Ended(RuntimeError):
-    """Raised for a call to a broker that has stopped, or that stops before it has answered."""
+    """Raised for a call to a broker that has stopped, or that stops before it has given the result."""
 
     def __init__(self) -> None:
         super().__init__("the broker does not run")
 
 
 class Life:
-    """One run of a broker, with its event loop and its thread."""
+    """One run of a broker, with an event loop and a thread of its own."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Life:
         between: Callable[[Serve], Serve] | None,
         rights: Rights | None = None,
     ) -> None:
-        """between: replaces the function that serves requests; see Broker.intercept. rights: users and ACLs to create
-        at start.
+        """between: replaces the function that serves requests; see Broker.intercept. rights: the users and ACLs to
+        create at start.
         """
         self.disk = disk
         self._rights = rights
@@ -72,7 +72,9 @@ class Life:
         self._resumed.set()
 
     def start(self) -> None:
-        """Start the thread. The future `ready` has the port once the broker serves, or the exception if it cannot."""
+        """Start the thread. The future `ready` then gets the port once the broker serves, or the exception if it
+        cannot.
+        """
         try:
             self._thread = start_thread(self._run, "fencepost-broker")
         except CannotStartThread as error:
@@ -109,7 +111,7 @@ class Life:
             self._thread.join()
 
     def kill(self) -> None:
-        """Stop at once, like a power cut. Returns when the broker has stopped and the disk has dropped what was not
+        """Stop at once, as in a power cut. Returns when the broker has stopped and the disk has dropped what was not
         synced.
         """
         if not self.ended.done() and not self._killed:
@@ -119,7 +121,7 @@ class Life:
         self.join()
 
     def pause(self) -> None:
-        """Block the event loop until resume(). Returns when it is blocked, or the broker has stopped."""
+        """Block the event loop until resume(). Returns when it is blocked, or when the broker has stopped."""
         if not self.running or self.paused:
             return
         self._resumed.clear()
@@ -133,8 +135,8 @@ class Life:
         self._resumed.set()
 
     def inside(self, look: Callable[[Broker], T]) -> T:
-        """Return look(broker), called in the loop's thread. Raises Ended if the broker does not run; RuntimeError if
-        paused.
+        """Return look(broker), called in the loop's thread. Raises Ended if the broker does not run, RuntimeError if it
+        is paused.
         """
         self._check_answers()
 
@@ -149,9 +151,9 @@ class Life:
         self._ask(lambda: self._commit(changes))
 
     def advance(self, seconds: float, clock: MovableClock, *, at_least: float) -> None:
-        """Move the clock and the loop's timers ahead, and wait until all that is due is done.
+        """Move the clock and the loop's timers ahead, and wait until all that becomes due is done.
 
-        at_least: by how many seconds timers move at the least. If the broker stops meanwhile, only the clock has moved.
+        at_least: by how many seconds timers move at least. If the broker stops meanwhile, only the clock has moved.
         """
         if seconds < 0:
             raise ValueError("time does not go back")
@@ -170,8 +172,8 @@ class Life:
             time_passes()
 
     def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Run ask() in the loop from another thread, and return its result. Raises Ended if the broker stops before
-        that.
+        """Run ask() in the loop, from another thread, and return its result. Raises Ended if the broker stops before
+        there is a result.
         """
         answer: Future[T] = Future()
         self._soon(self._take, ask, answer)
@@ -189,7 +191,7 @@ class Life:
             raise RuntimeError("the broker is paused")
 
     def _soon(self, call: Callable[..., object], *arguments: object) -> None:
-        """Call this in the loop, from another thread. Does nothing if the loop is closed."""
+        """Call this function in the loop, from another thread. Does nothing if the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:  # the loop is closed: it has ended
@@ -236,7 +238,7 @@ class Life:
         self._end.set()
 
     def _die(self) -> None:
-        """Stop like a killed process: nothing more is written or answered."""
+        """Stop as a killed process does: nothing more is written or answered."""
         self.disk.vanish()
         if hasattr(self.broker, "rounds"):
             self.broker.rounds.halt_unheard(Killed("the broker was killed"))
@@ -245,7 +247,9 @@ class Life:
         self._end.set()
 
     def _take(self, ask: Callable[[], Awaitable[T]], answer: "Future[T]") -> None:
-        """Run `ask` in the loop, and set its result in `answer`; Ended if the broker stops."""
+        """Run `ask` in the loop, and set its result in `answer`. If the broker stops, set the exception Ended
+        instead.
+        """
         if self._end.is_set():
             answer.set_exception(Ended())
             return
@@ -254,7 +258,7 @@ class Life:
         task.add_done_callback(self._asks.discard)
 
     async def _refuse_the_rest(self) -> None:
-        """Let all calls that still wait for a result raise Ended."""
+        """Make all calls that still wait for a result raise Ended."""
         self._end.set()
         for task in self._asks:
             task.cancel()
@@ -264,7 +268,7 @@ class Life:
     def _stand_still(self, standing: "Future[None]") -> None:
         """Block the loop until the broker is resumed or killed.
 
-        standing: set just before the loop blocks, so that pause(), which waits for it in another thread, returns.
+        standing: set just before the loop blocks. pause() waits for it in another thread, and then returns.
         """
         if self._end.is_set():
             self._resumed.set()
@@ -274,8 +278,8 @@ class Life:
             self._die()
 
     async def _advance(self, seconds: float, time_passes: Callable[[], None], at_least: float) -> None:
-        """Move the clock ahead and do what is due. If a checkpoint was due too, wait for it, so that retention can use
-        it.
+        """Move the clock ahead and do what is due. If a checkpoint is due too, wait for it, because retention deletes
+        only what a checkpoint names.
         """
         await self._move(seconds, time_passes, at_least)
         # Retention takes only what a checkpoint names; that would have come meanwhile.
@@ -284,7 +288,9 @@ class Life:
             await self._move(0, time_passes, at_least)
 
     async def _wait_for_checkpoint(self) -> bool:
-        """Wait until a checkpoint covers everything written so far. Returns False if none can be made (disk full)."""
+        """Wait until a checkpoint covers everything written so far. Returns False if none is made in time, for example
+        because the disk is full.
+        """
         housekeeping = self.broker.housekeeping
         unit = self.broker.store.last_unit
         deadline = time.monotonic() + CHECKPOINT_S
@@ -298,7 +304,7 @@ class Life:
     async def _move(self, seconds: float, time_passes: Callable[[], None], at_least: float) -> None:
         """Move the clock and the timers ahead, and let the broker do what becomes due.
 
-        time_passes: moves the clock. at_least: the least by which timers move, in seconds.
+        time_passes: moves the clock. at_least: by how many seconds timers move at least.
         """
         for _ in range(SLICES):  # a sweep that gave way in the middle would end with the time of before, and rest then
             self._loop.move(SLICE_S)
@@ -316,7 +322,7 @@ class Life:
 
 
 async def _answer(ask: Callable[[], Awaitable[T]], answer: "Future[T]") -> None:
-    """Set the result or exception of ask() in `answer`; Ended if it was cancelled."""
+    """Set the result or exception of ask() in `answer`. If ask() was cancelled, set the exception Ended."""
     try:
         answer.set_result(await ask())
     except asyncio.CancelledError:

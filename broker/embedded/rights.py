@@ -32,7 +32,7 @@ SALT_BYTES = 24
 
 
 class Rule(Protocol):
-    """The fields of an ACL, as `fencepost.AclBinding` has them."""
+    """The fields of an ACL, with the names that they have in `fencepost.AclBinding`."""
 
     @property
     def principal(self) -> str:
@@ -71,7 +71,9 @@ class Rule(Protocol):
 
 
 class Rights:
-    """The users and ACLs given to Broker(). passwords: None without logins. repr() shows no passwords."""
+    """The users and ACLs given to Broker(). passwords: by user name; None if clients do not log in. repr() shows no
+    passwords.
+    """
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class Rights:
         return self._super_users is not None or self._bindings is not None
 
     def settings(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return these settings, and those that the users and ACLs need."""
+        """Return these settings together with those that the users and ACLs need."""
         found: dict[str, str] = {}
         if self.asks_for_login:
             found["security.protocol"] = SASL_PLAINTEXT
@@ -112,12 +114,12 @@ class Rights:
         return found | dict(given)
 
     def _super_users_text(self) -> str:
-        """Return the super users as the setting super.users has them."""
+        """Return the super users in the form of the setting super.users."""
         given = self._super_users or ()
         return given if isinstance(given, str) else ";".join(map(principal_text, given))
 
     def forget_changes(self) -> None:
-        """Set the passwords to those with which the broker was created."""
+        """Set the passwords back to those with which the broker was created."""
         self.passwords = None if self._users is None else dict(self._users)
 
     def missing(self, state: SecurityState) -> list[Change]:
@@ -182,7 +184,7 @@ def _code(kind: Any, word: str) -> Any:
 
 
 def _words(kind: Any) -> list[str]:
-    """Return the names of an enum of ACL fields, in small letters, that an ACL may have."""
+    """Return the names, in small letters, of the members of this enum that an ACL may have."""
     return [each.name.lower() for each in kind if each.name not in ("UNKNOWN", "ANY", "MATCH")]
 
 

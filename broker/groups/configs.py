@@ -21,7 +21,7 @@ GROUP_BYTES = 500  # of a group with settings, beside their texts
 
 
 class ConfigsByGroup:
-    """The settings of all groups of one broker."""
+    """The configs of all groups of one broker."""
 
     def __init__(self, topics: Topics, settings: LiveSettings) -> None:
         self._topics = topics
@@ -39,7 +39,9 @@ class ConfigsByGroup:
         return self._topics.catalogue.group_configs.get(group_id, {})
 
     def obeyed(self, group_id: str) -> GroupConfigs:
-        """Return the configs in effect for this group: its own where set, else the broker's defaults."""
+        """Return the configs in effect for this group: those set for the group, within the broker's bounds, else the
+        broker's defaults.
+        """
         now = self._settings.now
         if self._obeyed_under is not now:
             self._obeyed_under = now
@@ -91,7 +93,7 @@ def _size_bytes(group_id: str, configs: Mapping[str, str]) -> int:
 
 
 def _warn_of_bounds(group_id: str, given: Mapping[str, str], obeyed: GroupConfigs) -> None:
-    """Log each config whose value is outside the broker's bounds, so that the bound is in effect instead."""
+    """Log each config whose value is outside the broker's bounds, where the bound is in effect instead."""
     for name, text in given.items():
         value = getattr(obeyed, OPTIONS[name].field_name)
         if value != OPTIONS[name].parse(text):

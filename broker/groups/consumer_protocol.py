@@ -18,11 +18,11 @@ ByTopic = Mapping[str, Iterable[int]]
 
 
 class UnreadableMetadata(ValueError):
-    """A subscription or an assignment that does not have the layout of its version."""
+    """Raised for a subscription or an assignment that does not have the layout of its version."""
 
 
 class Subscribed(NamedTuple):
-    """What a member subscribes to. owned: the partitions that it has now, by topic name."""
+    """What a member subscribes to. owned: the partitions that it has at present, by topic name."""
 
     topics: tuple[str, ...]
     owned: ByTopic
@@ -42,9 +42,7 @@ def read_subscription(metadata: bytes) -> Subscribed:
 
 
 def read_assignment(assignment: bytes) -> ByTopic:
-    """Decode an assignment: returns the partitions by topic name. Empty bytes mean no partitions. Raises
-    UnreadableMetadata.
-    """
+    """Decode an assignment. Returns the partitions by topic name; none for empty bytes. Raises UnreadableMetadata."""
     if not assignment:
         return {}
     reader = _Reader(assignment)
@@ -75,7 +73,7 @@ class _Reader:
         self._position = 0
 
     def number(self, form: Struct) -> int:
-        """Read one number of this form."""
+        """Read one number of this format."""
         try:
             found: int = form.unpack_from(self._content, self._position)[0]
         except error:
@@ -91,9 +89,9 @@ class _Reader:
         return found
 
     def count(self, smallest_bytes: int) -> int:
-        """Read the number of items of an array; 0 for null. smallest_bytes: the least size of one item.
+        """Read the number of items of an array; 0 for null. smallest_bytes: the smallest size that one item can have.
 
-        Raises UnreadableMetadata if that many items do not fit in the bytes left.
+        Raises UnreadableMetadata if that many items do not fit in the bytes that are left.
         """
         found = self.number(_INT32)
         if found < -1 or found * smallest_bytes > len(self._content) - self._position:
@@ -115,7 +113,7 @@ class _Reader:
             raise UnreadableMetadata(f"a name is not UTF-8: {broken}") from None
 
     def skip_user_data(self) -> None:
-        """Read over the user data, a length of 32 bits (-1: null) and that many bytes."""
+        """Skip the user data: a length of 32 bits (-1: null) and that many bytes."""
         length = self.number(_INT32)
         if length != -1:
             self._bytes(length)

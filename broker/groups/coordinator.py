@@ -61,8 +61,8 @@ class GroupCoordinator:
     # ---- start and end ---------------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Load one group record from the log, at start; a value of None deletes the group. Raises UnreadableGroup, a
-        ValueError.
+        """Note one group record of the log, at start; start() then makes the groups. A value of None deletes the group.
+        Raises UnreadableGroup, a ValueError.
         """
         group_id = group_records.read_key(key)
         if value is None:
@@ -73,8 +73,8 @@ class GroupCoordinator:
             self._values[group_id] = bytes(value)
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the (key, value) of all records that restore the present groups by apply(). Groups may change between
-        two of them.
+        """Yield the (key, value) of all records from which apply() and start() restore the present groups. Groups may
+        change between two of them.
         """
         for group_id in list(self._values):
             value = self._values.get(group_id)
@@ -92,7 +92,7 @@ class GroupCoordinator:
         self._loaded.clear()
 
     def _empty_since_ms(self, kept: KeptGroup) -> int | None:
-        """Return since when the group has no members, on the data directory's clock, in ms; None if it has members.
+        """Return since when the group has no members, in ms on the data directory's clock; None if it has members.
 
         That clock runs only while the broker does. A record that another broker wrote has only the wall time, from
         which the time on that clock is computed.
@@ -105,7 +105,7 @@ class GroupCoordinator:
         return self._store.age_ms() - max(0, past_ms)
 
     def stop(self) -> None:
-        """Cancel the timer: no session or rebalance times out any more."""
+        """Cancel the timer, so that no session or rebalance times out any more."""
         self._alarms.stop()
 
     # ---- requests of members ---------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class GroupCoordinator:
             group.join(asked, reply, self._clock.monotonic_ms(), lambda: self._new_id(asked))
 
     def wrong_join(self, group_id: str, asked: Joining) -> ErrorCode | None:
-        """Return the error of a JoinGroup that no group could accept; None if there is none."""
+        """Return the error of a JoinGroup that no group could accept; None if the request is valid."""
         settings = self._settings.now
         shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not group_id:
@@ -148,8 +148,8 @@ class GroupCoordinator:
         return None if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
 
     def _has_room(self, growth: int, most: int, group_id: str) -> bool:
-        """Return whether all groups may use `growth` bytes more, up to `most`. If not yet, delete empty groups without
-        offsets.
+        """Return whether all groups together may use `growth` bytes more, up to `most`. If not, first delete empty
+        groups without offsets.
 
         group_id: the group that grows, which is not deleted.
         """
@@ -172,7 +172,9 @@ class GroupCoordinator:
         return False
 
     def _unknown(self, group_id: str) -> ErrorCode:
-        """Return the error code for a request to a group that is not in memory; it may be that its log is offline."""
+        """Return the error code for a request to a group that is not in memory. If the group's log is offline, the code
+        says that.
+        """
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:
@@ -182,7 +184,7 @@ class GroupCoordinator:
         return ErrorCode.UNKNOWN_MEMBER_ID
 
     def _new_id(self, asked: Joining) -> str:
-        """Make a member id: the instance id or client id, cut to a bounded length, and a random UUID."""
+        """Return a new member id: the instance id or client id, cut to a limited length, and a random UUID."""
         unique = f"-{UUID(bytes=self._rng.bytes(16), version=4)}"
         name = asked.instance_id if asked.instance_id is not None else asked.client_id
         if len(name) > MOST_OF_A_NAME // 4:  # an id must fit into a string, and is stored
@@ -223,8 +225,8 @@ class GroupCoordinator:
     ) -> None:
         """Check that offsets may be committed, and restart the member's session timeout. Raises KafkaError.
 
-        A generation below 0 means a commit without a member: it is accepted for a group that does not exist, and
-        creates it. transactional: it is a TxnOffsetCommit.
+        A generation below 0 means a commit without a member, which is accepted for a group that does not exist.
+        transactional: whether the request is a TxnOffsetCommit.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -242,8 +244,8 @@ class GroupCoordinator:
         return self.groups.get(group_id)
 
     def ids(self) -> list[str]:
-        """The ids of all groups, with members or with offsets only. Some may only have expired offsets, not removed
-        yet.
+        """Return the ids of all groups, including those that have only offsets. Some may only have expired offsets that
+        are not removed yet.
         """
         return list(dict.fromkeys([*self._offsets.state.committed, *self.groups]))
 
@@ -266,13 +268,13 @@ class GroupCoordinator:
         self._forget(group_id)
 
     def offsets_expired(self, group_id: str) -> None:
-        """Delete the group if it has no members; its last offset has been deleted. Raises KafkaError."""
+        """Delete the group if it has no members. Called when its last offset has been deleted. Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is not None and group.state is State.EMPTY and not group.pending:
             self.delete(group_id)
 
     def _forget(self, group_id: str) -> None:
-        """Remove the group and its alarm, and release its memory."""
+        """Remove the group and its alarm from memory, and stop counting its memory."""
         self._values.pop(group_id, None)
         self._alarms.forget(group_id)
         self.memory.discount(group_id)
@@ -283,14 +285,14 @@ class GroupCoordinator:
     # ---- groups that change their kind -----------------------------------------------------------------------
 
     def end(self, group_id: str) -> None:
-        """Remove a group from memory that has become a consumer group; waiting members must join again. It is not in
-        the log.
+        """Remove a group that has become a consumer group from memory. Its waiting members must join again. The log is
+        not changed here.
         """
         self.groups[group_id].end()
         self._forget(group_id)
 
     def formed(self, handed: HandOver) -> tuple[Group, tuple[bytes, bytes]]:
-        """Make a classic group of a former consumer group. Returns it, with the key and value of its record.
+        """Make a classic group from a former consumer group. Returns the group, and the (key, value) of its record.
 
         The caller writes the record to the log, and then calls begin().
         """
@@ -299,9 +301,9 @@ class GroupCoordinator:
         return group, (group_records.key(handed.group_id), group_records.value(kept))
 
     def begin(self, group: Group, value: bytes, *, rebalance: bool) -> None:
-        """Serve a group that formed() made, from now on. value: of its record, which is in the log.
+        """Start to serve a group that formed() made. value: of its record, which is now in the log.
 
-        rebalance: all its members must join again now.
+        rebalance: whether all its members must join again now.
         """
         self.groups[group.group_id] = group
         self._values[group.group_id] = value
@@ -330,7 +332,9 @@ class GroupCoordinator:
         group.empty_since_ms = None if kept.members else kept.since_age_ms
 
     def _dated(self, kept: KeptGroup) -> KeptGroup:
-        """Return the group's record with the present time, from which the retention of its offsets counts."""
+        """Return the group's record with the present time, from which the retention of its offsets counts if it is
+        empty.
+        """
         return kept._replace(since_ms=self._clock.now_ms(), since_age_ms=self._store.age_ms())
 
     def fits_a_record(self, value: bytes) -> bool:
@@ -341,7 +345,9 @@ class GroupCoordinator:
 
     @contextmanager
     def _event(self, group: Group) -> Iterator[None]:
-        """Surround a change of a group: afterwards set its alarm, or remove it if it is empty and was never written."""
+        """Surround a change of a group. Afterwards set its alarm, or remove it from memory if it is empty and was never
+        written.
+        """
         try:
             yield
         finally:

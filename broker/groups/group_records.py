@@ -26,11 +26,11 @@ _INT64 = Struct(">q")
 
 
 class UnreadableGroup(ValueError):
-    """A record of a group that does not have the layout of its version."""
+    """Raised for a record of a group that does not have the layout of its version."""
 
 
 class KeptMember(NamedTuple):
-    """A member, as in the record of its group. Timeouts in milliseconds."""
+    """A member, with the fields that the group's record has for it. Timeouts in milliseconds."""
 
     member_id: str
     instance_id: str | None
@@ -43,10 +43,10 @@ class KeptMember(NamedTuple):
 
 
 class KeptGroup(NamedTuple):
-    """A group, as in its record: Empty if it has no members, else Stable.
+    """A group, with the fields of its record. Its state is Empty if it has no members, else Stable.
 
-    since_ms, since_age_ms: when it got into that state, by the wall clock and by the data directory's clock, which runs
-    only while the broker does. must_rebalance: its members must join again after a restart.
+    since_ms, since_age_ms: when it entered that state, by the wall clock and by the data directory's clock, which runs
+    only while the broker does. must_rebalance: whether its members must join again after a restart.
     """
 
     protocol_type: str
@@ -136,7 +136,7 @@ def _compact_text(text: str | None) -> bytes:
 
 
 def read_key(record_key: bytes) -> str:
-    """Decode the key of a group's record: return the group's id. Raises UnreadableGroup."""
+    """Decode the key of a group's record. Returns the group's id. Raises UnreadableGroup."""
     try:
         reader = _Reader(record_key, flexible=False)
         if reader.int16() != GROUP_KEY:
@@ -201,7 +201,7 @@ def _blob(content: bytes) -> bytes:
 
 
 class _Reader:
-    """Decodes a record field by field. flexible: lengths are compact, and there are tagged fields."""
+    """Decodes a record field by field. flexible: whether lengths are compact (varints) and there are tagged fields."""
 
     def __init__(self, buffer: bytes, *, flexible: bool, position: int = 0) -> None:
         self._buffer = buffer
@@ -258,7 +258,7 @@ class _Reader:
         return found
 
     def tags(self) -> dict[int, bytes]:
-        """Read the tagged fields: their contents, by number. Empty if the version has none."""
+        """Read the tagged fields. Returns their contents by number; empty if the version has no tagged fields."""
         found: dict[int, bytes] = {}
         for _ in range(self._uvarint() if self._flexible else 0):
             tag = self._uvarint()

@@ -39,7 +39,7 @@ SWEEP_PAUSE_S = 0.002
 
 
 class GroupKinds:
-    """All groups of one broker, of every kind."""
+    """All groups of one broker: classic, consumer and share groups."""
 
     def __init__(
         self,
@@ -61,7 +61,9 @@ class GroupKinds:
     # ---- records ---------------------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Load a group's record from the log, at start: any record except a committed offset. Raises ValueError."""
+        """Load a record of a group from the log, at start: any record of __consumer_offsets except a committed offset.
+        Raises ValueError.
+        """
         kind = int.from_bytes(key[:2], "big")
         if kind in KINDS:
             self._consumer.apply(key, value)
@@ -71,7 +73,7 @@ class GroupKinds:
             self._classic.apply(key, value)
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the (key, value) of all records that restore the present groups by apply()."""
+        """Yield the (key, value) of all records from which apply() restores the present groups."""
         yield from self._classic.records()
         yield from self._consumer.records()
         yield from self._share.records()
@@ -130,8 +132,8 @@ class GroupKinds:
         return self._classic.leave(group_id, leaving) if found is None else self._consumer.classic_leave(found, leaving)
 
     def heartbeat(self, group_id: str, beat: Heartbeat) -> Answer:
-        """Handle a ConsumerGroupHeartbeat, by which a member also joins. A classic group is converted. Raises
-        KafkaError.
+        """Handle a ConsumerGroupHeartbeat, by which a member also joins. If the group is a classic one, it is
+        converted. Raises KafkaError.
         """
         self._offsets.check_online(group_id)
         self._check_no_share_group(group_id)
@@ -171,10 +173,11 @@ class GroupKinds:
             raise _of_another_kind(group_id, "share")
 
     def _conversion(self, group_id: str, epoch: int) -> list[Change]:
-        """Return the changes that convert a classic group, at the heartbeat of its first member of the newer protocol.
+        """Return the changes that convert a classic group, at the heartbeat of its first member that uses the newer
+        protocol.
 
-        [] if there is no classic group. epoch: of the heartbeat. Raises GROUP_ID_NOT_FOUND if the group cannot be
-        converted.
+        Returns [] if there is no classic group. epoch: of the heartbeat. Raises GROUP_ID_NOT_FOUND if the group cannot
+        be converted.
         """
         classic = self._classic.group(group_id)
         if epoch != JOINS:
@@ -190,7 +193,7 @@ class GroupKinds:
     def _take_back(self, handed: HandOver) -> str | None:
         """Convert a consumer group whose members are all classic to a classic group, and log that. Raises KafkaError.
 
-        Returns the classic group's protocol; None if its record would be too large, and then nothing has changed.
+        Returns the protocol of the classic group; None if its record would be too large, and then nothing has changed.
         """
         group, (key, value) = self._classic.formed(handed)
         if not self._classic.fits_a_record(value):
@@ -234,12 +237,12 @@ class GroupKinds:
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
     def exists(self, group_id: str) -> bool:
-        """Return whether there is a group of any kind with this id, be it with offsets only."""
+        """Return whether there is a group of any type with this id, even if it only has offsets."""
         has_members = group_id in self._consumer.groups or self._classic.group(group_id) is not None
         return has_members or group_id in self._share.groups or self._offsets.knows(group_id)
 
     def ids(self) -> list[str]:
-        """The ids of all groups of every kind. Some may only have expired offsets, which have not been removed yet."""
+        """Return the ids of all groups of every type. Some may only have expired offsets that are not removed yet."""
         return list(dict.fromkeys([*self._classic.ids(), *self._consumer.groups, *self._share.groups]))
 
     def check_commit(
@@ -254,7 +257,8 @@ class GroupKinds:
     ) -> None:
         """Check that a member may commit offsets of these partitions. Raises KafkaError.
 
-        version: of OffsetCommit; None for TxnOffsetCommit. epoch: of the member, or the generation.
+        version: of OffsetCommit; None for TxnOffsetCommit. epoch: the member's epoch, or the generation in a classic
+        group.
         """
         found = self._consumer.groups.get(group_id)
         self._check_no_share_group(group_id)
@@ -273,7 +277,9 @@ class GroupKinds:
             found.check_fetch(member_id, epoch)
 
     def _check_no_share_group(self, group_id: str) -> None:
-        """Raise GROUP_ID_NOT_FOUND for a share group: it has no offsets, and no members of other protocols."""
+        """Raise GROUP_ID_NOT_FOUND if the group is a share group, because that has no offsets, and no members that use
+        other protocols.
+        """
         if group_id in self._share.groups:
             raise _of_another_kind(group_id, "consumer")
 
@@ -282,8 +288,8 @@ class GroupKinds:
     def unused(self, group_id: str) -> tuple[Callable[[str], bool] | None, int | None]:
         """Return which topics' offsets may expire, and since when the group has no members.
 
-        The first is a predicate of topic names, or None if no offset may expire. The second is in ms on the data
-        directory's clock; None if the time of each offset's commit counts instead.
+        The first is a function that tells by topic name whether the topic's offsets may expire; None if none may. The
+        second is in ms on the data directory's clock; None if the time of each offset's commit counts instead.
         """
         consumer, classic = self._consumer.groups.get(group_id), self._classic.group(group_id)
         if consumer is not None:
@@ -297,8 +303,8 @@ class GroupKinds:
         return (None if topics is None else lambda topic: topic not in topics), None
 
     def topics_in_use(self, group_id: str) -> Callable[[str], bool]:
-        """Return a predicate: whether members subscribe to the topic of this name, so that its offsets must not be
-        deleted.
+        """Return a function that tells by topic name whether members subscribe to the topic, so that its offsets must
+        not be deleted.
 
         Raises KafkaError if no offset of the group may be deleted, or the group does not exist.
         """
@@ -321,7 +327,7 @@ class GroupKinds:
         return lambda topic: topics is None or topic in topics
 
     def offsets_expired(self, group_id: str) -> None:
-        """Delete the group if it has no members; its last offset has been deleted. Raises KafkaError."""
+        """Delete the group if it has no members. Called when its last offset has been deleted. Raises KafkaError."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             self._classic.offsets_expired(group_id)
@@ -357,16 +363,16 @@ class GroupKinds:
         self._consumer.forget(group_id)
 
     async def forget_from_time_to_time(self) -> None:
-        """Delete groups without members and offsets, every offsets.retention.check.interval.ms, until the broker
-        stops.
+        """Delete groups that have neither members nor offsets, every offsets.retention.check.interval.ms, until the
+        broker stops.
         """
         while not await self._tasks.pause(self._settings.now.offsets_retention_check_interval_ms / 1000):
             await self._forget_unused(self._classic.groups)
             await self._forget_unused(self._consumer.groups)
 
     async def _forget_unused(self, groups: Collection[str]) -> None:
-        """Delete those of these groups that have neither members nor offsets, with pauses. A KafkaError ends it until
-        next time.
+        """Delete those of these groups that have neither members nor offsets, with pauses. After a KafkaError the rest
+        is left to the next call.
         """
         for number, group_id in enumerate(list(groups), 1):
             if number % SWEPT_AT_ONCE == 0 and await self._tasks.pause(SWEEP_PAUSE_S):
@@ -386,5 +392,5 @@ def _of_another_kind(group_id: str, kind: str) -> KafkaError:
 
 
 def _any_topic(topic: str) -> bool:
-    """Return True: offsets of every topic are unused."""
+    """Return True: the offsets of every topic may expire."""
     return True

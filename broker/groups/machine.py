@@ -30,9 +30,9 @@ class Rules(NamedTuple):
 
 
 class Group(Roster):
-    """One group. `log` writes its state before any answer contains it, and raises KafkaError if that fails.
+    """One classic group. `log` writes its state before any answer contains it, and raises KafkaError if that fails.
 
-    wake_ms: monotonic time at which expire() is to be called; it may find nothing to do yet.
+    wake_ms: the monotonic time at which expire() is to be called; it may find nothing to do then.
     """
 
     def __init__(self, group_id: str, rules: Rules, log: Callable[["Group", KeptGroup], None]) -> None:
@@ -53,7 +53,7 @@ class Group(Roster):
     def restore(
         cls, group_id: str, rules: Rules, log: Callable[["Group", KeptGroup], None], kept: KeptGroup, now_ms: int
     ) -> "Group":
-        """Make the group that a record describes; the session timeouts of its members start now."""
+        """Make the group that a record describes. The session timeouts of its members start now."""
         group = cls(group_id, rules, log)
         group.generation = kept.generation
         group.protocol_type = kept.protocol_type or None
@@ -104,7 +104,7 @@ class Group(Roster):
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def join(self, asked: Joining, reply: JoinReply, now_ms: int, new_id: Callable[[], str]) -> None:
-        """Handle a JoinGroup; `reply` is called once, now or later. new_id: makes the id of a member without one."""
+        """Handle a JoinGroup; `reply` is called once, now or later. new_id: makes an id for a member that has none."""
         member_id = asked.member_id
         if not self._has_room(member_id):
             self._remove(member_id)
@@ -122,7 +122,7 @@ class Group(Roster):
             self._act(Event.JOIN_AGAIN, asked, reply, now_ms, member_id)
 
     def _has_room(self, member_id: str) -> bool:
-        """Return whether this member fits. During a rebalance, members that have joined the next generation count."""
+        """Return whether the group has room for this member. During a rebalance only members that have joined count."""
         if self.state in (State.EMPTY, State.DEAD):
             return True
         member = self.members.get(member_id)
@@ -133,7 +133,7 @@ class Group(Roster):
         return member is not None or len(self.members) < self._rules.max_size
 
     def _join_without_id(self, asked: Joining, reply: JoinReply, now_ms: int, new_id: str) -> None:
-        """Handle a JoinGroup without a member id: admit it as new_id, or have it join again with that (KIP-394)."""
+        """Handle a JoinGroup without member id: add the member as new_id, or make it come again with that (KIP-394)."""
         if asked.instance_id is not None:
             known = asked.instance_id in self.static
             self._act(Event.JOIN_RETURNING if known else Event.JOIN, asked, reply, now_ms, new_id)
@@ -147,7 +147,7 @@ class Group(Roster):
             reply(Joined(ErrorCode.MEMBER_ID_REQUIRED, new_id))
 
     def _act(self, event: Event, asked: Joining, reply: JoinReply, now_ms: int, member_id: str) -> None:
-        """Handle a JoinGroup by the table of states. member_id: the id that the member has from now on."""
+        """Handle a JoinGroup as the table of states says. member_id: the id that the member has from now on."""
         step = TABLE[event][self.state]
         if isinstance(step, ErrorCode):
             known = NO_MEMBER if step is ErrorCode.UNKNOWN_MEMBER_ID else asked.member_id
@@ -197,7 +197,7 @@ class Group(Roster):
     # ---- static members that come back -----------------------------------------------------------------------
 
     def _replace(self, step: Step, asked: Joining, reply: JoinReply, now_ms: int, member_id: str) -> None:
-        """Replace a static member by one with its instance id and a new member id. The step says if it rebalances."""
+        """Replace a static member by one with its instance id and a new id. step: whether that rebalances."""
         assert asked.instance_id is not None
         old, old_leader = self.members[self.static[asked.instance_id]], self.leader
         new = Member.of(asked, member_id)
@@ -228,7 +228,7 @@ class Group(Roster):
     # ---- rebalances ------------------------------------------------------------------------------------------
 
     def _rebalance(self, now_ms: int) -> None:
-        """Have all members join again. An empty group first waits group.initial.rebalance.delay.ms for others."""
+        """Make all members join again. An empty group first waits group.initial.rebalance.delay.ms for others."""
         if self.state is State.COMPLETING_REBALANCE:
             self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self._sync_due_ms = NEVER
@@ -250,7 +250,7 @@ class Group(Roster):
             self._complete(now_ms)
 
     def _join_time_is_over(self, now_ms: int) -> None:
-        """Extend the initial delay if members have joined in it and it may be longer; else complete the rebalance."""
+        """Extend the initial delay if members joined in it and its limit allows; else complete the join phase."""
         if self._first is not None:
             delay_ms, left_ms = self._first
             next_ms = min(self._rules.initial_delay_ms, left_ms)
@@ -262,7 +262,7 @@ class Group(Roster):
         self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """Begin the next generation with the members that have joined and all static ones; remove all other members."""
+        """Begin the next generation with all members that have joined and all static ones; remove the other members."""
         for member in list(self.members.values()):
             if member.join is None and member.instance_id is None:
                 self._remove(member.member_id)
@@ -295,7 +295,7 @@ class Group(Roster):
             member.tell_joined(self._join_answer(member, roster=member.member_id == self.leader))
 
     def _join_answer(self, member: Member, *, roster: bool) -> Joined:
-        """Return the answer to a JoinGroup. roster: it lists all members, for the leader."""
+        """Return the answer to a JoinGroup. roster: whether it lists all members, as it does for the leader."""
         return Joined(
             ErrorCode.NONE,
             member.member_id,
@@ -309,7 +309,7 @@ class Group(Roster):
     # ---- assignments -----------------------------------------------------------------------------------------
 
     def sync(self, asked: Syncing, reply: SyncReply, now_ms: int) -> None:
-        """Handle a SyncGroup; the leader's contains all assignments. `reply` is called once, now or later."""
+        """Handle a SyncGroup; that of the leader has all assignments. `reply` is called once, now or later."""
         step = TABLE[Event.SYNC][self.state]
         if self.state is not State.DEAD:
             step = self._wrong_sync(asked) or step
@@ -326,7 +326,7 @@ class Group(Roster):
             self._assign(asked.assignments, now_ms)
 
     def _wrong_sync(self, asked: Syncing) -> ErrorCode | None:
-        """Return the error of a SyncGroup from a wrong member, generation or protocol; else None."""
+        """Return the error of a SyncGroup with a wrong member, generation or protocol; None if it is valid."""
         error = self._not_a_member(asked.member_id, asked.instance_id)
         if error is not None:
             return error
@@ -337,7 +337,7 @@ class Group(Roster):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL if wrong_type or wrong_name else None
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """Log and store the leader's assignments, and answer waiting members. One that it left out gets none."""
+        """Log and store the leader's assignments, and answer waiting members. A member left out gets an empty one."""
         try:
             self._log(self, self.to_keep(assignments))
         except KafkaError as error:
@@ -366,7 +366,7 @@ class Group(Roster):
     # ---- being there, and leaving ----------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """Handle a Heartbeat: restart the session timeout. Returns the error code, NONE if all is well."""
+        """Handle a Heartbeat, which restarts the session timeout. Returns the error code, NONE for success."""
         step = TABLE[Event.HEARTBEAT][self.state]
         if self.state is not State.DEAD:
             wrong = self._not_a_member(member_id, instance_id)
@@ -380,7 +380,7 @@ class Group(Roster):
     ) -> None:
         """Check that offsets of this group may be committed. Raises KafkaError if not.
 
-        A generation below 0 is of a client that manages its partitions itself: accepted while the group has no members.
+        A generation below 0 is that of a client without a member, which may commit while the group has no members.
         """
         if self.state is State.EMPTY and generation < 0:
             return
@@ -398,7 +398,7 @@ class Group(Roster):
             self._touch(self.members[member_id], now_ms)
 
     def leave(self, leaving: Iterable[Leaving], now_ms: int) -> list[ErrorCode]:
-        """Remove these members, and rebalance if needed. Returns an error code for each."""
+        """Remove these members, and rebalance if that is needed. Returns an error code for each of them."""
         errors: list[ErrorCode] = []
         event = None
         for each in leaving:
@@ -424,7 +424,7 @@ class Group(Roster):
     # ---- time ------------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int) -> None:
-        """Handle the timeouts that are over at now_ms: of ids not joined with, of sessions, and of the rebalance."""
+        """Handle the timeouts that are over at now_ms: of unused new member ids, sessions, and the rebalance."""
         for member_id in [each for each, until_ms in self.pending.items() if until_ms <= now_ms]:
             if self.pending.pop(member_id, None) is not None:
                 self._happens(Event.NEWCOMER_GONE, now_ms)
@@ -452,7 +452,7 @@ class Group(Roster):
         self._happens(Event.MEMBER_GONE, now_ms)
 
     def _happens(self, event: Event, now_ms: int) -> None:
-        """Handle an event that is not a request, such as a timeout, by the table of states."""
+        """Handle an event that is not a request, such as a timeout, as the table of states says."""
         step = TABLE[event][self.state]
         if step is Step.COMPLETE_IF_ALL:
             self._complete_if_all(now_ms)
@@ -492,7 +492,7 @@ class Group(Roster):
         self.state = state
 
     def to_keep(self, assignments: Mapping[str, bytes] | None = None) -> KeptGroup:
-        """Return the group's record, all that a restart needs. assignments: instead of the members' present ones."""
+        """Return the group's record, all that a restart needs. assignments: None for the present ones."""
         members = [
             member.to_record(self.protocol, None if assignments is None else assignments.get(member.member_id, b""))
             for member in self.members.values()

@@ -37,7 +37,7 @@ class Joining(NamedTuple):
 
 
 class RosterEntry(NamedTuple):
-    """A member, as JoinGroup's answer lists it for the leader."""
+    """A member, as the answer to the leader's JoinGroup lists it."""
 
     member_id: str
     instance_id: str | None
@@ -58,7 +58,7 @@ class Joined(NamedTuple):
 
 
 class Syncing(NamedTuple):
-    """A SyncGroup; the assignments come from the leader."""
+    """A SyncGroup. assignments: by member id; only the leader sends them."""
 
     member_id: str
     generation: int
@@ -78,7 +78,7 @@ class Synced(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """One member of a LeaveGroup. With an empty member_id it is found by its instance id."""
+    """One member named in a LeaveGroup. If member_id is empty, the member is found by its instance id."""
 
     member_id: str
     instance_id: str | None = None
@@ -89,7 +89,7 @@ SyncReply = Callable[[Synced], None]
 
 
 class Member:
-    """One member. join, sync: functions that answer its waiting requests; None if none waits.
+    """One member. join, sync: the function that answers its waiting JoinGroup or SyncGroup; None if none waits.
 
     deadline_ms: when its session times out (monotonic); None if it does not, because the member waits for others.
     """
@@ -148,7 +148,7 @@ class Member:
 
     @classmethod
     def restore(cls, kept: KeptMember, protocol: str | None) -> "Member":
-        """Make the member that a record describes. Of its protocols the record has only this one."""
+        """Make the member that a record describes. The record has its metadata only for this protocol."""
         return cls(
             kept.member_id,
             kept.instance_id,
@@ -161,8 +161,8 @@ class Member:
         )
 
     def to_record(self, protocol: str | None, assignment: bytes | None) -> KeptMember:
-        """Return the member as in the group's record, with its metadata for this protocol. assignment: None for its
-        present one.
+        """Return the member's entry for the group's record, with its metadata for this protocol. assignment: None for
+        its present one.
         """
         return KeptMember(
             self.member_id,
@@ -183,7 +183,7 @@ class Member:
         self.size_bytes = held_bytes(self.client_id, self.instance_id, protocols)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return the one of these protocols that the member prefers. It must have one of them."""
+        """Return the one of these protocols that the member prefers. The member must have at least one of them."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -215,7 +215,7 @@ def held_bytes(client_id: str, instance_id: str | None, protocols: Protocols) ->
 
 
 def text_bytes(text: str | None) -> int:
-    """Return the most memory in bytes that a text takes; 0 for None."""
+    """Return an upper limit of the memory in bytes that a text takes; 0 for None."""
     if text is None:
         return 0
     return len(text) if text.isascii() else 4 * len(text)

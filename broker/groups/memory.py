@@ -27,7 +27,9 @@ class GroupMemory:
         self._counted: dict[str, int] = {}
 
     def count(self, group: "Group", record_bytes: int) -> None:
-        """Count a group's memory again, because it has changed. record_bytes: the size of its record in the log."""
+        """Count a group's memory anew, because the group has changed. record_bytes: the size of its record in
+        the log.
+        """
         members_bytes = group.size_bytes
         held = GROUP_BYTES + text_bytes(group.group_id) + text_bytes(group.protocol_type)
         held += members_bytes + PENDING_BYTES * len(group.pending)
@@ -40,15 +42,17 @@ class GroupMemory:
             self.empty[group.group_id] = None
 
     def discount(self, group_id: str) -> None:
-        """Subtract the group's memory, because it was deleted or is not to be deleted for room now; count() adds it
-        again.
+        """Subtract the group's memory, because the group was deleted, or because it must not be deleted to make room.
+        count() adds it again.
         """
         self.size_bytes -= self._counted.pop(group_id, 0)
         self.empty.pop(group_id, None)
 
     @staticmethod
     def growth(group: "Group | None", group_id: str, asked: Joining) -> int:
-        """Return how many bytes of memory this join would add at most. group: None if the group does not exist yet."""
+        """Return an upper limit of the memory in bytes that this join adds. group: None if the group does not exist
+        yet.
+        """
         held = held_bytes(asked.client_id, asked.instance_id, asked.protocols)
         if group is None:
             return held + GROUP_BYTES + text_bytes(group_id) + text_bytes(asked.protocol_type)

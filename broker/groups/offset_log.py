@@ -42,7 +42,7 @@ Row = tuple[Any, ...]
 
 
 class Groups(Protocol):
-    """What offsets need of the groups, whose records are in the same topic."""
+    """The methods of GroupKinds that offsets use. The records of groups are in the same topic as those of offsets."""
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Load one record of a group from the log, at start. value: None for a tombstone. Raises ValueError."""
@@ -55,13 +55,13 @@ class Groups(Protocol):
     def unused(self, group_id: str) -> tuple[Callable[[str], bool] | None, int | None]:
         """Return which topics' offsets may expire, and since when the group has no members.
 
-        The first is a predicate of topic names, or None if no offset may expire. The second is in ms on the data
-        directory's clock; None if the time of each offset's commit counts instead.
+        The first is a function that tells by topic name whether the topic's offsets may expire; None if none may. The
+        second is in ms on the data directory's clock; None if the time of each offset's commit counts instead.
         """
         ...
 
     def offsets_expired(self, group_id: str) -> None:
-        """Delete the group if it has no members: its last offset has been deleted. Raises KafkaError."""
+        """Delete the group if it has no members. Called when its last offset has been deleted. Raises KafkaError."""
         ...
 
 
@@ -90,7 +90,7 @@ class GroupOffsets:
         self._tasks = shared.tasks
 
     def load(self) -> None:
-        """Read the topic at start: offsets into memory here, records of groups into their coordinators.
+        """Read the topic at start, offsets into memory here, and records of groups into their coordinators.
 
         Raises InternalTopicDamaged.
         """
@@ -107,10 +107,10 @@ class GroupOffsets:
         """Yield the whole state as rows of a snapshot: pending offsets, committed offsets, then records of groups.
 
         The row of an offset is (partition of __consumer_offsets, producer id, key, committed offset), where key is
-        (group, topic, partition); both numbers are NOBODY if it is committed. The row of a group is (key, value) of its
-        record. Others may change the state between two rows. Pending offsets come first, so that a transaction that
-        ends meanwhile is in the snapshot as pending, as committed, or as both: the replay of its marker ends in the
-        same state.
+        (group, topic, partition); both numbers are NOBODY if it is committed. The row of a group is the (key, value) of
+        its record. Others may change the state between two rows. Pending offsets come first, because a transaction that
+        ends meanwhile is then in the snapshot as pending, as committed, or as both, and in each case the replay of its
+        marker leads to the same state.
         """
         for owner in list(self.state.pending):
             for place, committed in list(self.state.pending.get(owner, {}).items()):
@@ -148,8 +148,8 @@ class GroupOffsets:
     ) -> None:
         """Write offsets of a group, together with the parts in `also`, in one atomic write.
 
-        With a producer id they are pending, until its transaction ends. Raises KafkaError, and then nothing was
-        changed: COORDINATOR_NOT_AVAILABLE if there is no room, INVALID_COMMIT_OFFSET_SIZE.
+        With a producer id they are pending until its transaction ends. Raises KafkaError, and then nothing was changed:
+        COORDINATOR_NOT_AVAILABLE if there is no room, INVALID_COMMIT_OFFSET_SIZE.
         """
         self.topic.ensure()
         partition = self.topic.partition_for(group)
@@ -176,15 +176,17 @@ class GroupOffsets:
             self.state.put(partition, place, committed, producer_id)
 
     def settle(self, partition: int, producer_id: int, commit: bool) -> Settlement:
-        """Return what happens when a transaction's marker is written to this partition of the topic: its offsets are
-        decided.
+        """Return what a transaction's marker in this partition of the topic changes: its pending offsets are committed
+        or dropped.
 
-        commit: whether it is a commit marker. Nothing has changed yet: the caller applies the result after the write.
+        commit: whether it is a commit marker. Nothing has changed yet; the caller applies the result after the write.
         """
         return Settlement((), partial(self.end_transaction, partition, producer_id, commit))
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """Commit or drop the producer's pending offsets in this partition: its marker was appended at marker_offset."""
+        """Commit or drop the producer's pending offsets in this partition, because its marker was appended at
+        marker_offset.
+        """
         self.state.end(partition, producer_id, marker_offset, commit=commit)
 
     # ---- questions -------------------------------------------------------------------------------------------
@@ -249,7 +251,7 @@ class GroupOffsets:
         return self._tombstones(group, [Place(group, *key) for key in keys])
 
     def group_deleted(self, group: str) -> None:
-        """Remove all offsets of a group from memory: the tombstones of delete_group() were committed."""
+        """Remove all offsets of a group from memory. Call it when the tombstones of delete_group() are committed."""
         position = self.topic.log(self.topic.partition_for(group)).end_offset
         for key in [*self.state.of_group(group), *self.state.pending_places(group)]:
             self.state.remove(Place(group, *key), position)
@@ -278,7 +280,7 @@ class GroupOffsets:
     # ---- forgetting ------------------------------------------------------------------------------------------
 
     async def forget_from_time_to_time(self) -> None:
-        """Delete expired offsets of all groups, every offsets.retention.check.interval.ms, with pauses, until the
+        """Delete expired offsets of all groups every offsets.retention.check.interval.ms, with pauses. Returns when the
         broker stops.
         """
         tasks = self._tasks
@@ -292,10 +294,10 @@ class GroupOffsets:
                         began_ms = self._clock.monotonic_ms()
 
     def forget_expired(self, group: str) -> bool:
-        """Delete some of a group's expired offsets and those of deleted topics; if no offset is left, delete the empty
-        group.
+        """Delete some offsets of the group that have expired or whose topics were deleted. If no offset is left, delete
+        the group if it is empty.
 
-        Returns whether there may be more expired ones, so that it is to be called again.
+        Returns whether there may be more of them, so that the caller calls this again.
         """
         offsets = self.state.of_group(group)
         if not offsets or self.state.has_pending(group):
@@ -327,17 +329,17 @@ class GroupOffsets:
 
 
 def _least_bytes(group: str, keys: Iterable[PartitionKey]) -> int:
-    """Return a lower bound, in bytes, of the records for these offsets: each contains the names of its group and
-    topic.
+    """Return a lower limit, in bytes, of the size of the records for these offsets: each contains the names of its
+    group and topic.
 
-    A group's name may have 32 KB.
+    It matters because a group's name may have 32 KB.
     """
     group_bytes = len(group.encode())
     return sum(group_bytes + len(topic) for topic, _ in keys)
 
 
 def _at_once(group: str) -> int:
-    """Return how many of the group's offsets are deleted in one batch, at least 1."""
+    """Return how many of the group's offsets are deleted in one batch; at least 1."""
     return max(1, TOMBSTONES_BYTES // (len(group.encode()) + LONGEST_TOPIC_NAME))
 
 

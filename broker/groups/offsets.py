@@ -45,7 +45,7 @@ class Offsets:
 
     @property
     def pending_groups(self) -> Iterable[str]:
-        """Return the groups that have offsets in an open transaction."""
+        """The groups that have offsets in an open transaction."""
         return self._pending_of.keys()
 
     def pending_places(self, group: str) -> Iterator[PartitionKey]:
@@ -59,9 +59,10 @@ class Offsets:
     # ---- changes ---------------------------------------------------------------------------------------------
 
     def apply_batch(self, log_partition: int, batch: Batch, contents: Iterable[Record]) -> list[Record]:
-        """Apply a batch of __consumer_offsets. Returns its records that are no offsets, but of groups.
+        """Apply the offsets and markers in a batch of __consumer_offsets. Returns its other records, which belong to
+        groups.
 
-        log_partition: the batch's partition. Raises UnreadableRecord, which happens only at start.
+        log_partition: the batch's partition. Raises UnreadableRecord, which can happen only at a start.
         """
         if batch.is_control:
             marker = read_marker(batch)
@@ -83,10 +84,10 @@ class Offsets:
         return others
 
     def put(self, log_partition: int, place: Place, committed: Committed, producer_id: int = -1) -> None:
-        """Apply the record of an offset: committed, or pending if a transactional producer (producer_id >= 0) wrote
-        it.
+        """Apply the record of an offset. It is committed, or pending if a transactional producer (producer_id >= 0)
+        wrote it.
 
-        log_partition: of __consumer_offsets, where the transaction's marker will be.
+        log_partition: the partition of __consumer_offsets, which also gets the transaction's marker.
         """
         if producer_id < 0:
             self._settle(place, committed)
@@ -97,7 +98,7 @@ class Offsets:
         of_group.setdefault((place.topic, place.partition), set()).add(owner)
 
     def _settle(self, place: Place, committed: Committed) -> None:
-        """Set this committed offset, unless one with a later position in the log is known."""
+        """Set this committed offset, unless one is known whose record is later in the log."""
         of_group = self.committed.setdefault(place.group, {})
         key = place.topic, place.partition
         known = of_group.get(key)
@@ -105,7 +106,7 @@ class Offsets:
             of_group[key] = committed
 
     def remove(self, place: Place, position: int) -> None:
-        """Apply a tombstone at this position of the log: remove earlier offsets of the partition, committed and
+        """Apply a tombstone at this position of the log: remove all earlier offsets of the partition, committed and
         pending.
         """
         key = place.topic, place.partition
@@ -125,7 +126,8 @@ class Offsets:
         """Apply a transaction's marker at this position of the log: commit or drop the producer's pending offsets
         before it.
 
-        Later offsets belong to its next transaction: a snapshot that took time may contain them already.
+        Later offsets belong to the producer's next transaction. They may be in memory because a snapshot that took some
+        time contains them.
         """
         owner = log_partition, producer_id
         pending = self.pending.get(owner, {})
@@ -153,7 +155,8 @@ class Offsets:
 def is_expired(committed: Committed, idle_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
     """Return whether an unused offset has expired. Times are in ms on the data directory's clock.
 
-    idle_since_ms: since when the group has no members; None if it never had any, or the time of the commit counts.
+    idle_since_ms: since when the group has no members; None if the time of the commit counts, as for a group that never
+    had any.
     """
     if committed.retention_ms != records.NO_LIMIT:
         return committed.age_ms != records.UNKNOWN_AGE and now_ms - committed.age_ms >= committed.retention_ms

@@ -36,11 +36,11 @@ _LEGACY = {0: ">q", 1: ">q", 2: ">q", 3: ">qi"}  # what is before the metadata
 
 
 class UnreadableRecord(ValueError):
-    """A record of __consumer_offsets that does not have the layout of its version."""
+    """Raised for a record of __consumer_offsets that does not have the layout of its version."""
 
 
 class Place(NamedTuple):
-    """The key of a committed offset: group, topic and partition."""
+    """The key of a committed offset."""
 
     group: str
     topic: str
@@ -50,9 +50,9 @@ class Place(NamedTuple):
 class Committed(NamedTuple):
     """An offset that a group has committed. position: of its record in the log; of two records the later one counts.
 
-    commit_ms: wall time, for other brokers to read. age_ms: time on the data directory's clock, which runs only while
-    the broker does, and from which the commit's age is computed; UNKNOWN_AGE if another broker wrote it. retention_ms:
-    NO_LIMIT, or its own time to live (OffsetCommit v2 to 4).
+    commit_ms: wall time, for other brokers that read the record. age_ms: time on the data directory's clock, which runs
+    only while the broker does, and from which the commit's age is computed; UNKNOWN_AGE if another broker wrote it.
+    retention_ms: its own time to live (OffsetCommit v2 to 4), or NO_LIMIT.
     """
 
     offset: int
@@ -66,7 +66,7 @@ class Committed(NamedTuple):
 
 
 def key_kind(key: bytes) -> int:
-    """Return the kind of a record, from its key. Raises UnreadableRecord."""
+    """Return the type of a record (0 and 1: an offset, 2: a group), from its key. Raises UnreadableRecord."""
     if len(key) < 2:
         raise UnreadableRecord(f"the key has {len(key)} bytes, at least 2 are needed")
     return int.from_bytes(key[:2], "big", signed=True)
@@ -158,7 +158,9 @@ def _read_flexible(value: bytes) -> Committed:
 
 
 def _read_tags(value: bytes, position: int) -> dict[int, bytes]:
-    """Read the tagged fields at this position: their contents, by number. Raises IndexError if one is cut short."""
+    """Read the tagged fields at this position. Returns their contents by number. Raises IndexError if one is
+    cut short.
+    """
     count, position = read_uvarint(value, position)
     tags: dict[int, bytes] = {}
     for _ in range(count):
@@ -172,7 +174,7 @@ def _read_tags(value: bytes, position: int) -> dict[int, bytes]:
 
 
 def _short_text(data: bytes, position: int) -> tuple[str, int]:
-    """Read a text with a 16-bit length; null is read as an empty text. Returns it and the position behind it."""
+    """Read a text with a 16-bit length; null is read as an empty text. Returns the text and the position behind it."""
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + max(0, length)
     if end > len(data):

@@ -55,9 +55,9 @@ class Roster:
             self._pending_sync.add(new.member_id)
 
     def _remove(self, member_id: str) -> bool:
-        """Remove a member, or an id that was given out; answer its waiting requests with UNKNOWN_MEMBER_ID.
+        """Remove a member, or an id that was given to a newcomer; answer its waiting requests with UNKNOWN_MEMBER_ID.
 
-        Returns whether it was a member. If it was the leader, another member becomes it.
+        Returns whether it was a member. If it was the leader, another member becomes the leader.
         """
         self.pending.pop(member_id, None)
         self._pending_sync.discard(member_id)
@@ -82,7 +82,7 @@ class Roster:
                 del self._knowing[name]
 
     def _not_a_member(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
-        """Return the error if this is not a member, or a static one that was replaced (KIP-345); None if it is a
+        """Return the error if this is not a member, or is a static one that was replaced (KIP-345); None if it is a
         member.
         """
         if instance_id is not None:
@@ -104,16 +104,16 @@ class Roster:
         return any(self._knowing[name] == len(self.members) for name, _ in asked.protocols)
 
     def vote(self) -> str:
-        """Return the protocol that most members prefer, of those that all members have. On a tie, the one voted for
-        first.
+        """Return the protocol that most members prefer, among those that all members have. On a tie, it is the one that
+        was first voted for.
         """
         candidates = {name for name, count in self._knowing.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def _has_leader(self) -> bool:
-        """Return whether the leader has joined. If not, make another member that has joined the leader; False if there
-        is none.
+        """Return whether the leader has joined. If it has not, make another member that has joined the leader. Returns
+        False if no member has joined.
         """
         leader = self.members.get(self.leader or NO_MEMBER)
         if leader is None or leader.join is None:
@@ -124,7 +124,7 @@ class Roster:
         return True
 
     def _all_joined(self) -> bool:
-        """Return whether all members have joined, and no id that was given to a newcomer is unused."""
+        """Return whether all members have joined, and every newcomer that was given an id has come back with it."""
         return not self.pending and all(member.join is not None for member in self.members.values())
 
     def _joined_below(self, count: int) -> bool:
@@ -138,7 +138,7 @@ class Roster:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def entries(self) -> tuple[RosterEntry, ...]:
-        """Return all members, as the leader gets them in the answer to its JoinGroup."""
+        """Return all members, as the answer to the leader's JoinGroup lists them."""
         return tuple(
             RosterEntry(each.member_id, each.instance_id, each.metadata(self.protocol))
             for each in self.members.values()

@@ -17,8 +17,8 @@ AssignmentSteps = Generator[int, None, Assigned]
 
 
 class Subscriber(NamedTuple):
-    """A member, as an assignor needs it. topics: the ids of those that it subscribes to. has: its previous target
-    assignment.
+    """A member of a group, with what an assignor needs of it. topics: the ids of the topics it subscribes to. has: its
+    previous target assignment.
     """
 
     member_id: str
@@ -28,7 +28,7 @@ class Subscriber(NamedTuple):
 
 
 class TopicShape(NamedTuple):
-    """A topic, as an assignor needs it: how many partitions it has."""
+    """How many partitions a topic has, for an assignor."""
 
     partitions: int
 
@@ -37,7 +37,8 @@ Topics = Mapping[TopicId, TopicShape]
 
 
 class Class:
-    """Topics with the same subscribers: any partition of them can be moved from one of these members to another.
+    """Topics with the same subscribers, so that any partition of these topics can be moved from one of the subscribers
+    to another.
 
     members: indices of the subscribers in the list of all members.
     """
@@ -55,7 +56,8 @@ def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, 
     """Group the topics by their subscribers, in steps. Yields the cost of each step; returns the classes.
 
     Classes with few subscribers for their partitions come first, because they leave the least choice. Topics that do
-    not exist, or that nobody subscribes to, are in no class. members: a class refers to them by index.
+    not exist, or that nobody subscribes to, are in no class. members: all members of the group; a class refers to them
+    by index.
     """
     if not members:
         return []
@@ -84,7 +86,7 @@ def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, 
 
 
 def run_steps(steps: AssignmentSteps) -> Assigned:
-    """Run all steps of an assignor now, without a pause, and return the assignment."""
+    """Run all steps of an assignor without pauses, and return the assignment."""
     while True:
         try:
             next(steps)

@@ -37,7 +37,9 @@ GROUP_BYTES = 2_000
 
 
 class AssignedGroup(Protocol):
-    """One group. It decides what changes; the coordinator writes that to the log."""
+    """A group whose partitions the broker assigns. It decides what changes; the coordinator writes the changes to the
+    log.
+    """
 
     group_id: str
     size_bytes: int
@@ -80,8 +82,8 @@ class AssignedGroup(Protocol):
         ...
 
     def is_assignment_doubtful(self, now_ms: int) -> bool:
-        """Return whether ACLs have changed, so that the assignment must be computed again, and the interval allows it
-        now.
+        """Return whether ACLs have changed, so that the assignment must be computed again, and the interval since the
+        last one is over.
         """
         ...
 
@@ -102,7 +104,7 @@ Change = TypeVar("Change", bound=Recorded)
 
 
 class BrokerTopics:
-    """The topics of the broker, as groups see them."""
+    """The topics of the broker, through the methods that groups use."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -159,7 +161,7 @@ class BrokerRights:
 
 
 class AssignedGroups(Generic[Group, Change]):
-    """All groups of one kind of one broker."""
+    """All groups of one type (consumer groups, or share groups) of one broker."""
 
     def __init__(self, shared: Shared, topic: InternalTopic, loop: asyncio.AbstractEventLoop, access: Access) -> None:
         """topic: __consumer_offsets, where the groups' records are written."""
@@ -195,8 +197,8 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- start and end ---------------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Load one record of the log, at start; start() makes the groups from all records. Raises UnreadableRecord, a
-        ValueError.
+        """Note one record of the log, at start. start() then makes the groups from all records. Raises
+        UnreadableRecord, a ValueError.
         """
         group_id, change = self._read(key, value)
         kept = self._loaded.setdefault(group_id, {})
@@ -206,8 +208,8 @@ class AssignedGroups(Generic[Group, Change]):
             kept[change.kind, change.name] = change
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the (key, value) of all records that restore the present groups by apply(). Groups may change between
-        two of them.
+        """Yield the (key, value) of all records from which apply() and start() restore the present groups. Groups may
+        change between two of them.
         """
         for group_id in list(self.groups):
             group = self.groups.get(group_id)
@@ -229,7 +231,7 @@ class AssignedGroups(Generic[Group, Change]):
         self._loaded.clear()
 
     def stop(self) -> None:
-        """Stop the timer: no member times out any more."""
+        """Stop the timer, so that no member times out any more."""
         self._alarms.stop()
 
     # ---- what happens to a group -----------------------------------------------------------------------------
@@ -248,21 +250,23 @@ class AssignedGroups(Generic[Group, Change]):
                 self._see_to(group)
 
     def _see_to(self, group: Group) -> None:
-        """Count the group's memory again, and set the alarm for its next timeout."""
+        """Count the group's memory anew, and set the alarm for its next timeout."""
         size_bytes = GROUP_BYTES + group.size_bytes
         self.size_bytes += size_bytes - self._sizes.get(group.group_id, 0)
         self._sizes[group.group_id] = size_bytes
         self._alarms.set(group.group_id, group.wake_ms)
 
     def _check_bytes(self, more_bytes: int) -> None:
-        """Raise GROUP_MAX_SIZE_REACHED if more_bytes more would exceed group.metadata.max.bytes."""
+        """Raise GROUP_MAX_SIZE_REACHED if more_bytes of additional memory would exceed group.metadata.max.bytes."""
         most = self._settings.now.group_metadata_max_bytes
         if self.size_bytes + more_bytes + GROUP_BYTES > most:
             log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def dismiss(self) -> int:
-        """Remove the members of all groups. Returns how many there were. Raises KafkaError if the log takes no more."""
+        """Remove the members of all groups. Returns how many there were. Raises KafkaError if the log cannot be
+        written.
+        """
         dismissed = 0
         for group in list(self.groups.values()):
             members = list(group.member_ids)
@@ -275,8 +279,8 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- the end of a group ----------------------------------------------------------------------------------
 
     def tombstones(self, group_id: str) -> list[Part]:
-        """Return what deletes a group's records, to be committed by the caller, who then calls forget(). [] if it does
-        not exist.
+        """Return the batches that delete a group's records; [] if the group does not exist. The caller commits them,
+        then calls forget().
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """
@@ -284,7 +288,7 @@ class AssignedGroups(Generic[Group, Change]):
         return [] if group is None else self.parts(group_id, group.tombstones())
 
     def forget(self, group_id: str) -> None:
-        """Remove a group from memory, with its alarm. Does nothing if it is not there."""
+        """Remove a group from memory, together with its alarm. Does nothing if it is not there."""
         self.groups.pop(group_id, None)
         self.size_bytes -= self._sizes.pop(group_id, 0)
         self._alarms.forget(group_id)
@@ -292,8 +296,8 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def parts(self, group_id: str, changes: Iterable[Change], also: Iterable[tuple[bytes, bytes]] = ()) -> list[Part]:
-        """Return batches of __consumer_offsets with these changes, then the records in `also`. The caller commits
-        them.
+        """Return batches for __consumer_offsets with these changes, followed by the records in `also`. The caller
+        commits them.
 
         also: (key, value) of other records. Raises KafkaError if the group's partition of the log is offline.
         """
@@ -315,16 +319,16 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- work in slices --------------------------------------------------------------------------------------
 
     def _assign_if_due(self, group: Group, now_ms: int) -> None:
-        """Begin to compute the target assignment in later turns of the loop, if it is outdated and may be computed
-        now.
+        """If the target assignment is outdated and may be computed now, begin to compute it in later turns of
+        the loop.
         """
         if group.is_assignment_due(now_ms) or group.is_assignment_doubtful(now_ms):
             group.is_assigning = True  # at once, so that no second computation begins before this one runs
             self._begin(group, self._assign(group))
 
     def _assign(self, group: Group) -> Steps[None]:
-        """Compute a target assignment in steps, and make it the group's, if the group still exists. Yields the cost of
-        each step.
+        """Compute a target assignment in steps, and make it the target of the group if the group still exists then.
+        Yields the cost of each step.
         """
         epoch, steps = group.begin_assignment()
         yield len(group.member_ids)
@@ -334,14 +338,14 @@ class AssignedGroups(Generic[Group, Change]):
                 group.take_assignment(epoch, assigned, self._clock.monotonic_ms(), self._clock.now_ms())
 
     def _begin(self, group: Group, steps: Steps[None]) -> None:
-        """Run this work of a group in later turns of the loop. If it fails, the group may be assigned again, and that
-        is logged.
+        """Run this work of a group in later turns of the loop. If it fails, log that, and let the group be assigned
+        again later.
         """
         job = Job(steps)
 
         def finish(result: Exception | None) -> None:
-            """Called with the exception if the work failed, else with None. After a failure let the group be assigned
-            again.
+            """Called with None, or with the exception if the work has failed. Then log it, and let the group be
+            assigned again later.
             """
             if result is None:
                 return
@@ -356,7 +360,7 @@ class AssignedGroups(Generic[Group, Change]):
         self._turns.enqueue(job, long=True)
 
     def _give_up(self, group: Group) -> None:
-        """Note that no assignment is being computed any more, because the work failed: it may begin again."""
+        """Note that no assignment is being computed any more, because the work has failed. It may begin again later."""
         group.is_assigning = False
 
     # ---- time ------------------------------------------------------------------------------------------------
@@ -367,8 +371,8 @@ class AssignedGroups(Generic[Group, Change]):
             self._expire(self.groups[group_id])
 
     def _expire(self, group: Group) -> None:
-        """Let one group remove the members that timed out. A bug or error affects only this group, which is tried
-        again later.
+        """Let one group remove the members that have timed out. A bug or error affects only this group, and is followed
+        by another attempt later.
         """
         now_ms = self._clock.monotonic_ms()
         if group.wake_ms > now_ms:

@@ -17,7 +17,9 @@ Change = TypeVar("Change")
 
 
 class AssigningGroup(Generic[Change]):
-    """What consumer groups (KIP-848) and share groups have in common."""
+    """The part of a consumer group (KIP-848) or share group that writes the changes of one event together, and that
+    decides when to assign again.
+    """
 
     _topics: TopicView
     is_assigning: bool  # an assignment is being computed, in slices
@@ -53,7 +55,7 @@ class AssigningGroup(Generic[Change]):
     @property
     @abstractmethod
     def _topics_of_members(self) -> Iterable[Sequence[str]]:
-        """Return the topic names that each member subscribes to."""
+        """The topic names that each member subscribes to."""
 
     @abstractmethod
     def _keep(self, changes: Sequence[Change]) -> None:
@@ -66,7 +68,7 @@ class AssigningGroup(Generic[Change]):
 
     @contextmanager
     def _event(self) -> Iterator[None]:
-        """Surround changes of the group: at the end write them to the log together. If that or the block fails, undo
+        """Surround changes of the group. At the end, write them to the log together; if that or the block fails, undo
         them.
         """
         assert not self._made
@@ -84,15 +86,15 @@ class AssigningGroup(Generic[Change]):
             self._end_event()
 
     def _end_event(self) -> None:
-        """Forget the changes of the event, which are written or undone."""
+        """Forget the changes of the event, because they are written or undone."""
         self._made = []
 
     # ---- the target assignment -------------------------------------------------------------------------------
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the target assignment is older than the group's epoch, the group has members, and no assignment is
-        computed.
+        """Whether the target assignment is older than the group's epoch and must be computed: the group has members,
+        and no computation is running.
         """
         epoch, target_epoch = self._epochs
         return not self.is_assigning and bool(self.member_ids) and target_epoch < epoch
@@ -112,10 +114,10 @@ class AssigningGroup(Generic[Change]):
         return self._assigned_ms is None or now_ms >= self._assigned_ms + self._assignment_interval_ms
 
     def _assign_at_once(self, most_units: int, now_ms: int, wall_ms: int) -> None:
-        """Compute the assignment now, before this returns, if it costs at most most_units; else do nothing.
+        """Compute the assignment at once if it costs at most most_units; otherwise do nothing.
 
         The cost is about one unit for each member and partition. A larger group keeps its assignment until the
-        coordinator has computed the next one in slices.
+        coordinator has computed the next one in steps.
         """
         partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
         named = sum(map(len, self._topics_of_members))
@@ -128,7 +130,8 @@ class AssigningGroup(Generic[Change]):
         """Make a computed assignment the target. Raises KafkaError if it cannot be logged; then it must be computed
         again.
 
-        epoch: the group's epoch that it was computed for. An assignment older than the present target is dropped.
+        epoch: the group's epoch for which it was computed. An assignment that is older than the present target is
+        dropped.
         """
         self.is_assigning = False
         with self._event():

@@ -12,7 +12,7 @@ from ....protocol.record_fields import INT16, NOT_READABLE, VERSION, Reader, Unr
 
 
 class Recorded(Protocol):
-    """A change of a group, which is one record of the log: without a value it is a tombstone."""
+    """A change of a group: one record of the log. If its value is None, the record is a tombstone."""
 
     @property
     def kind(self) -> Any:
@@ -35,7 +35,7 @@ Change = TypeVar("Change", bound=Recorded)
 
 
 class Layout(Generic[K, Change]):
-    """Encodes the changes of one kind of group as records, and decodes them."""
+    """Encodes the changes of one type of group (such as share groups) as records, and decodes them."""
 
     def __init__(
         self,
@@ -46,10 +46,11 @@ class Layout(Generic[K, Change]):
         writers: Mapping[K, Callable[[Any], bytes]],
         readers: Mapping[K, Callable[[Reader], Any]],
     ) -> None:
-        """group: the kind of group, for error texts. kinds: the numbers that keys begin with. change: makes a change.
+        """group: the type of group, for error texts. kinds: the numbers that keys begin with. change: makes a change.
 
-        of_the_group: kinds with one record for the whole group, whose keys have no name. writers, readers: by kind,
-        they encode and decode values. Values of a kind without a reader are ignored, as if they were tombstones.
+        of_the_group: the kinds of which there is one record for the whole group, and whose keys have no name. writers,
+        readers: by kind, they encode and decode values. The value of a kind without a reader is ignored, as if the
+        record were a tombstone.
         """
         self._group = group
         self._kinds = kinds
@@ -59,7 +60,9 @@ class Layout(Generic[K, Change]):
         self._readers = readers
 
     def key(self, group_id: str, kind: K, name: str) -> bytes:
-        """Encode the key of a record. name: of the member or topic; ignored for kinds with one record for the group."""
+        """Encode the key of a record. name: of the member or topic; ignored for kinds of which there is one record for
+        the whole group.
+        """
         head = INT16.pack(kind) + short_text(group_id)
         return head if kind in self._of_the_group else head + short_text(name)
 

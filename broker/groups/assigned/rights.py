@@ -20,7 +20,9 @@ Member = TypeVar("Member")
 
 
 class Rights(Protocol):
-    """The access checks. version: changes with every change of ACLs. describes, reads: the user has that right."""
+    """Checks access rights of users. version: changes with every change of ACLs. describes, reads: whether the user has
+    that right.
+    """
 
     @property
     def is_enforced(self) -> bool:
@@ -50,15 +52,16 @@ class Names(Protocol):
 
 
 class View(NamedTuple):
-    """Of the topics that a member subscribes to, those that it may describe, and those that it may also read."""
+    """The topics that a member subscribes to and may describe, and those of them that it may also read."""
 
     described: frozenset[TopicId]
     readable: frozenset[TopicId]
 
 
 class MembersRights:
-    """The access rights of the members of one group. users: the user of each member that has sent a request, by member
-    id.
+    """The access rights of the members of one group.
+
+    users: by member id, the user of each member that has sent a request.
     """
 
     def __init__(self, rights: Rights, topics: Names) -> None:
@@ -68,8 +71,8 @@ class MembersRights:
         self._users_seen = 0  # how often a member's user was found to have changed
 
     def note(self, member_id: str, user: Session | None) -> bool:
-        """Note which user sent a member's request. Returns False, and notes nothing, if ACLs are not enforced or user
-        is None.
+        """Note which user sent a member's request, and return True. If ACLs are not enforced or user is None, note
+        nothing and return False.
         """
         if not self.rules.is_enforced or user is None:
             return False
@@ -84,8 +87,8 @@ class MembersRights:
 
     @property
     def seen(self) -> tuple[int, int]:
-        """The version of the ACLs, and how often a member's user changed. Different values: members may have other
-        rights.
+        """The version of the ACLs, and how often a member's user has changed. If these numbers differ from earlier
+        ones, members may have other rights.
         """
         return self.rules.version, self._users_seen
 
@@ -101,11 +104,12 @@ class MembersRights:
         key_of: Callable[[Member], Hashable],
         ids_of: Callable[[Member], frozenset[TopicId]],
     ) -> Shares:
-        """Compute, in steps, the topics that each member may be assigned: returns their ids, by member id.
+        """Compute, in steps, the topics that each member may be assigned. Returns their ids, by member id.
 
-        A member may get the topics that its user may read; also those that it may only describe, if no member at all
-        may read them. A member whose user is not known yet may keep the topics of its target. Equal sets are one
-        object, quick to compare. key_of: equal for members with the same subscription; ids_of: the topics of that.
+        A member may get the topics that its user may read. It may also get those that it may only describe, if no
+        member at all may read them. A member whose user is not known yet may keep the topics of its target. Equal sets
+        are the same object, so that they are quick to compare. key_of: returns the same key for members with the same
+        subscription. ids_of: returns the topics of that subscription.
         """
         users = dict(self.users)
         views: dict[Hashable, View] = {}
@@ -132,7 +136,9 @@ class MembersRights:
         return {member_id: shares[view] for member_id, view in view_of.items()}
 
     def _view(self, ids: frozenset[TopicId], user: Session | None) -> Generator[int, None, View]:
-        """Return which of these topics the user may describe and read, in steps. All of them if user is None."""
+        """Return, in steps, which of these topics the user may describe and read. If user is None, it is all of
+        them.
+        """
         yield 1 + len(ids) // TOPICS_AT_ONCE
         if user is None:
             return View(ids, ids)

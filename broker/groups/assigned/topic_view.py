@@ -14,7 +14,9 @@ LARGE_PRIME = (1 << 61) - 1
 
 
 class TopicView(Protocol):
-    """The topics of the broker, as groups see them. version: changes when a topic or partition is added or removed."""
+    """The topics of the broker, through the methods that groups use. version: changes when a topic or partition is
+    added or removed.
+    """
 
     @property
     def version(self) -> int:
@@ -43,9 +45,10 @@ class TopicView(Protocol):
 
 
 def metadata_hash(topics: TopicView, names: Iterable[str]) -> int:
-    """Return a hash of the existing topics among `names`; creating, deleting or growing one changes it.
+    """Return a hash of the existing topics among `names`, which changes if one of them is created or deleted, or gets
+    more partitions.
 
-    It is not Kafka's, because only this broker compares it. Ids are random, so a sum is enough, and their order does
-    not matter.
+    It differs from Kafka's, which does not matter because only this broker compares it. Since topic ids are random, a
+    sum is enough; the order of names has no effect.
     """
     return sum(int.from_bytes(topic_id, "big") * (size + 1) for topic_id, size in topics.sizes(names)) % LARGE_PRIME

@@ -31,9 +31,10 @@ Assignor = Callable[[Sequence[Subscriber], Topics], AssignmentSteps]
 
 
 def range_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentSteps:
-    """Assign by `range`, in steps: of each topic, each member gets a run of consecutive partitions.
+    """Assign by `range`, in steps: each member gets a range of consecutive partitions of each topic.
 
-    Members take turns in one order, static members first. Yields the cost of each step; returns the assignment.
+    Members get their ranges in a fixed order, static members first. Yields the cost of each step; returns the
+    assignment.
     """
     ordered = sorted(members, key=lambda each: (each.instance_id is None, each.instance_id or each.member_id))
     assigned: dict[str, dict[TopicId, frozenset[int]]] = {each.member_id: {} for each in ordered}
@@ -97,9 +98,10 @@ def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentSt
 def _keep(
     member: Subscriber, index: int, class_of: Mapping[TopicId, Class], topics: Topics, taken: set[TopicIdPartition]
 ) -> int:
-    """Let a member keep the partitions it has, if it still subscribes to their topic. Returns how many it keeps.
+    """Let a member keep the partitions it has, as far as it still subscribes to their topics. Returns how many it
+    keeps.
 
-    index: the member's index. taken: the partitions that are assigned so far; those kept are added.
+    index: the member's index. taken: the partitions that are assigned so far; the kept ones are added.
     """
     kept = 0
     for topic_id, partitions in member.has.items():
@@ -117,7 +119,9 @@ def _keep(
 
 
 def _hand_out(each: Class, loads: list[int]) -> Generator[int, None, None]:
-    """Give each free partition to the subscriber that has the fewest, in steps. loads: how many each has, by index."""
+    """Give each free partition to the subscriber that has the fewest, in steps. loads: how many partitions each member
+    has, by index.
+    """
     least = [(loads[index], index) for index in each.members]
     heapify(least)
     for number, place in enumerate(each.free):
@@ -131,8 +135,8 @@ def _hand_out(each: Class, loads: list[int]) -> Generator[int, None, None]:
 
 
 def _balance(each: Class, loads: list[int]) -> Generator[int, None, int]:
-    """Move partitions of the class from the member with the most to that with the fewest, while they differ by 2 or
-    more.
+    """Move partitions of the class from the member that has the most to the one that has the fewest, as long as they
+    differ by 2 or more.
 
     Runs in steps. Returns how many were moved. loads: the number of partitions of each member, by index.
     """

@@ -35,7 +35,7 @@ from .records import Change, Classic, Kind, MemberState, Subscription
 
 
 class Caller(NamedTuple):
-    """The sender of a request of the classic protocol."""
+    """The sender of a request of the classic protocol: its member id, instance id and generation."""
 
     member_id: str
     instance_id: str | None
@@ -43,7 +43,7 @@ class Caller(NamedTuple):
 
 
 class MixedGroup(ConsumerGroup):
-    """A consumer group that members of both protocols may be in. take_back: converts it to a classic group
+    """A consumer group whose members may use either protocol. take_back: converts it to a classic group
     (migration.py).
     """
 
@@ -68,8 +68,8 @@ class MixedGroup(ConsumerGroup):
         return len(self.subscriptions) == self.classic_members
 
     def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, first: Sequence[Change] = ()) -> Answer:
-        """Answer a ConsumerGroupHeartbeat. A member that spoke the classic protocol need not join or sync by it any
-        more.
+        """Answer a ConsumerGroupHeartbeat. If the member used the classic protocol before, it need not join or sync in
+        that any more.
 
         first: the changes that convert a classic group to this one, if this heartbeat does so. Raises KafkaError.
         """
@@ -118,7 +118,7 @@ class MixedGroup(ConsumerGroup):
     def _beat(self, asked: Joining, new_id: str) -> Heartbeat:
         """Convert a JoinGroup to a heartbeat. new_id: the member's id if it has none. Raises UNKNOWN_SERVER_ERROR.
 
-        The subscription is that of its first protocol: a consumer sends the same with each.
+        The subscription is taken from its first protocol, because a consumer sends the same with each protocol.
         """
         try:
             subscribed = read_subscription(asked.protocols[0][1])
@@ -164,10 +164,10 @@ class MixedGroup(ConsumerGroup):
         return False
 
     def _join_and_go_back(self, beat: Heartbeat) -> str | None:
-        """Convert the group to a classic one at this join, without a new target assignment: its leader makes the next
-        one.
+        """Convert the group to a classic one at this join. There is no new target assignment, because the leader of the
+        classic group makes the next one.
 
-        Returns the protocol of the classic group; None if it stays a consumer group.
+        Returns the protocol of the classic group; None if the group stays a consumer group.
         """
         if not self._may_go_back:
             return None
@@ -207,8 +207,8 @@ class MixedGroup(ConsumerGroup):
         )
 
     def classic_heartbeat(self, caller: Caller, now_ms: int, wall_ms: int, user: Session | None = None) -> None:
-        """Handle a classic member's Heartbeat: restart its session timeout. user: whose access rights apply to the
-        member.
+        """Handle a classic member's Heartbeat, which restarts its session timeout. user: the user whose access rights
+        apply to the member.
 
         Raises KafkaError: REBALANCE_IN_PROGRESS if the member has to join again.
         """
@@ -221,9 +221,9 @@ class MixedGroup(ConsumerGroup):
             self._must_join(caller.member_id, subscription, now_ms)
 
     def make_target(self, now_ms: int, wall_ms: int) -> None:
-        """Begin a new epoch if topics changed, and compute the target assignment if it is due. Raises KafkaError.
+        """Begin a new epoch if topics have changed, and compute the target assignment if it is due. Raises KafkaError.
 
-        Heartbeats of the newer protocol do this; it is for a group without members that send those.
+        Usually the heartbeats of the newer protocol do this; it is called for a group in which no member sends them.
         """
         with self._event():
             if self._topics_changed():
@@ -248,7 +248,7 @@ class MixedGroup(ConsumerGroup):
         return subscription
 
     def _gets_further_by_joining(self, member_id: str) -> bool:
-        """Return whether a new JoinGroup of the member would change its assignment."""
+        """Return whether another JoinGroup of the member would change its assignment."""
         current = self.current(member_id)
         if current.epoch < self.target_epoch.epoch or current.state is MemberState.UNREVOKED:
             return True
@@ -259,8 +259,8 @@ class MixedGroup(ConsumerGroup):
         )
 
     def _must_join(self, member_id: str, subscription: Subscription, now_ms: int) -> None:
-        """Raise REBALANCE_IN_PROGRESS, always. At the first time start the member's rebalance timeout, in which it
-        must rejoin.
+        """Always raise REBALANCE_IN_PROGRESS. When this happens first, start the member's rebalance timeout, within
+        which it must rejoin.
         """
         if member_id not in self._joins:
             self._wake_at(self._joins, member_id, now_ms + subscription.rebalance_timeout_ms)
@@ -289,8 +289,8 @@ class MixedGroup(ConsumerGroup):
         return errors
 
     def _go_on(self) -> None:
-        """After members were removed: become a classic group if only classic ones are left and it may; else begin a
-        new epoch.
+        """Continue after members were removed: become a classic group if only classic members are left and the policy
+        allows it; otherwise begin a new epoch.
         """
         goes_back = self.is_all_classic and self._may_go_back
         if not goes_back or self._go_back(was_replaced=False) is None:
@@ -303,9 +303,10 @@ class MixedGroup(ConsumerGroup):
         return rules.may_go_back and 0 < size <= rules.classic_max_size
 
     def _go_back(self, *, was_replaced: bool) -> str | None:
-        """Convert to a classic group, with the changes of this event. Returns its protocol; None if it cannot be one.
+        """Convert to a classic group, including the changes of this event. Returns its protocol; None if it cannot
+        become one.
 
-        was_replaced: the last member of the newer protocol was a static one, and a classic one took its place.
+        was_replaced: whether the last member of the newer protocol was a static one that a classic member has replaced.
         """
         before: dict[tuple[Kind, str], Change] = {}
         for change, was in self._made:

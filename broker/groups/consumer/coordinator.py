@@ -34,10 +34,10 @@ UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, where something of 
 
 
 class Pattern(Protocol):
-    """A compiled regular expression; matches raises ValueError where it takes too long."""
+    """A compiled regular expression."""
 
     def matches(self, text: str) -> bool:
-        """Return whether the whole text matches the pattern."""
+        """Return whether the whole text matches the pattern. Raises ValueError if that takes too long."""
         ...
 
 
@@ -46,7 +46,9 @@ Compile = Callable[[str], Pattern]
 
 
 class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
-    """All consumer groups of one broker. take_back: converts a group to a classic one; set before loading."""
+    """All consumer groups of one broker. take_back: converts a group to a classic one; it must be set before the log is
+    loaded.
+    """
 
     take_back: TakeBack
 
@@ -132,7 +134,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- members of the classic protocol ---------------------------------------------------------------------
 
     def join(self, group: MixedGroup, asked: Joining) -> Joined:
-        """Handle the JoinGroup of a classic member, for a group that has members. Raises KafkaError."""
+        """Handle the JoinGroup of a classic member, for a consumer group that has members. Raises KafkaError."""
         now_ms = self._clock.monotonic_ms()
         with self._event(group):
             self._check_bytes(protocols_bytes(asked.protocols))
@@ -161,8 +163,8 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             return group.classic_leave(leaving)
 
     def _work_alone(self, group: MixedGroup, now_ms: int) -> None:
-        """In a group of only classic members, begin to compute the assignment if it is due: they send no newer
-        heartbeats.
+        """If all members are classic, begin to compute the assignment if it is due. In other groups the heartbeats of
+        the newer protocol do this.
         """
         if group.is_all_classic and self.groups.get(group.group_id) is group:
             self._assign_if_due(group, now_ms)
@@ -197,7 +199,8 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
                 group.apply(change)
 
     def _dated(self, change: Change) -> Change:
-        """Add to a GroupEpoch the time since when the group has no members, for the retention of its offsets.
+        """If the change is a GroupEpoch, add the time since when the group has no members, from which the retention of
+        its offsets counts.
 
         Other changes are returned unchanged.
         """
@@ -208,8 +211,8 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- work in slices --------------------------------------------------------------------------------------
 
     def _work(self, group: MixedGroup, now_ms: int) -> None:
-        """Begin work in later turns of the loop: regular expressions to match with topics, and large assignments,
-        where due.
+        """Begin work that is due, in later turns of the loop: matching regular expressions with topics, and computing a
+        large assignment.
         """
         due = group.regexes_due(now_ms)
         if due:
@@ -218,8 +221,8 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         self._assign_if_due(group, now_ms)
 
     def _give_up(self, group: MixedGroup) -> None:
-        """Note that neither an assignment nor regular expressions are worked on, because the work failed: it may begin
-        again.
+        """Note that neither an assignment nor regular expressions are being worked on, because the work has failed. It
+        may begin again later.
         """
         super()._give_up(group)
         group.is_resolving = False
@@ -233,9 +236,9 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
 
     def _resolve(self, group: MixedGroup, regexes: Sequence[str]) -> Steps[None]:
-        """Match each regular expression with the names of all topics, in steps, and tell the group which match.
+        """Match each regular expression with the names of all topics, in steps, and tell the group which topics match.
 
-        Only topics count that a member with the expression may describe. Yields the cost of each step.
+        A topic counts only if a member with the expression may describe it. Yields the cost of each step.
         """
         version, wall_ms = self.topics.version, self._clock.now_ms()
         found: dict[str, Resolved] = {}
@@ -259,8 +262,8 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         self._resolved(group, found, more=False)
 
     def _resolved(self, group: MixedGroup, found: dict[str, Resolved], *, more: bool) -> None:
-        """Tell the group which topics its regular expressions match, if it still exists. more: other expressions
-        follow.
+        """If the group still exists, tell it which topics its regular expressions match. more: whether other
+        expressions follow.
         """
         if self.groups.get(group.group_id) is group:
             with self._event(group):

@@ -15,7 +15,7 @@ WITH_EPOCHS_SINCE = 9  # of OffsetCommit
 
 
 class FencedRoster(Roster):
-    """A roster that accepts or refuses requests by member id, instance id and epoch."""
+    """The part of a consumer group that accepts or refuses requests by their member id, instance id and epoch."""
 
     def _no_member(self, member_id: str) -> str:
         """Return the error text for a member id that the group does not have."""
@@ -44,8 +44,8 @@ class FencedRoster(Roster):
         """Check that a member may commit offsets of these partitions. Raises KafkaError if not.
 
         version: of OffsetCommit; None for TxnOffsetCommit. An epoch older than the member's is accepted if each
-        partition was assigned to the member by then (KIP-1251). Without an epoch anybody may commit while the group has
-        no members.
+        partition was already assigned to the member at that epoch (KIP-1251). A commit without an epoch is accepted
+        while the group has no members.
         """
         if epoch < 0 and not self.subscriptions:
             return
@@ -75,7 +75,7 @@ class FencedRoster(Roster):
                 raise stale
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Check that a member may fetch offsets with this epoch; without member and epoch anybody may.
+        """Check that a member may fetch offsets with this epoch. A fetch without member and epoch is always accepted.
 
         Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, and for a classic member ILLEGAL_GENERATION.
         """

@@ -13,7 +13,9 @@ NO_TIMEOUT = -1
 
 
 class Heartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat. A field of None, or a timeout of NO_TIMEOUT, means that it has not changed."""
+    """A ConsumerGroupHeartbeat. A field that is None, or a timeout of NO_TIMEOUT, has not changed since the member's
+    last heartbeat.
+    """
 
     member_id: str
     epoch: int
@@ -31,15 +33,17 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it has the rebalance timeout, the subscription and the owned partitions: a member then wants all
-        back.
+        """Whether it contains the rebalance timeout, the subscription and the owned partitions. The member then expects
+        its whole assignment in the answer.
         """
         subscribes = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None
 
 
 class Answer(NamedTuple):
-    """The answer to a heartbeat. assigned: what the member may read now; None if that has not changed."""
+    """The answer to a heartbeat. assigned: the partitions that the member may read now; None if they have not
+    changed.
+    """
 
     member_id: str
     epoch: int

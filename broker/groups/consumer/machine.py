@@ -48,10 +48,11 @@ Log = Callable[["ConsumerGroup", Sequence[Change]], None]
 
 
 class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
-    """One group. log: writes changes, or raises KafkaError.
+    """One consumer group.
 
-    rules: called each time, because settings change. check_regex: raises KafkaError INVALID_REGULAR_EXPRESSION.
-    wake_ms: monotonic time at which expire() is to be called; it may find nothing to do yet.
+    log: writes changes, or raises KafkaError. rules: called each time, because settings change. check_regex: raises
+    KafkaError INVALID_REGULAR_EXPRESSION. wake_ms: the monotonic time at which expire() is to be called; it may find
+    nothing to do then.
     """
 
     def __init__(
@@ -103,15 +104,18 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._log(self, changes)
 
     def _change(self, kind: Kind, name: str, value: Value | None) -> None:
-        """Change a value of the group within an event, which writes or undoes it. name: see Change. value: None
-        removes it.
+        """Change a value of the group within an event, which then writes the change or undoes it.
+
+        name: see Change. value: None removes the value.
         """
         change = Change(kind, name, value)
         self._made.append((change, self.known(kind, name)))
         self.apply(change)
 
     def _topics_changed(self) -> bool:
-        """Return whether subscribed topics were created, deleted or grew since the group's epoch began."""
+        """Return whether subscribed topics were created or deleted, or got more partitions, since the group's epoch
+        began.
+        """
         return self.metadata_hash() != self.epoch.metadata_hash
 
     def _next_epoch(self) -> None:
@@ -121,8 +125,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     # ---- heartbeats ------------------------------------------------------------------------------------------
 
     def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, first: Sequence[Change] = ()) -> Answer:
-        """Handle a heartbeat of a member that has an id; with epoch 0 it joins. Raises KafkaError, and then nothing
-        has changed.
+        """Handle a heartbeat of a member that has an id; with epoch 0 the member joins. Raises KafkaError, and then
+        nothing has changed.
 
         first: the changes that convert a classic group to this one, if this heartbeat does so (migration.py). now_ms:
         monotonic time; wall_ms: wall time.
@@ -145,16 +149,18 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return Answer(member_id, after.epoch, after.assigned if is_assignment_sent else None)
 
     def _advance(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> None:
-        """Store what a member reports, compute the target assignment if due, move the member one step towards it."""
+        """Store what a member reports, compute the target assignment if it is due, and move the member one step towards
+        it.
+        """
         other_subscription = self._note(beat)
         self._assign_if_due(now_ms, wall_ms)
         if other_subscription or not self.is_there(beat.member_id):
             self._reconcile(beat.member_id, beat, other_subscription=other_subscription)
 
     def _note(self, beat: Heartbeat) -> bool:
-        """Store what a member reports; begin a new epoch if the group's topics change by it.
+        """Store what a member reports. If that changes the group's topics, begin a new epoch.
 
-        Returns whether the member's subscription changed.
+        Returns whether the member's subscription has changed.
         """
         other_topics, other_regex, resolved = self._subscribe(beat)
         news = self._seen_version != self._topics.version
@@ -170,7 +176,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def _admit(self, beat: Heartbeat) -> None:
-        """Check that the sender is a member with the right epoch, or joins. Raises KafkaError if not."""
+        """Raise KafkaError unless the sender is a member with the right epoch, or joins."""
         member_id = beat.member_id
         self._check_room(member_id)
         if beat.instance_id is not None:
@@ -181,7 +187,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(member_id))
 
     def _admit_static(self, beat: Heartbeat, instance_id: str) -> None:
-        """Check a static member's heartbeat. One that joins replaces the member with its instance id. Raises
+        """Check a static member's heartbeat. If it joins, it replaces the member that has its instance id. Raises
         KafkaError.
         """
         owner = self.static.get(instance_id)
@@ -194,7 +200,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._check_epoch(beat)
 
     def _is_in(self, member_id: str) -> bool:
-        """Return whether a member uses the newer protocol and has not left temporarily."""
+        """Return whether a member uses the newer protocol and is not temporarily absent."""
         return self.current(member_id).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[member_id].classic is None
 
     def _check_released(self, old: str, new: str, instance_id: str) -> None:
@@ -214,8 +220,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._change(Kind.CURRENT, new, current._replace(epoch=0, previous_epoch=0))
 
     def _check_epoch(self, beat: Heartbeat) -> None:
-        """Raise FENCED_MEMBER_EPOCH for a wrong epoch. The last one is accepted if the member owns only partitions it
-        had.
+        """Raise FENCED_MEMBER_EPOCH for a wrong epoch. The previous epoch is accepted if the member owns only
+        partitions that were assigned to it.
         """
         epoch, current = beat.epoch, self.current(beat.member_id)
         if epoch in (JOINS, current.epoch):
@@ -234,8 +240,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     def _subscribe(self, beat: Heartbeat) -> tuple[bool, bool, bool]:
         """Store the subscription, rack and other fields that a heartbeat reports about its member.
 
-        Returns whether it subscribes to other topics by name, whether to another regular expression, and whether the
-        topics which match that are known already.
+        Returns three values: whether the member subscribes to other topics by name, whether it uses another regular
+        expression, and whether the topics that match this expression are already known.
         """
         old = self.subscriptions.get(beat.member_id, Subscription())
         new = Subscription(
@@ -268,7 +274,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             self._change(Kind.REGEX, regex, None)
 
     def regexes_due(self, now_ms: int) -> list[str]:
-        """Return the regular expressions to match with all topics now, and note which users' rights count for them."""
+        """Return the regular expressions to match with all topics now, and note the users whose rights count
+        for each.
+        """
         if not self.regex_subscribers or self.is_resolving:
             return []
         unknown = {each for each in self.regex_subscribers if each not in self.regexes or each in self._unresolved}
@@ -284,10 +292,10 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return due
 
     def set_resolved_topics(self, found: Mapping[str, Resolved], now_ms: int, *, more: bool = False) -> None:
-        """Store which topics regular expressions match; begin a new epoch if that changed. more: other expressions
-        follow.
+        """Store which topics regular expressions match, and begin a new epoch if that has changed. more: whether other
+        expressions follow.
 
-        Raises KafkaError if that is not written.
+        Raises KafkaError if it cannot be written.
         """
         self.is_resolving = more
         with self._event():
@@ -310,8 +318,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     # ---- the target assignment -------------------------------------------------------------------------------
 
     def _assign_if_due(self, now_ms: int, wall_ms: int) -> None:
-        """Compute the target assignment now if it is due and the group is small; a large one is assigned by the
-        coordinator.
+        """If the target assignment is due and the group is small, compute it now. The coordinator computes that of a
+        large group, in steps.
         """
         if self.is_assignment_due(now_ms):
             is_first = Kind.TARGET_EPOCH not in self._kept
@@ -323,7 +331,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return (each.topics for each in self.subscriptions.values())
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:
-        """Return the group's epoch, and the steps that compute an assignment for it; the result goes to
+        """Return the group's epoch, and the steps that compute an assignment for it. The caller passes the result to
         take_assignment().
         """
         self.is_assigning = True
@@ -334,8 +342,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     def _assignment_steps(
         self, assignor: Assignor, subscriptions: dict[str, Subscription], targets: dict[str, Target]
     ) -> AssignmentSteps:
-        """Compute an assignment for these members by this assignor, in steps. targets: what they were assigned until
-        now.
+        """Compute an assignment for these members by this assignor, in steps. targets: the present target of each
+        member.
         """
         subscribers = []
         shares = yield from self._shares(subscriptions, targets)
@@ -348,17 +356,17 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
 
     @property
     def assignor(self) -> str:
-        """The name of the assignor that most members ask for; the first one of the settings if none asks."""
+        """The name of the assignor that most members ask for; if none asks for one, the first in the settings."""
         names = self._rules().assignors
         votes = [each.assignor for each in self.subscriptions.values() if each.assignor in names]
         return max(names, key=votes.count) if votes else names[0]
 
     def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Write a computed assignment as the target. Members that joined since get nothing yet; partitions of those
-        that left stay free.
+        """Write a computed assignment as the target. Members that have joined since get nothing yet; partitions of
+        members that have left stay free.
 
-        A static member that replaced another since gets what was assigned to that one. epoch: the group's epoch that
-        the assignment was computed for.
+        A static member that has replaced another since gets what was assigned to that one. epoch: the group's epoch for
+        which the assignment was computed.
         """
         for member_id, subscription in self.subscriptions.items():
             partitions = assigned.get(member_id)
@@ -371,7 +379,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._assigned_for, self._assigned_ms = self._rights_then, now_ms
 
     def _reconcile(self, member_id: str, beat: Heartbeat, *, other_subscription: bool) -> None:
-        """Move the member one step towards its target assignment, by the owned partitions that it reports."""
+        """Move the member one step towards its target assignment, according to the owned partitions that it reports."""
         goal = Goal(
             self.target_epoch.epoch,
             self.target(member_id),
@@ -443,9 +451,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._wake_at(self._sessions, member_id, now_ms + timeout_ms)
 
     def _watch(self, member_id: str, now_ms: int) -> None:
-        """Start the rebalance timeout of a member that has to give up partitions, and end that of any other.
+        """Start the rebalance timeout of a member that has to give up partitions; end that of any other member.
 
-        A classic member gets none here: it has to join again within its own timeout.
+        A classic member has none here, because it has to join again within a timeout of its own.
         """
         is_classic = self.subscriptions[member_id].classic is not None
         if self.current(member_id).state is MemberState.UNREVOKED and not is_classic:
@@ -460,8 +468,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self.wake_ms = min(self.wake_ms, at_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Remove the members that have a deadline before now_ms. Raises KafkaError if that cannot be written; call it
-        again then.
+        """Remove the members whose deadline has passed at now_ms. Raises KafkaError if that cannot be written; then
+        call it again.
         """
         late = {member_id for deadlines in self._deadlines for member_id, at_ms in deadlines.items() if at_ms <= now_ms}
         for deadlines in self._deadlines:  # of members that were replaced

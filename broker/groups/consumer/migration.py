@@ -38,7 +38,9 @@ from .roster import Roster
 
 
 class Policy(Enum):
-    """`group.consumer.migration.policy`: whether groups with members are converted, to consumer groups or back."""
+    """The setting `group.consumer.migration.policy`: whether classic groups with members are converted to consumer
+    groups, and back.
+    """
 
     DISABLED = "disabled"
     UPGRADE = "upgrade"
@@ -111,7 +113,7 @@ def _held(partitions: ByTopic, epoch: int, topics: TopicView, taken: set[tuple[T
     """Return these partitions, by topic id, without those in `taken` or of deleted topics; add them to `taken`.
 
     epoch: the epoch at which the member got them. The leader of a classic group may have assigned one partition to two
-    members: only the first gets it.
+    members; then only the first one gets it.
     """
     found: dict[TopicId, dict[int, int]] = {}
     for topic, numbers in partitions.items():
@@ -138,7 +140,7 @@ def _subscription(member: Member, read: Subscribed) -> Subscription:
 
 
 class HandOver(NamedTuple):
-    """A consumer group that is to become a classic one. rebalance: all members are to join again at once."""
+    """A consumer group that is to become a classic one. rebalance: whether all members must join again at once."""
 
     group_id: str
     generation: int
@@ -168,10 +170,11 @@ Raises KafkaError.
 def handed_over(
     group: Roster, topics: TopicView, logged: Iterable[tuple[Kind, str]], *, was_replaced: bool
 ) -> HandOver:
-    """Return the members and the generation of the classic group that this group becomes; all its members are classic.
+    """Return the members and the generation of the classic group that this group becomes. All members must be classic
+    ones.
 
-    logged: the keys of its records, which get tombstones. was_replaced: a classic member has replaced the last one of
-    the newer protocol; then members need not rebalance if each has reached its target assignment.
+    logged: the keys of its records, which get tombstones. was_replaced: whether a classic member has replaced the last
+    member of the newer protocol; then members need not rebalance if each has reached its target assignment.
     """
     members = []
     for member_id, subscription in group.subscriptions.items():

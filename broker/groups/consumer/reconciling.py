@@ -18,8 +18,9 @@ Owned = Mapping[TopicId, Collection[int]]
 
 
 class Goal(NamedTuple):
-    """The target of a member. topics: the ids of those it subscribes to. is_free: whether no other member has a
-    partition.
+    """The target that a member has to reach.
+
+    topics: the ids of the topics it subscribes to. is_free: returns whether no other member has a partition.
     """
 
     epoch: int
@@ -29,7 +30,9 @@ class Goal(NamedTuple):
 
 
 def reconcile(current: Current, goal: Goal, owned: Owned | None, *, other_subscription: bool) -> Current:
-    """Return the member's current assignment after a heartbeat. owned: the partitions that it reports; None if none."""
+    """Return the member's current assignment after a heartbeat. owned: the partitions that it reports as its own; None
+    if it reports nothing about them.
+    """
     step = step_of(
         current.state,
         gave_up=not owns_any(owned, current.revoking),
@@ -44,7 +47,9 @@ def reconcile(current: Current, goal: Goal, owned: Owned | None, *, other_subscr
 
 
 def owns_any(owned: Owned | None, held: Held) -> bool:
-    """Return whether the member may still own a partition in `held`. It may if it does not report which it owns."""
+    """Return whether the member may still own a partition in `held`. If it does not report which partitions it owns, it
+    may.
+    """
     if owned is None:
         return True
     return any(partition in held.get(topic_id, ()) for topic_id, parts in owned.items() for partition in parts)
@@ -61,9 +66,9 @@ def owns_only(owned: Owned | None, held: Held) -> bool:
 
 
 def _without_unsubscribed(current: Current, topics: Collection[TopicId], owned: Owned | None) -> Current:
-    """Take the partitions of topics that the member does not subscribe to any more from its assignment.
+    """Take the partitions of topics to which the member no longer subscribes from its assignment.
 
-    If it may still own some, it has to give them up first (UNREVOKED).
+    If it may still own some of them, it has to give them up first (UNREVOKED).
     """
     kept = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id in topics}
     if len(kept) == len(current.assigned):
@@ -76,8 +81,8 @@ def _without_unsubscribed(current: Current, topics: Collection[TopicId], owned: 
 
 
 def _advance(current: Current, goal: Goal, owned: Owned | None) -> Current:
-    """Move the member one step towards its target: it gives up what is not in it, then gets the epoch and free
-    partitions.
+    """Move the member one step towards its target. It first gives up what is not in the target; then it gets the
+    target's epoch and those partitions that are free.
     """
     assigned: dict[TopicId, dict[int, int]] = {}
     revoking: dict[TopicId, dict[int, int]] = {}

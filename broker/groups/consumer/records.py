@@ -41,7 +41,7 @@ OF_THE_GROUP = frozenset({Kind.CLASSIC_GROUP, Kind.EPOCH, Kind.PARTITION_METADAT
 
 
 class MemberState(IntEnum):
-    """How far a member is on the way to its target assignment."""
+    """How far a member has come on the way to its target assignment."""
 
     STABLE = 0
     UNREVOKED = 1  # it has to give up partitions first
@@ -49,10 +49,10 @@ class MemberState(IntEnum):
 
 
 class GroupEpoch(NamedTuple):
-    """The epoch of the group, which grows with each change. metadata_hash: of the topics that it subscribes to.
+    """The epoch of the group, which grows with each change. metadata_hash: of the topics that the group subscribes to.
 
-    empty_since_ms: since when it has no members, on the clock of the data directory, which runs only while the broker
-    does. Kafka has no such field.
+    empty_since_ms: since when the group has no members, on the clock of the data directory, which runs only while the
+    broker does. Kafka has no such field.
     """
 
     epoch: int
@@ -61,14 +61,16 @@ class GroupEpoch(NamedTuple):
 
 
 class Classic(NamedTuple):
-    """What a member that speaks the classic protocol sent. protocols: (name, metadata), in its order of preference."""
+    """What a member of the classic protocol has sent. protocols: (name, metadata) of each, in the member's order of
+    preference.
+    """
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class Subscription(NamedTuple):
-    """What a member reports about itself. topics: sorted. regex: empty where it has none."""
+    """What a member reports about itself. topics: sorted. regex: empty if it subscribes to no regular expression."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -82,8 +84,8 @@ class Subscription(NamedTuple):
 
 
 class Current(NamedTuple):
-    """A member's epoch and partitions. assigned: those it may read; revoking: those it must give up, and still may
-    own.
+    """A member's epoch and partitions. assigned: those that it may read. revoking: those that it must give up but may
+    still own.
     """
 
     epoch: int
@@ -201,7 +203,7 @@ def _read_subscription(reader: Reader) -> Subscription:
 
 
 def _read_classic(reader: Reader) -> Classic | None:
-    """Decode the nullable struct with what a classic member sent."""
+    """Decode the nullable struct that contains what a classic member has sent."""
     if reader.uvarint() == 0:
         return None
     timeout_ms, protocols = reader.number(INT32), []
@@ -221,10 +223,10 @@ def _read_current(reader: Reader) -> Current:
 
 
 def _read_held(reader: Reader, epoch: int) -> Held:
-    """Decode the partitions of a member. Returns, by topic id, each partition and the epoch at which the member got
+    """Decode the partitions of a member. Returns, by topic id, each partition with the epoch at which the member got
     it.
 
-    Kafka before 4.3 wrote no epochs of partitions; then `epoch`, the member's, is used.
+    Kafka before 4.3 wrote no epochs of partitions; then `epoch`, the member's own, is used.
     """
     found = {}
     for _ in range(reader.count()):

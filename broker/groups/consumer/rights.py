@@ -17,7 +17,7 @@ from .records import Change, Kind, Subscription
 
 
 class UsersRoster(FencedRoster):
-    """A group that knows which user each member is."""
+    """The part of a consumer group that knows each member's user, and so its access rights."""
 
     def __init__(self, group_id: str, topics: TopicView, rights: Rights) -> None:
         super().__init__(group_id, topics)
@@ -36,7 +36,9 @@ class UsersRoster(FencedRoster):
         return self._members_rights.users
 
     def apply(self, change: Change) -> None:
-        """Apply one record of the group, and forget the users of what it removes."""
+        """Apply one record of the group. If it removes a member or a regular expression, forget the users noted for
+        that.
+        """
         super().apply(change)
         if change.value is None and change.kind is Kind.SUBSCRIPTION:
             self._members_rights.forget(change.name)
@@ -44,7 +46,9 @@ class UsersRoster(FencedRoster):
             self._resolved_for.pop(change.name, None)
 
     def _note_user(self, member_id: str, user: Session | None) -> None:
-        """Note which user sent a member's request. If it is another one, its regular expression is matched again."""
+        """Note which user sent a member's request. If the user has changed, the member's regular expression is matched
+        again.
+        """
         if user is None or not self._members_rights.note(member_id, user):
             return
         regex = self.subscriptions[member_id].regex
@@ -53,8 +57,8 @@ class UsersRoster(FencedRoster):
 
     @property
     def _rights_seen(self) -> tuple[int, int]:
-        """The version of the ACLs, and how often a member's user changed: if it differs, members may have other
-        rights.
+        """The version of the ACLs, and how often a member's user has changed. If these numbers have changed, members
+        may have other rights.
         """
         return self._members_rights.seen
 
@@ -81,7 +85,7 @@ class UsersRoster(FencedRoster):
         return self._rights.is_enforced and self._resolved_rights != self._rights.version
 
     def _begin_resolving(self) -> None:
-        """Note which users' rights count for the regular expressions that are matched with the topics now."""
+        """Note the users whose rights count for the regular expressions that are matched with the topics now."""
         if not self._rights.is_enforced:
             return
         self._resolving_rights = self._rights.version
@@ -93,16 +97,16 @@ class UsersRoster(FencedRoster):
         self._resolving_for = {regex: frozenset(users) for regex, users in found.items()}
 
     def _end_resolving(self, regex: str) -> None:
-        """Note that a regular expression has been matched by the rights of the users that subscribe to it."""
+        """Note that a regular expression has been matched, by the rights of the users that subscribe to it."""
         self._unresolved.discard(regex)
         if regex in self._resolving_for:
             self._resolved_for[regex] = self._resolving_for[regex]
 
     def is_seen(self, regex: str, topic: str) -> bool:
-        """Return whether a topic that matches a regular expression counts: a member that uses it may describe the
-        topic.
+        """Return whether a topic that matches a regular expression counts: at least one member with this expression may
+        describe it.
 
-        While the user of one of its members is not known yet, topics that counted before count still.
+        While the user of one of these members is not known yet, topics that counted before still count.
         """
         if not self._rights.is_enforced:
             return True

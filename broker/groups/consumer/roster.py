@@ -16,7 +16,7 @@ from .states import GroupState
 
 
 class Roster:
-    """The records of one group in memory. size_bytes: approximately the memory that they take."""
+    """The records of one group in memory. size_bytes: how much memory they take, approximately."""
 
     def __init__(self, group_id: str, topics: TopicView) -> None:
         self.group_id = group_id
@@ -68,7 +68,7 @@ class Roster:
             self.target_epoch = value if isinstance(value, TargetEpoch) else TargetEpoch(FIRST_EPOCH)
 
     def known(self, kind: Kind, name: str) -> Change:
-        """Return the change that sets this key to its present value again, to undo a later change."""
+        """Return the change that sets this key to its present value. It undoes later changes of the key."""
         value: Any = None
         if kind in self._of:
             value = self._of[kind].get(name)
@@ -87,7 +87,7 @@ class Roster:
                     yield self.known(kind, name)
 
     def _index(self, kind: Kind, name: str, value: Any) -> None:
-        """Count a new value of a record in the lookup tables. name: the member's id or the regular expression."""
+        """Enter a record's new value into the lookup tables. name: the member's id or the regular expression."""
         if isinstance(value, Subscription):
             self.subscribers.update(value.topics)
             if value.regex:
@@ -160,7 +160,7 @@ class Roster:
         return NOTHING if found is None else found.partitions
 
     def is_there(self, member_id: str) -> bool:
-        """Return whether a member has reached its target assignment."""
+        """Return whether a member has reached its target assignment: it is STABLE and has the target's epoch."""
         current = self.current(member_id)
         return current.state is MemberState.STABLE and current.epoch == self.target_epoch.epoch
 
@@ -169,9 +169,9 @@ class Roster:
         return partition not in self._holders.get(topic_id, ())
 
     def subscribed_names(self) -> Collection[str]:
-        """The names of the topics that any member subscribes to, by name or by a regular expression.
+        """Return the names of the topics that any member subscribes to, by name or by a regular expression.
 
-        Names of topics that do not exist may be left out or not, whichever is quicker.
+        Names of topics that do not exist may or may not be included, whichever is quicker.
         """
         existing = self._topics.names()
         if len(existing) < len(self.subscribers) + len(self.matched):

@@ -11,7 +11,7 @@ from .records import MemberState
 
 
 class GroupState(IntEnum):
-    """The state of a group, which follows from its members and epochs. `shown` is how clients see it."""
+    """The state of a group, which follows from its members and epochs. `shown`: its name for clients."""
 
     EMPTY = 0  # nobody is in it
     ASSIGNING = 1  # the target assignment is of an older epoch than the group
@@ -50,8 +50,10 @@ TABLE: Mapping[Shows, tuple[Step, ...]] = {
 
 
 def step_of(state: MemberState, *, gave_up: bool, other_target: bool, other_subscription: bool) -> Step:
-    """Return what a heartbeat does to the member's assignment, by the table. A member that has partitions to give up
-    does that before it moves to another target. gave_up: it owns none of them any more.
+    """Return what a heartbeat does to the member's assignment, by the table. gave_up: whether the member owns none of
+    the partitions any more that it has to give up.
+
+    A member that has to give up partitions does that before it moves to another target.
     """
     if state is MemberState.UNREVOKED:
         shows = Shows.GAVE_UP if gave_up else Shows.OTHER_SUBSCRIPTION if other_subscription else Shows.NOTHING_NEW

@@ -20,10 +20,11 @@ Assignable = Mapping[TopicId, frozenset[int]]
 
 
 def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assignable) -> AssignmentSteps:
-    """Assign partitions to members, in steps. A partition may get several members. Returns the assignment.
+    """Assign partitions to members, in steps. A partition may get several members. Yields the cost of each step;
+    returns the assignment.
 
-    members keep what they have where possible. topics, assignable: by topic id, the topics and the partitions that may
-    be assigned. Yields the cost of each step.
+    Members keep what they have where possible. topics, assignable: by topic id, the topics and the partitions that may
+    be assigned.
     """
     ordered = sorted(members, key=lambda each: each.member_id)
     given: Given = [set() for _ in ordered]
@@ -47,8 +48,8 @@ def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assi
 def _share(
     places: Sequence[TopicIdPartition], subscribers: Sequence[int], members: Sequence[Subscriber], given: Given
 ) -> Generator[int, None, None]:
-    """Divide these partitions among the subscribers, in steps: they keep what they have, and get more of the free
-    ones.
+    """Divide these partitions among the subscribers, in steps. Subscribers keep what they have, as far as their number
+    allows, and get free partitions.
 
     subscribers: indices of members. given: the partitions of each member, by index; those assigned here are added.
     """
@@ -71,7 +72,7 @@ def _share(
 
 
 def _had(member: Subscriber, held: Mapping[TopicIdPartition, object]) -> list[TopicIdPartition]:
-    """Return the partitions that the member has now and that are in `held`."""
+    """Return the partitions that the member has at present and that are in `held`."""
     return [
         place
         for topic_id, partitions in member.has.items()
@@ -93,10 +94,10 @@ def _sizes(had: Mapping[int, Sequence[TopicIdPartition]], places: int) -> dict[i
 def _fill(
     held: dict[TopicIdPartition, set[int]], missing: Mapping[int, int], sharing: int
 ) -> Generator[int, None, None]:
-    """Give partitions with fewer than `sharing` members to those that lack most, in steps, unassigned partitions
-    first.
+    """Give partitions that have fewer than `sharing` members to the members that lack the most, in steps. Unassigned
+    partitions come first.
 
-    held: the members of each partition, by index. missing: how many partitions each member is to get yet.
+    held: the members of each partition, by index. missing: how many partitions each member is still to get.
     """
     unfilled = [(-count, index) for index, count in missing.items() if count]
     heapify(unfilled)

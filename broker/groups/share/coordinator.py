@@ -44,26 +44,29 @@ NOT_LOOKED_UP: Starts = {}
 
 
 class ShareStateStore(Protocol):
-    """The share partitions of the broker, as their groups see them. A method returns changes, which are applied when
-    written.
+    """The methods of SharePartitions that groups use. Each returns changes, which the caller writes and then applies.
 
-    All raise COORDINATOR_NOT_AVAILABLE; alter and delete also NON_EMPTY_GROUP if an open transaction has acknowledged
-    records.
+    All raise COORDINATOR_NOT_AVAILABLE; alter and delete also raise NON_EMPTY_GROUP if an open transaction has
+    acknowledged records.
     """
 
     def initialize(self, group: str, starts: Starts) -> ShareUnit:
-        """Return what creates share partitions at these offsets; existing ones are unchanged. The caller writes it."""
+        """Return the changes that create share partitions at these offsets; existing ones are not changed. The caller
+        writes them.
+        """
         ...
 
     def alter(self, group: str, starts: Starts) -> ShareUnit:
-        """Return what resets share partitions to these offsets; the caller writes it.
+        """Return the changes that reset share partitions to these offsets. The caller writes them.
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """
         ...
 
     def delete(self, group: str, keys: Collection[TopicIdPartition] | None = None) -> ShareUnit:
-        """Return what deletes share partitions of the group; the caller writes it. keys: which ones; None for all."""
+        """Return the changes that delete share partitions of the group. The caller writes them. keys: which ones; None
+        for all.
+        """
         ...
 
 
@@ -150,11 +153,11 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- where share partitions begin ------------------------------------------------------------------------
 
     def to_look_up(self, group_id: str, topics: Sequence[str]) -> list[tuple[TopicIdPartition, int]]:
-        """Return (partition, timestamp in ms) for each partition in which the group would begin at a time, not at an
-        end.
+        """Return (partition, timestamp in ms) for each partition in which the group would begin to read at a point in
+        time.
 
         The caller looks up the offset of the timestamp, and passes it to heartbeat(). Empty unless
-        share.auto.offset.reset is a duration. topics: those that the heartbeat subscribes to.
+        share.auto.offset.reset is a duration. topics: those to which the heartbeat subscribes.
         """
         reset = self._configs.obeyed(group_id).share_auto_offset_reset
         if reset in (EARLIEST, LATEST):
@@ -169,7 +172,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     ) -> tuple[Collection[TopicIdPartition], ShareUnit | None]:
         """Create those of these share partitions whose log is online and whose start offset is known.
 
-        Returns their keys, and the changes to write with the group's; None if there are none.
+        Returns their keys, and the changes to write together with the group's; None if there are no changes.
         """
         most = max(0, self._settings.now.group_metadata_max_bytes - self.size_bytes) // SHARE_PARTITION_BYTES
         starts = dict(islice(self._starts(group_id, looked_up, missing), most))
@@ -183,9 +186,10 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     def _starts(
         self, group_id: str, looked_up: Starts, missing: Sequence[Missing]
     ) -> Iterator[tuple[TopicIdPartition, int]]:
-        """Yield the start offset of each of these share partitions, by share.auto.offset.reset, if it is known.
+        """Yield the start offset of each of these share partitions whose start offset is known. It follows from
+        share.auto.offset.reset.
 
-        Partitions that were added to a topic in use begin at their start, whatever the setting.
+        A partition that was added to a topic in use begins at its log start, whatever the setting.
         """
         reset = self._configs.obeyed(group_id).share_auto_offset_reset
         for (topic_id, index), is_new in missing:
@@ -200,10 +204,10 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
                 yield (topic_id, index), max(looked_up[topic_id, index], partition_log.start_offset)
 
     def alter(self, group_id: str, starts: Starts) -> None:
-        """Set the start offsets of share partitions in a group without members. Creates the group if it does not
-        exist.
+        """Set the start offsets of share partitions in a group without members. If the group does not exist, create it.
 
-        Raises NON_EMPTY_GROUP; POLICY_VIOLATION if there is no memory for more; COORDINATOR_NOT_AVAILABLE.
+        Raises NON_EMPTY_GROUP; POLICY_VIOLATION if there is no memory for more share partitions;
+        COORDINATOR_NOT_AVAILABLE.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -236,8 +240,8 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- the end of topics and groups ------------------------------------------------------------------------
 
     def _topic_goes(self, topic: Topic) -> Along:
-        """Return the changes of all groups with share partitions of a deleted topic. The unit that deletes it contains
-        them.
+        """Return the changes of all groups with share partitions of a deleted topic, for the unit that deletes the
+        topic.
 
         If the log of a group is offline, or the unit (one atomic write) would be too large, the group keeps its entry
         for the topic, and removes it when it next creates share partitions.
@@ -260,7 +264,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
             changes.append((group, change))
 
         def apply() -> None:
-            """Apply the changes to the groups in memory: they are written."""
+            """Apply the changes, which are written now, to the groups in memory."""
             for group, change in changes:
                 group.apply(change)
                 self._see_to(group)

@@ -10,7 +10,9 @@ JOINS, LEAVES = 0, -1
 
 
 class Heartbeat(NamedTuple):
-    """A ShareGroupHeartbeat. None means that a field has not changed. user: whose access rights apply to the member."""
+    """A ShareGroupHeartbeat. None means that a field has not changed. user: the user whose access rights apply to the
+    member.
+    """
 
     member_id: str
     epoch: int
@@ -22,7 +24,9 @@ class Heartbeat(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a heartbeat. assigned: what the member may read now; None if that has not changed."""
+    """The answer to a heartbeat. assigned: the partitions that the member may read now; None if they have not
+    changed.
+    """
 
     member_id: str
     epoch: int

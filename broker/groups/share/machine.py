@@ -39,7 +39,9 @@ class Rules(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A subscribed partition without a share partition. is_new: it was added to a topic that has share partitions."""
+    """A subscribed partition without a share partition. is_new: whether it was added to a topic that already has share
+    partitions.
+    """
 
     place: TopicIdPartition
     is_new: bool
@@ -51,9 +53,9 @@ Begin = Callable[[Sequence[Missing]], tuple[Collection[TopicIdPartition], ShareU
 
 
 class ShareGroup(Roster, AssigningGroup[Change]):
-    """One group. log: writes changes, or raises KafkaError. rules: called each time, because settings change.
+    """One share group. log: writes changes, or raises KafkaError. rules: called each time, because settings change.
 
-    wake_ms: monotonic time at which expire() is to be called; it may find nothing to do yet.
+    wake_ms: the monotonic time at which expire() is to be called; it may find nothing to do then.
     """
 
     def __init__(
@@ -100,19 +102,20 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return self.rights.rules.is_enforced and self._assigned_for != self.rights.seen
 
     def _keep(self, changes: Sequence[Change]) -> None:
-        """Write these changes, and those of share partitions in this event, to the log. Raises KafkaError if that
-        fails.
+        """Write these changes, and those of share partitions in this event, to the log together. Raises KafkaError if
+        that fails.
         """
         self._log(self, changes, self._share_units)
 
     def _end_event(self) -> None:
-        """Forget the changes of the event, which are written or undone."""
+        """Forget the changes of the event, because they are written or undone."""
         super()._end_event()
         self._share_units = []
 
     def _change(self, kind: Kind, name: str, value: Value | None) -> None:
-        """Change a value of the group within an event, which writes or undoes it. name: see Change. value: None
-        removes it.
+        """Change a value of the group within an event, which then writes the change or undoes it.
+
+        name: see Change. value: None removes the value.
         """
         change = Change(kind, name, value)
         self._made.append((change, self.known(kind, name)))
@@ -151,7 +154,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return Answer(member_id, after.epoch, after.assigned if is_sent else None)
 
     def _topics_changed(self) -> bool:
-        """Return whether subscribed topics were created, deleted or grew since the group's epoch began."""
+        """Return whether subscribed topics were created or deleted, or got more partitions, since the group's epoch
+        began.
+        """
         return metadata_hash(self._topics, self.subscribed_names()) != self.epoch.metadata_hash
 
     def _check_room(self, member_id: str) -> None:
@@ -170,7 +175,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
     def _check_epoch(self, beat: Heartbeat, current: Current) -> None:
         """Raise UNKNOWN_MEMBER_ID, or FENCED_MEMBER_EPOCH for a wrong epoch.
 
-        The previous one is accepted too: the answer with the present one may be lost.
+        The previous epoch is accepted too, because the answer that contained the present one may be lost.
         """
         self.check_member(beat.member_id)
         if beat.epoch in (current.epoch, current.previous_epoch):
@@ -198,8 +203,8 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return new.topics != before.topics
 
     def _reconcile(self, member_id: str, *, resubscribed: bool) -> None:
-        """Give the member its target assignment, without topics that it does not subscribe to or may not describe any
-        more.
+        """Give the member its target assignment, without the topics that it does not subscribe to or may not describe
+        now.
         """
         before, epoch = self.current(member_id), self.target_epoch.epoch
         if before.epoch == epoch and not resubscribed and member_id in self.currents:
@@ -338,11 +343,11 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return [Change(change.kind, change.name, None) for change in self.changes()]
 
     def begin_anew(self, places: Collection[TopicIdPartition], share_unit: ShareUnit) -> None:
-        """Write the reset of share partitions to other start offsets. share_unit: their changes, to be written with
-        the group's.
+        """Write the reset of share partitions to other start offsets. share_unit: the changes of the share partitions,
+        which are written with those of the group.
 
-        Raises NON_EMPTY_GROUP, or KafkaError if that is not written. The other partitions of their topics are noted as
-        still to be initialized: they do not count as new partitions.
+        Raises NON_EMPTY_GROUP, or KafkaError if it cannot be written. The other partitions of the same topics are noted
+        as still to be initialized, so that they do not count as new partitions.
         """
         self.check_empty()
         shapes = self._topics.shapes({topic_id for topic_id, _ in places})
@@ -354,17 +359,17 @@ class ShareGroup(Roster, AssigningGroup[Change]):
             self._set_state_partitions(with_initialized(self.state_partitions, self._named(places), self._named(later)))
 
     def _is_unmet(self, topic_id: TopicId, partition: int) -> bool:
-        """Return whether the partition is still to be initialized, or nothing of its topic is."""
+        """Return whether the partition is still to be initialized, or no partition of its topic is initialized."""
         begun = self.state_partitions.initializing.get(topic_id)
         return topic_id not in self.state_partitions.initialized or (
             begun is not None and partition in begun.partitions
         )
 
     def forget_topics(self, topic_ids: Collection[TopicId], share_unit: ShareUnit) -> None:
-        """Remove the share partitions of topics from the group. share_unit: their changes, to be written with its
-        own.
+        """Remove the share partitions of topics from the group. share_unit: the changes of the share partitions, which
+        are written with those of the group.
 
-        Raises NON_EMPTY_GROUP, or KafkaError if that is not written.
+        Raises NON_EMPTY_GROUP, or KafkaError if it cannot be written.
         """
         self.check_empty()
         with self._event():
@@ -379,8 +384,8 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self.wake_ms = min(self.wake_ms, at_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Remove the members whose session has timed out. Raises KafkaError if that cannot be written; call it again
-        then.
+        """Remove the members whose session has timed out. Raises KafkaError if that cannot be written; then call it
+        again.
         """
         late = [member_id for member_id, at_ms in self._sessions.items() if at_ms <= now_ms]
         if late:

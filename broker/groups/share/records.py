@@ -44,7 +44,9 @@ OF_THE_GROUP = frozenset({Kind.EPOCH, Kind.TARGET_EPOCH, Kind.STATE_PARTITIONS})
 
 
 class GroupEpoch(NamedTuple):
-    """The epoch of the group, which grows with each change. metadata_hash: of the topics that it subscribes to."""
+    """The epoch of the group, which grows with each change. metadata_hash: of the topics that the group
+    subscribes to.
+    """
 
     epoch: int
     metadata_hash: int = 0
@@ -60,7 +62,7 @@ class Member(NamedTuple):
 
 
 class Current(NamedTuple):
-    """A member's epoch and assignment. previous_epoch: accepted too, as the last answer may have been lost."""
+    """A member's epoch and assignment. previous_epoch: accepted too, because the last answer may have been lost."""
 
     epoch: int
     previous_epoch: int

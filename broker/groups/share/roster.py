@@ -22,7 +22,7 @@ Kept = TypeVar("Kept")
 class Roster:
     """The records of one group in memory. members, targets, currents: by member id.
 
-    size_bytes: approximately the memory that they take.
+    size_bytes: how much memory they take, approximately.
     """
 
     def __init__(self, group_id: str, topics: TopicView) -> None:
@@ -56,7 +56,7 @@ class Roster:
             self.subscribers.update(value.topics)
 
     def known(self, kind: Kind, name: str) -> Change:
-        """Return the change that sets this key to its present value again, to undo a later change."""
+        """Return the change that sets this key to its present value. It undoes later changes of the key."""
         return Change(kind, name, self._of[kind].get(name))
 
     def changes(self) -> Iterator[Change]:
@@ -74,7 +74,9 @@ class Roster:
 
     @property
     def state(self) -> str:
-        """The group's state, as clients see it: Stable with members, else Empty. There is no rebalance to wait for."""
+        """The group's state for clients: Stable with members, else Empty. A share group has no rebalance that members
+        wait for.
+        """
         return "Stable" if self.members else "Empty"
 
     @property
@@ -96,7 +98,7 @@ class Roster:
         return found or _NO_STATE_PARTITIONS
 
     def current(self, member_id: str) -> Current:
-        """Return the member's epoch and assignment; those of a new member if it has none yet."""
+        """Return the member's epoch and assignment; for one without a record, those of a new member."""
         return self.currents.get(member_id, _NEW)
 
     def target(self, member_id: str) -> Partitions:
@@ -110,8 +112,8 @@ class Roster:
         return frozenset(topic_id for topic_id in ids if topic_id is not None)
 
     def subscribed_names(self) -> Collection[str]:
-        """The topics that any member subscribes to. Those that do not exist may be left out or not, whichever is
-        quicker.
+        """Return the topics that any member subscribes to. Topics that do not exist may or may not be included,
+        whichever is quicker.
         """
         existing = self._topics.names()
         if len(existing) < len(self.subscribers):
@@ -135,7 +137,7 @@ def _left(of: Mapping[TopicId, Kept], gone: Collection[TopicId]) -> Mapping[Topi
 
 
 def with_initialized(states: StatePartitions, now: Topics, later: Topics) -> StatePartitions:
-    """Return `states` with the partitions in `now` initialized too, and those in `later` noted as still to be
+    """Return `states` with the partitions in `now` also initialized, and those in `later` noted as still to be
     initialized.
     """
     initialized = _merged(states.initialized, now)
