@@ -53,7 +53,9 @@ _MODULES = {
 
 @contextmanager
 def _visible_refusals() -> Iterator[None]:
-    """Make the arguments printable that click quotes in an error: scripts take them from names that others chose."""
+    """Within the block, make unprintable characters in click's error messages visible: these quote arguments, which
+    scripts may have taken from names that others chose.
+    """
     try:
         yield
     except click.UsageError as error:
@@ -79,7 +81,7 @@ class LazyGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; options of a command that stand before its name are moved behind it."""
+        """Parse the command line; options of a command that come before the command's name are moved after it."""
         options = [each for each in args[:2] if each.startswith("-")]
         if options and not set(options) & set(OWN_OPTIONS):
             from .arguments.early_options import move_behind
@@ -89,7 +91,9 @@ class LazyGroup(click.Group):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and turn a signal or an error of the system into its message and exit code."""
+        """Run the command. A signal or an error of the operating system ends it with the message and exit code for
+        that.
+        """
         try:
             with _visible_refusals():
                 return super().invoke(ctx)

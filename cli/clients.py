@@ -1,6 +1,6 @@
-"""`fencepost clients`: who is connected to a fencepost broker, and what each of them moves.
+"""`fencepost clients`: who is connected to a fencepost broker, and how much each of them sends and reads.
 
-The rule: Kafka has no API for this; of another broker the command says so, and does not guess.
+The rule: Kafka has no API for this, so for another broker the command fails and says so.
 """
 
 from typing import TYPE_CHECKING

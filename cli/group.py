@@ -1,7 +1,7 @@
 """`fencepost group`: consumer groups, their lag, and what blocks them.
 
-The rule: lag is shown twice. To the last stable offset: what a read_committed member can read now. To the high
-watermark: also what open transactions hold back. Both count markers and aborted records.
+The rule: lag is shown twice. Up to the last stable offset: what a read_committed member can read now. Up to the high
+watermark: with what open transactions hold back. Both count markers and aborted records.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def group() -> None:
 
 
 def state(name: str | None) -> str | Cell:
-    """Return a group's state, coloured."""
+    """Return a group's state as text, coloured for the terminal."""
     colours = {"Stable": "green", "Dead": "red"}
     moving = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
     return Cell(name or "-", "yellow" if name in moving else colours.get(name or ""))
@@ -124,7 +124,9 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
 
 
 async def own_configs(admin: "Admin", name: str) -> dict[str, str | None]:
-    """Return the group's own settings; none where the broker has no such settings or does not show them."""
+    """Return the settings that are set for this group itself; none if the broker has no such settings or does not
+    show them.
+    """
     from ..client.errors import KafkaError
 
     try:
@@ -197,7 +199,7 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
 
 
 def _lag(colour: str) -> Form:
-    """Return a function that formats a lag, coloured if it is not 0."""
+    """Return a function that formats a lag as text, coloured if it is not 0."""
 
     def form(value: int | None) -> str | Cell:
         return Cell(count(value), colour) if value else count(value)
@@ -241,8 +243,8 @@ def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: b
     wanted = [partition_of(each) for each in topics]
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Set the group's committed offsets to the given place, unless --dry-run, and return old and new offset of
-        each partition.
+        """Set the group's committed offsets to the given position, unless --dry-run. Returns the old and the new
+        offset of each partition.
         """
         before = {tp: at.offset for tp, at in (await admin.list_group_offsets(name)).items()}
         partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
@@ -282,7 +284,7 @@ def delete(to: Target, names: Sequence[str]) -> None:
     """Delete groups without members, and their committed offsets."""
 
     async def work(admin: "Admin") -> None:
-        """Send the requests of this command."""
+        """Delete the groups."""
         await admin.delete_groups(names)
 
     to.ask(work)

@@ -1,7 +1,7 @@
-"""`fencepost health`: whether a broker answers, for health checks of containers and scripts that wait for it.
+"""`fencepost health`: whether a broker answers, for health checks of containers and for scripts that wait for it.
 
 The rule: the exit code is 0 or 1, because Docker reserves the others; the output is one line. A broker whose disk is
-nearly full answers: a restart frees nothing, so that is said and the exit code stays 0.
+nearly full does answer, and a restart frees nothing, so the output says so and the exit code stays 0.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -60,9 +60,9 @@ async def _wait_for_answer(to: Target, wait_ms: int) -> dict[str, Any]:
 
 
 async def _low_disks(admin: "Admin") -> list[str]:
-    """Return sentences about disks that are nearly full; empty if this login cannot see them.
+    """Return a sentence for each disk that is nearly full; none if this login cannot see them.
 
-    Disks are asked of each broker at the address that it advertises, which need not work from inside of its container.
+    Each broker is asked at the address that it advertises, which may not work from inside its container.
     """
     import asyncio
 

@@ -1,7 +1,7 @@
-"""`fencepost named-producer`: producers that number their records themselves, and how far each is.
+"""`fencepost named-producer`: producers that number their records themselves, and how far each has come.
 
-The rule: one row for each partition that a name has written to, with the highest sequence that is in its log: what is
-sent again at or below it is a duplicate, for as long as the name is there. Kafka has no such producers.
+The rule: one row for each partition to which a name has written, with the highest sequence in its log: a record that is
+sent again at or below it is a duplicate, as long as the name exists. Kafka has no such producers.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ async def _described(admin: "Admin", names: Sequence[str]) -> "dict[str, NamedPr
 
 
 def _rows(name: str, found: "NamedProducerDescription", topics: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of a name; one without a partition if it has written nothing."""
+    """Return a row for each partition of a name; one row without a partition if the name has written nothing."""
     facts = {"name": name, "epoch": found.epoch, "owner": found.owner}
     rows = [
         facts | {"topic": tp.topic, "partition": tp.partition, "highest": highest}
@@ -74,7 +74,7 @@ def rm(to: Target, names: Sequence[str]) -> None:
     """Remove names. What was written under one stays, and is written again by whoever sends it again."""
 
     async def work(admin: "Admin") -> None:
-        """Send the requests of this command."""
+        """Check that the names exist, and remove them."""
         await _described(admin, names)
         await admin.remove_named_producers(list(dict.fromkeys(names)))
 

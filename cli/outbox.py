@@ -1,7 +1,7 @@
 """`fencepost outbox`: sends the rows of an outbox table, each exactly once. docs/how-to/database.md.
 
-The rule: it goes on until a signal, and ends by itself only where a person is needed. A failure that may pass is shown
-once, and again when it is another one. A signal ends it between two commits, or takes back the one that is under way.
+The rule: it runs until a signal, and ends by itself only if a person must act. A failure that may pass is shown once,
+and again if it changes. A signal ends it between two commits, or aborts the one that is under way.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def outbox(
 
 
 async def _open(db: "Database") -> None:
-    """Open the database. Raises Failure if it is away."""
+    """Open the database. Raises Failure if that is not possible."""
     from ..client.errors import KafkaError
 
     try:
@@ -81,7 +81,7 @@ async def _open(db: "Database") -> None:
 
 
 class _Relaying:
-    """Makes the clients, and tells how it goes."""
+    """Makes the clients of an outbox from the options, and prints its progress."""
 
     def __init__(self, to: Target) -> None:
         self._to = to
@@ -90,17 +90,19 @@ class _Relaying:
         self._told = self._sent = 0
 
     def producer(self, **more: Any) -> "Producer":
-        """Return a producer by the options."""
+        """Return a producer with the settings of the options."""
         return self._to.producer(**more)
 
     def admin(self) -> "Admin":
-        """Return an admin client by the options, of which some may be a producer's."""
+        """Return an admin client with the settings of the options, some of which may be only for a producer."""
         from ..client.settings import ProducerSettings
 
         return self._to.admin(ProducerSettings)
 
     async def run(self, relay: "Outbox", db: "Database", until_empty: bool) -> None:
-        """Send rows until cancelled, and say at the end how many. Raises Failure for an error of the database."""
+        """Send rows until cancelled, and print at the end how many were sent. Raises Failure for an error of the
+        database.
+        """
         from ..client.errors import KafkaError
 
         try:
@@ -115,7 +117,7 @@ class _Relaying:
             self._to.output.result(f"{relay.sent:,} rows sent", {"sent": relay.sent, "is_end": True})
 
     def _moved(self, count: int) -> None:
-        """Tell from time to time how many rows were sent."""
+        """Count rows that were sent, and print from time to time how many there are."""
         self._sent += count
         now_s = time.monotonic()
         if now_s - self._told_s < TOLD_EVERY_S:
@@ -126,7 +128,7 @@ class _Relaying:
         self._told_s, self._told = now_s, self._sent
 
     def _note(self, error: BaseException | None) -> None:
-        """Show a failure that may pass, unless it is the one that was shown last; None: it has passed."""
+        """Print a failure that may pass, unless it is the one that was printed last. None: the failure has passed."""
         from ..client.errors import KafkaError
         from .output.refusals import refusal
 

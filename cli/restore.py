@@ -89,7 +89,9 @@ def _copy(backup: str, directory: str | None, output: str) -> None:
 
 
 def _fetch(url: str, directory: str, at_ms: int | None, output: str) -> None:
-    """Make a data directory of a backup or journal in a store of objects. at_ms: since 1970; None: the newest state."""
+    """Make a data directory out of a backup or a journal in an object store. at_ms: since 1970; None: the newest
+    state.
+    """
     from .store.looking import looking_into
 
     with looking_into(url, directory) as asked:
@@ -106,7 +108,7 @@ def _fetch(url: str, directory: str, at_ms: int | None, output: str) -> None:
 
 
 def _fetch_journal(asked: "Asked", url: str, directory: str, output: str) -> None:
-    """Restore a data directory from the journal in a store of objects."""
+    """Make a data directory out of the journal in an object store."""
     from ..effects.clock import SystemClock
     from ..effects.disk import SystemDisk
     from ..effects.rng import SystemRng
@@ -137,7 +139,9 @@ def _fetch_journal(asked: "Asked", url: str, directory: str, output: str) -> Non
 
 
 def _fetch_backup(asked: "Asked", url: str, directory: str, at_ms: int | None, output: str) -> None:
-    """Restore a data directory from a backup in a store, as it was at this time (ms since 1970; None: the newest)."""
+    """Make a data directory out of a backup in an object store, in the state of this time (ms since 1970; None: the
+    newest).
+    """
     from ..effects.disk import SystemDisk
     from ..storage.shipping.fetching import Fetching, time_text
     from .output.copying import copying, size_text

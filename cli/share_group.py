@@ -1,7 +1,7 @@
-"""`fencepost share-group`: groups whose members share partitions record by record (KIP-932), and where they stand.
+"""`fencepost share-group`: groups whose members receive partitions record by record (KIP-932), and their positions.
 
-The rule: a share group has no committed offsets. All before its start offset in a partition is done; the lag counts
-what is not done from there to the end of the log.
+The rule: a share group has no committed offsets. All records before its start offset in a partition are done; the lag
+counts those that are not done from there to the end of the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -100,8 +100,8 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
 
 
 def _pending(offsets: "Mapping[TopicPartition, SharePartitionOffsets]") -> list[dict[str, Any]]:
-    """Return, for each partition with records that are acknowledged in open transactions, how many, and which those
-    are.
+    """Return, for each partition with records that were acknowledged in open transactions, how many these are and
+    which transactions.
     """
     return [
         {
@@ -174,7 +174,7 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
 
 
 def _lag(colour: str) -> Form:
-    """Return a column's form: a number in this colour unless it is 0."""
+    """Return a function that formats a lag as text, in this colour unless it is 0."""
 
     def form(value: int | None) -> str | Cell:
         return Cell(count(value), colour) if value else count(value)
@@ -214,8 +214,8 @@ def reset(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: 
     wanted = [partition_of(each) for each in topics]
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Set the share group's start offsets to the given place, unless --dry-run, and return old and new offset of
-        each partition.
+        """Set the share group's start offsets to the given position, unless --dry-run. Returns the old and the new
+        offset of each partition.
         """
         before = await admin.list_share_group_offsets(name)
         partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
@@ -251,7 +251,7 @@ def delete(to: Target, names: Sequence[str], topics: Sequence[str]) -> None:
     """Delete share groups without members, or only where they stand in some topics."""
 
     async def work(admin: "Admin") -> None:
-        """Send the requests of this command."""
+        """Delete the groups, or, with topics, their offsets in these."""
         for each in dict.fromkeys(names):
             await _known(admin, each)
             if topics:

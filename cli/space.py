@@ -1,4 +1,4 @@
-"""A nearly full disk of a broker, as one sentence for every command that names it. Pure."""
+"""A broker's disk that is nearly full, as one sentence for all commands that report it. Pure."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,6 @@
-"""`fencepost sql`: what a database needs that takes part in the commits of producers. docs/how-to/database.md."""
+"""`fencepost sql`: prints the tables that a database needs to take part in the commits of producers.
+docs/how-to/database.md.
+"""
 
 import click
 

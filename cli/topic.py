@@ -39,7 +39,7 @@ def list_topics(to: Target, internal: bool) -> None:
 
 
 def _summary(found: "TopicDescription") -> dict[str, Any]:
-    """Return a topic as the JSON object of a list."""
+    """Return a topic as a row of the list, a JSON object."""
     replicas = len(found.partitions[0].replicas) if found.partitions else 0
     return {
         "topic": found.name,
@@ -98,7 +98,7 @@ def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
     """
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Return the facts and configs of each topic."""
+        """Return the facts and settings of each topic."""
         found = await admin.describe_topics(names)
         configs = await admin.describe_configs(topics=names)
         return [await _facts(admin, found[each], configs.get(each, [])) for each in dict.fromkeys(names)]
@@ -207,8 +207,8 @@ def trim(to: Target, where: str, before: Places) -> None:
     name, partition = partition_of(where)
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Delete records before the given place in the topic's partitions, and return what changed. Raises Failure
-        without such a partition.
+        """Delete the records before the given position in the topic's partitions. Returns the changes. Raises
+        Failure if there is no such partition.
         """
         found = (await admin.describe_topics(name))[name].topic_partitions
         wanted = [each for each in found if partition in (None, each.partition)]

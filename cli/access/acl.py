@@ -26,12 +26,14 @@ else:
 
 
 class _Operation(_OfText):
-    """Kafka's words, in any spelling: IdempotentWrite, idempotent-write, idempotent_write."""
+    """An option with an operation in Kafka's words, in any spelling: IdempotentWrite, idempotent-write,
+    idempotent_write.
+    """
 
     name = "operation"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return an operation by its Kafka name, from any spelling: upper or lower case, with or without dashes."""
+        """Return the operation by its Kafka name, from any spelling: upper or lower case, with or without dashes."""
         plain = str(value).lower().replace("-", "").replace("_", "")
         for each in OPERATIONS:
             if each.replace("_", "") == plain:
@@ -40,7 +42,9 @@ class _Operation(_OfText):
 
 
 def _about_rules(command: F) -> F:
-    """Add the options of a connection and of rules; the command gets a Target and a Wanted."""
+    """Add the options of a connection and of rules to a command; it gets a Target and a Wanted (what the options
+    describe).
+    """
 
     @functools.wraps(command)
     def described(

@@ -1,7 +1,7 @@
 """Runs a command about users and rules on a data directory whose broker is down (--data-dir).
 
-The rule: the directory is opened by a whole broker, as at its start: locked, recovered, and changed by the same log and
-the same requests. It listens on no socket: this process reaches it through a network in its memory.
+The rule: a whole broker opens the directory, as at its start: it locks and recovers the directory, and changes it by
+the same requests and the same log. It listens on no socket: this process reaches it through a network in memory.
 """
 
 import os
@@ -39,9 +39,7 @@ def ask(
 
 
 def _check(directory: str, may_create: bool) -> None:
-    """Refuse --data-dir together with -b, and a directory that holds no data unless it may be created.
-    Raises Failure.
-    """
+    """Raise Failure if --data-dir is given together with -b, or if the directory has no data and may not be created."""
     source = click.get_current_context().get_parameter_source("bootstrap")
     if source is click.core.ParameterSource.COMMANDLINE:
         raise Failure(
@@ -93,7 +91,7 @@ async def _with_broker(directory: str, timeout_ms: int, work: "Callable[[Admin],
 
 
 def _while_it_runs(failure: Failure, directory: str) -> Failure:
-    """Add the hint to use the running broker, if the directory is in use."""
+    """Return the failure, with the hint to use the running broker if the directory is in use."""
     if "is in use by" not in failure.message:
         return failure
     hint = "a broker runs on it: ask that one (-b HOST:PORT instead of --data-dir), or stop it first"

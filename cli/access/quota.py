@@ -30,7 +30,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 class _Bytes(_OfNumber):
-    """A number of bytes a second, such as 500, 100k, 10M or 2.5G."""
+    """An option with a number of bytes a second, such as 500, 100k, 10M or 2.5G."""
 
     name = "bytes"
 
@@ -48,7 +48,7 @@ class _Bytes(_OfNumber):
 
 
 class _Who(_OfPair):
-    """An option that names whom a quota is for: user=NAME, client-id=NAME or ip=ADDRESS."""
+    """An argument that names whom a quota is for: user=NAME, client-id=NAME or ip=ADDRESS."""
 
     name = "who"
 
@@ -73,7 +73,7 @@ _RATES: dict[str, tuple[str, str, Any, str]] = {  # by Kafka's name: option, its
 
 
 def _about_quotas(command: F) -> F:
-    """Add the argument WHO and the option --data-dir to a command."""
+    """Add the arguments WHO and the option --data-dir to a command."""
     for each in (click.argument("who", type=_Who(), nargs=-1), data_dir):
         command = each(command)
     return command
@@ -112,7 +112,7 @@ def set_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None,
         raise Failure("no quota is given", f"use {', '.join(option for option, *_ in _RATES.values())}", WRONG_USAGE)
 
     async def work(admin: "Admin") -> None:
-        """Send the requests of this command."""
+        """Set the quotas of the entity."""
         await admin.alter_client_quotas(_entity(entity), set=wanted)
 
     ask(to, data_dir, work, may_create=True)
@@ -157,14 +157,16 @@ def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: S
 
 
 def _entity_names(who: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the entity's names by type. Raises Failure if a type is given twice."""
+    """Return the names in WHO by type (user, client-id, ip). Raises Failure if a type is given twice."""
     if len(dict(who)) != len(who):
         raise Failure("a user, client id or ip is named twice", "each command is about one of each", WRONG_USAGE)
     return dict(who)
 
 
 def _one(who: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the entity that the options name. Raises: Failure if they name none or a mix."""
+    """Return the names of the one entity that WHO names, by type. Raises Failure if WHO is empty, or names an ip
+    together with others.
+    """
     names = _entity_names(who)
     if not names:
         raise Failure("nobody is named", "name user=NAME, client-id=NAME, both, or ip=ADDRESS", WRONG_USAGE)
@@ -181,7 +183,9 @@ def _entity(names: Mapping[str, str]) -> "QuotaEntity":
 
 
 def _facts(entity: "QuotaEntity") -> dict[str, str | None]:
-    """Return the entity's names by type: EVERYBODY for Kafka's default entity, None for a type it does not have."""
+    """Return the entity's names by type: EVERYBODY stands for Kafka's default entity, None for a type that it does
+    not have.
+    """
     return {field: EVERYBODY if name == DEFAULT else name for field, name in entity._asdict().items()}
 
 

@@ -1,8 +1,8 @@
-"""From the options of `fencepost acl` to rules and filters: the shorthands --producer and --consumer. Pure.
+"""Makes rules and filters of the options of `fencepost acl`, with the shorthands --producer and --consumer. Pure.
 
-The rules of a shorthand are those of Kafka's kafka-acls.sh (AclCommand): to send takes Write, Describe and Create on
-the topic, and Write and Describe on the transactional id; to read takes Read and Describe on the topic, and Read on the
-group. A producer that commits offsets in its transactions takes both.
+The rules of a shorthand are those of Kafka's kafka-acls.sh (AclCommand): sending needs Write, Describe and Create on
+the topic, and Write and Describe on the transactional id; reading needs Read and Describe on the topic, and Read on the
+group. A producer that commits offsets in its transactions needs both.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ CLUSTER = "kafka-cluster"
 
 
 class Resource(NamedTuple):
-    """kind: a resource type, in the SDK's words."""
+    """A resource of a rule. kind: its resource type, in the SDK's words."""
 
     kind: str
     name: str
@@ -35,7 +35,7 @@ class Resource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the options say. principals: (permission, principal)."""
+    """The rules that the options describe. principals: (permission, principal)."""
 
     principals: Sequence[tuple[str, str]]
     hosts: Sequence[str]
@@ -47,7 +47,7 @@ class Wanted:
 
     @property
     def says_nothing(self) -> bool:
-        """Return whether no option limits which rules are meant."""
+        """Whether no option limits which rules are meant."""
         return not (self.principals or self.hosts or self.operations or self.resources or self.is_shorthand)
 
     @property
@@ -69,7 +69,9 @@ def principal_of(text: str) -> str:
 
 
 def pairs_of(wanted: Wanted) -> list[tuple[str, Resource]]:
-    """Return each operation with its resource. Raises Unclear."""
+    """Return each operation with its resource. Raises Unclear if the options cannot be combined or a resource is
+    missing.
+    """
     if wanted.is_shorthand:
         if wanted.operations:
             raise Unclear(
@@ -85,7 +87,7 @@ def pairs_of(wanted: Wanted) -> list[tuple[str, Resource]]:
 
 
 def _shorthand(wanted: Wanted) -> Iterator[tuple[str, Resource]]:
-    """Yield the operations and resources that --producer and --consumer stand for."""
+    """Yield the pairs of operation and resource that --producer and --consumer stand for. Raises Unclear."""
     by_kind: dict[str, list[Resource]] = {}
     for resource in wanted.resources:
         by_kind.setdefault(resource.kind, []).append(resource)
@@ -136,7 +138,8 @@ def rules_of(wanted: Wanted) -> list[dict[str, Any]]:
 
 
 def filters_of(wanted: Wanted, *, applying: bool) -> list[dict[str, Any]]:
-    """Return the fields of the filters that find the rules. applying: all rules that apply to a name, whatever pattern.
+    """Return the fields of the filters that find the rules. applying: find all rules that apply to a name, of any
+    pattern type.
 
     Raises Unclear.
     """

@@ -74,7 +74,7 @@ def list_users(to: Target, names: Sequence[str], data_dir: str | None) -> None:
     """List users, and how they may log in."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Return each user's mechanisms and iterations. Raises a failure if a named user does not exist."""
+        """Return each user's mechanisms and iterations. Raises Failure if a named user does not exist."""
         found = await admin.describe_user_scram_credentials(names or None)
         for name, infos in found.items():
             if not infos:

@@ -1,1 +1,1 @@
-"""What people type: the options that commands share, positions in a topic, ranges of numbers."""
+"""Arguments that commands have in common: options, positions in a topic, ranges of numbers."""

@@ -1,4 +1,4 @@
-"""Settings that a command changes: `-c NAME=VALUE` sets, `-d NAME` resets; what is not named keeps its value."""
+"""Settings that a command changes: `-c NAME=VALUE` sets, `-d NAME` resets; other settings keep their values."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,14 +15,16 @@ Kind = Literal["topic", "group"]
 
 
 def settings_of(kind: Kind) -> Callable[[Any], Any]:
-    """Return the option `configs` of a command: settings of one topic or group."""
+    """Return a decorator that adds the option `configs` to a command: settings of one topic or group."""
     return click.option(
         "-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help=f"A setting of the {kind}."
     )
 
 
 def changes_of(kind: Kind) -> Callable[[Any], Any]:
-    """Return the options `configs`, `deleted` and `dry_run` of a command, which alter_settings takes."""
+    """Return a decorator that adds the options `configs`, `deleted` and `dry_run` to a command; they are for
+    alter_settings().
+    """
 
     def decorate(command: Any) -> Any:
         dry_run = click.option("--dry-run", is_flag=True, help="Let the broker only validate it.")
@@ -46,7 +48,7 @@ def alter_settings(
         )
 
     async def work(admin: "Admin") -> None:
-        """Send the requests of this command."""
+        """Change the settings; with --dry-run the broker only validates them."""
         which: dict[str, Any] = {kind: name}
         await admin.alter_configs(**which, set=changes, delete=deleted, validate_only=dry_run)
 

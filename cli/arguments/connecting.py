@@ -1,7 +1,8 @@
 """The options of commands that talk to a broker (-b, --user, -X, --timeout, …), and how such a command runs and ends.
 
-The rule: nothing of the SDK is imported before a command runs. Admin's commands end within --timeout, whatever the
-broker does; Ctrl-C ends any command without a traceback; an error is one line with the cause and one with a hint.
+The rule: nothing of the SDK is imported before a command runs. A command that only uses Admin ends within --timeout,
+whatever the broker does; Ctrl-C ends any command without a traceback; an error is one line with the cause and one with
+a hint.
 """
 
 import functools
@@ -37,7 +38,9 @@ _NO_ANSWER = "a broker of the cluster does not answer; fencepost doctor {} shows
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster that a command talks to. properties: of the client, by their Kafka names; passwords among them."""
+    """The cluster that a command talks to. properties: of the client, by their Kafka names; they may contain
+    passwords.
+    """
 
     bootstrap: str
     properties: tuple[tuple[str, str], ...] = field(repr=False)
@@ -45,7 +48,9 @@ class Target:
     output: Output
 
     def config(self, **more: Any) -> dict[str, Any]:
-        """Return the argument of from_config; -X takes precedence."""
+        """Return the argument of from_config(): these settings, then `more`, then those of -X, which takes
+        precedence.
+        """
         given = {
             "bootstrap.servers": self.bootstrap,
             "client.id": "fencepost-cli",
@@ -56,7 +61,7 @@ class Target:
         return given | {name.replace("_", "."): value for name, value in more.items()} | dict(self.properties)
 
     def admin(self, kind: "type[ConnectionSettings] | None" = None) -> "Admin":
-        """Return an Admin. kind: the settings that -X may contain; Admin uses its part of them."""
+        """Return an Admin. kind: the class of settings that -X may contain; Admin uses only its own part of them."""
         from dataclasses import fields
 
         from ...client.admin.admin import Admin
@@ -102,7 +107,9 @@ class Target:
         within_ms: int | None = None,
         interrupted: Callable[[], None] | None = None,
     ) -> T:
-        """Run the coroutine on a new event loop. interrupted: called at Ctrl-C, before the command ends."""
+        """Run the coroutine on a new event loop, and return its result. within_ms: raise Failure if it takes longer.
+        interrupted: called at Ctrl-C, before the command ends.
+        """
         import asyncio
 
         from ...client.errors import KafkaError
@@ -110,7 +117,7 @@ class Target:
         from ..output.refusals import refusal
 
         async def bounded() -> T:
-            """Await the command's work; raise TimeoutError after its time and GRACE_MS."""
+            """Await the command's work. Raises TimeoutError after within_ms and GRACE_MS."""
             async with asyncio.timeout(None if within_ms is None else (within_ms + GRACE_MS) / 1000):
                 return await work()
 
@@ -131,7 +138,9 @@ class Target:
 
 
 def _system_failure(error: OSError) -> Exception:
-    """Return the failure to show. A BrokenPipeError is not changed: it ends the command without a message."""
+    """Return the failure to show for an error of the operating system. A BrokenPipeError is returned unchanged: it
+    ends the command without a message.
+    """
     from ...effects.threads import CannotStartThread
 
     if isinstance(error, BrokenPipeError | CannotStartThread):
@@ -141,12 +150,12 @@ def _system_failure(error: OSError) -> Exception:
 
 
 def connecting(command: F) -> F:
-    """Add the options of a command that connects to a broker; it gets a Target as its first argument."""
+    """Add the options of a connection to a command; it gets a Target as its first argument."""
     return _connecting(command, password_stdin=True)
 
 
 def connecting_with_own_password(command: F) -> F:
-    """Like connecting(), for a command that reads from standard input a password other than that of its login."""
+    """Like connecting(), for a command that reads another password than that of its login from standard input."""
     return _connecting(command, password_stdin=False)
 
 
@@ -175,7 +184,7 @@ def _connecting(command: F, *, password_stdin: bool) -> F:
 
 
 def bootstrap_of(given: str, of_file: str) -> str:
-    """Return the broker's address: of -b or the environment, else of --client-config, else the default."""
+    """Return the broker's address: from -b or the environment, else from --client-config (`of_file`)."""
     source = click.get_current_context().get_parameter_source("bootstrap")
     return of_file if source is click.core.ParameterSource.DEFAULT else given
 

@@ -1,7 +1,7 @@
 """Options before the command: `fencepost -b HOST:PORT topic list` is `fencepost topic list -b HOST:PORT`.
 
-Every option belongs to one command. So options before the command's name are moved behind it, if that command has all
-of them; otherwise the arguments stay unchanged, and click refuses them.
+Every option belongs to one command. So options before the command's name are moved after it, if that command has all of
+them; otherwise the arguments stay unchanged, and click refuses them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,9 @@ def move_behind(ctx: click.Context, group: click.Group, args: Sequence[str]) -> 
 
 
 def _move(ctx: click.Context, group: click.Group, args: Sequence[str], options: Sequence[str]) -> list[str] | None:
-    """Move options behind the command of this group; None if no command has them. `options`: those before it."""
+    """Return the arguments with the options moved after the command of this group; None if no command has them.
+    options: those that came before `args`.
+    """
     for number, word in enumerate(args):
         command = group.get_command(ctx, word) if word in group.list_commands(ctx) else None
         if command is None:

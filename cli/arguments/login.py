@@ -54,7 +54,9 @@ _REST: tuple[Option, ...] = (
 
 
 def login_options(*, password_stdin: bool = True) -> tuple[Option, ...]:
-    """Add the options of a login. password_stdin: False if the command reads another password from there."""
+    """Return the options of a login. password_stdin: False if the command reads another password from standard
+    input.
+    """
     user = _option("--user", "login_user", metavar="NAME", envvar=USER_VARIABLE, help=f"Log in. Also ${USER_VARIABLE}.")
     return (user, *([_PASSWORD_STDIN] if password_stdin else []), *_REST)
 
@@ -94,7 +96,7 @@ def login_properties(
 
 
 def _protocol(before: str, *, tls: bool, sasl: bool) -> str:
-    """Return the security.protocol of the options and the file together; "" if neither sets one."""
+    """Return the security.protocol that the file (`before`) and the options together mean; "" if neither sets one."""
     before = before.upper()
     tls, sasl = tls or before in ("SSL", "SASL_SSL"), sasl or before.startswith("SASL")
     if not (tls or sasl):
@@ -121,7 +123,7 @@ def password_typed(prompt: str, hint: str, *, confirm: bool = False) -> str:
 
 
 def password_from_stdin() -> str:
-    """Read the first line of standard input; what follows is left for the command. Raises Failure."""
+    """Read the password from the first line of standard input; the rest is left for the command. Raises Failure."""
     line = _first_line()
     text = line.removesuffix(b"\n").removesuffix(b"\r")
     if not text:
@@ -135,7 +137,9 @@ def password_from_stdin() -> str:
 
 
 def _first_line() -> bytes:
-    """Read the first line, or one byte more than is allowed. Unbuffered: `produce` reads the rest of the descriptor."""
+    """Read the first line of standard input, but at most one byte more than is allowed. Unbuffered, because
+    `produce` reads the rest.
+    """
     stream = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     line = b""
     while len(line) <= LONGEST_LINE and not line.endswith(b"\n"):

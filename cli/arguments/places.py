@@ -24,7 +24,9 @@ _FORMS = "start, end, an offset, -10 (before the end), @-5m, @2026-11-20T08:00, 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """number: the offset, how many before the end, or ms since 1970 (negative: that many ms ago)."""
+    """A position in a topic. number: the offset, how many before the end, or ms since 1970 (negative: that many ms
+    ago).
+    """
 
     kind: str
     number: int = 0
@@ -40,7 +42,7 @@ else:
 
 
 class PlaceType(_OfPlaces):
-    """Converts to Places."""
+    """An option with positions in a topic, converted to Places."""
 
     name = "place"
 
@@ -70,7 +72,7 @@ def places(text: str) -> Places:
 
 
 def _place(text: str) -> Place:
-    """Parse an offset position such as `start`, `end`, `5` or `-10m`."""
+    """Parse one position such as `start`, `end`, `5`, `-10` or `@-5m`. Raises ValueError."""
     word = text.strip().lower()
     if word in (START, "earliest", "beginning"):
         return Place(START)
@@ -83,8 +85,8 @@ def _place(text: str) -> Place:
 
 
 def _time(text: str) -> int:
-    """Return a time in ms since 1970 from ISO 8601 or a number; a duration with a minus gives a negative number of ms,
-    before now.
+    """Parse a time in ISO 8601 or in ms. Returns ms since 1970; for a duration with a minus, a negative number of
+    ms: that long ago.
     """
     if text.startswith("-"):
         try:
@@ -99,7 +101,9 @@ def _time(text: str) -> int:
 async def resolve(
     admin: "Admin", partitions: Sequence["TopicPartition"], where: Places, now_ms: int
 ) -> dict["TopicPartition", int]:
-    """Return the offset of each partition that has a place, within the log."""
+    """Return the offset of each partition for which a position is given, within its log. now_ms: wall clock, for
+    durations.
+    """
     from ...client.admin.offsets import EARLIEST, LATEST
 
     wanted = {each: where.get(each.partition, where.get(None)) for each in partitions}

@@ -11,7 +11,7 @@ RECORD_BYTES = click.IntRange(min=1, max=100 << 20)
 
 
 class Finite(click.FloatRange):
-    """A range that refuses NaN, which click's own type accepts because every comparison with NaN is false."""
+    """A range that refuses NaN, which click's own type accepts, because no comparison with NaN fails."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return a number in the range; NaN and infinity are refused."""

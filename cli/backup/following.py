@@ -37,7 +37,7 @@ NICE = 10
 
 @dataclass(frozen=True)
 class How:
-    """The options of the command. beside_broker: it is a child of serve, which reads what it tells from a pipe."""
+    """The options of the command. beside_broker: it is a child of `serve`, which reads its reports from a pipe."""
 
     follow: bool
     every_ms: int
@@ -50,7 +50,7 @@ class How:
 
 
 def ship(directory: str, objects: Objects, how: How) -> None:
-    """Run the command. Raises: Failure."""
+    """Carry out the command. Raises: Failure."""
     with Interruption() as interruption:
         shipping = _Shipping(directory, objects, how, interruption)
         try:
@@ -63,7 +63,7 @@ def ship(directory: str, objects: Objects, how: How) -> None:
 
 
 class _Shipping:
-    """One run of the command."""
+    """One call of the command."""
 
     def __init__(self, directory: str, objects: Objects, how: How, interruption: Interruption) -> None:
         self._directory = directory
@@ -109,16 +109,16 @@ class _Shipping:
             self._show_point(running)
 
     def _held(self) -> AbstractContextManager[bool]:
-        """Return the context that keeps the directory open, and yields whether a broker runs on it. Without --follow
-        it locks the directory if none runs.
+        """Return a context manager that keeps the directory open, and yields whether a broker runs on it. Without
+        --follow it locks the directory if none runs.
         """
         if not self._how.follow:
             return locked_if_free(self._disk, self._directory)
         return _held(self._disk, self._directory)
 
     def _progress(self) -> AbstractContextManager[Callable[[int, int], None]]:
-        """Return the context that gets (done, total) bytes: a progress line for one backup, else reports of the first
-        point.
+        """Return a context manager that yields a function for (done, total) bytes: it moves a progress bar for one
+        backup, or prints lines about the first point.
         """
         if not self._how.follow:
             return copying(self._interruption, "shipped")
@@ -132,7 +132,7 @@ class _Shipping:
             self._say(f"first point: {size_text(done)} of {size_text(of)} shipped")
 
     def _begin(self) -> None:
-        """Claim the store's next epoch, wait to see whether another follower is at work there, and print the
+        """Claim the store's next epoch, after waiting to see whether another follower is at work, and print the
         warnings.
         """
         how = self._how
@@ -148,7 +148,7 @@ class _Shipping:
 
     def _follow(self) -> None:
         """Ship what is new, again and again until a signal. An error that may pass is printed once, and shipping is
-        tried again.
+        repeated.
         """
         patience = self._patience
         patience.tell = lambda: self._tell(False)
@@ -172,15 +172,15 @@ class _Shipping:
             patience.wait(max(0.0, every_s - (time.monotonic() - began_s)))
 
     def _pause(self) -> None:
-        """Wait between two attempts at a point (a checkpoint of the directory in the store); with --follow, tell the
-        state.
+        """Wait between two attempts to ship a point (a checkpoint of the directory in the store); with --follow,
+        report the state.
         """
         self._patience.wait(0.05)
         if self._how.follow:
             self._tell(False)
 
     def _note_trouble(self, error: Exception) -> None:
-        """Print why shipping fails, once for each cause, and set the metrics to troubled."""
+        """Print why shipping fails, once for each cause, and report it in the metrics."""
         failure = explain(error, self._directory)
         if self._troubled != failure.message:
             self._troubled = failure.message
@@ -189,12 +189,12 @@ class _Shipping:
         self._tell(False)
 
     def _tell(self, took_point: bool) -> None:
-        """Tell the state as _tell_once() does, one thread at a time. took_point: a new point is in the store."""
+        """Report the state as _tell_once() does, in one thread at a time. took_point: a new point is in the store."""
         with self._telling:  # threads that ship tell, too, while they wait
             self._tell_once(took_point)
 
     def _tell_once(self, took_point: bool) -> None:
-        """Write the loss window and the counts to the metrics file or to the broker that started this process."""
+        """Report the loss window and the counts: to the metrics file, or to the broker that started this process."""
         follower = self._follower
         status = follower.status
         now_ms, self._worst_ms = follower.loss_window_ms, max(self._worst_ms, status.worst_window_ms)
@@ -234,7 +234,7 @@ class _Shipping:
 
     def _end(self) -> None:
         """If a signal ended the shipping, ship what was not shipped yet. Then record in the store, for the next
-        follower, that this one has ended. For at most ENDING_S; no failure is raised.
+        follower, that this one has ended. Takes ENDING_S at most, and raises no Failure.
         """
         patience = self._patience = Patience(lambda: None, lambda line: None, ENDING_S)
         follower = self._follower
@@ -248,7 +248,9 @@ class _Shipping:
             pass  # without that record the next follower waits until it sees that this one does nothing
 
     def _end_with_standard_input(self) -> None:
-        """End with the broker, whose process holds the other end of this pipe, however that ends."""
+        """Wait until the broker's process has ended, however it ends, and stop following: it has the other end of
+        the pipe.
+        """
         while os.read(0, 1024):
             pass
         self._interruption.wanted = True
@@ -289,7 +291,9 @@ class _Shipping:
 
 @contextmanager
 def _held(disk: Disk, directory: str) -> Iterator[bool]:
-    """Keep reading one directory, whatever is moved to its path, and let a broker lock it meanwhile."""
+    """Keep one directory open within the block, even if another is moved to its path, and let a broker lock it.
+    Yields True.
+    """
     lock = disk.hold(directory)
     try:
         yield True
@@ -298,7 +302,7 @@ def _held(disk: Disk, directory: str) -> Iterator[bool]:
 
 
 def explain(error: Exception, directory: str) -> Failure:
-    """Return the failure for an error of shipping or fetching. Raises the error again if it is a bug."""
+    """Return the failure to show for an error of shipping or fetching. Raises the error again if it is a bug."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, StillFollowed):

@@ -1,6 +1,7 @@
-"""How long a store that does not answer is asked again, and what is said meanwhile.
+"""How long calls to a store that does not answer are repeated, and what is printed meanwhile.
 
-The rule: one line when it begins and one when it is over, not one for each attempt; and a signal ends the wait.
+The rule: one line is printed when this begins and one when it is over, not one for each attempt; a signal ends the
+wait.
 """
 
 import random
@@ -15,9 +16,9 @@ SAID_AFTER = 3  # attempts: one answer in a thousand is lost
 
 
 class Patience:
-    """Called before a call to a store is made again: waits, each time in a row longer.
+    """Called before a failed call to a store is repeated. It waits, longer after each failure in a row.
 
-    most_s: gives up when a call has not been answered for so long; None: never.
+    most_s: it gives up if no call has succeeded for so long; None: never.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Patience:
         now_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """check: raises if the wait is to end. say: called with a line for people."""
+        """check: raises if the wait must end. say: called with a line for people."""
         self._check = check
         self._say = say
         self.most_s = most_s
@@ -54,13 +55,13 @@ class Patience:
         self.wait(min(FIRST_PAUSE_S * 2 ** min(self._attempts, 10), LONGEST_PAUSE_S) * random.uniform(0.5, 1))
 
     def over(self) -> None:
-        """Note that the store has answered. Tells the user so if it did not answer for several attempts before."""
+        """Note that the store has answered. Prints that, if several attempts before had failed."""
         if self._attempts >= SAID_AFTER and self._since_s is not None:
             self._say(f"the store answers again, after {self._now_s() - self._since_s:.0f} s")
         self._since_s, self._attempts, self.trouble = None, 0, ""
 
     def noting(self, report: Callable[[int, int], None]) -> Callable[[int, int], None]:
-        """Return a function that calls `report`, and notes that the store has answered, since there is progress."""
+        """Return a function that calls `report`, and notes that the store has answered, because there is progress."""
 
         def noted(done: int, of: int) -> None:
             self.over()
@@ -78,4 +79,4 @@ class Patience:
 
 
 def _nothing() -> None:
-    """The default of tell: do nothing."""
+    """Do nothing: the default of tell."""

@@ -1,4 +1,4 @@
-"""What `backup` and `restore` are given: a folder, or the URL of a store of objects."""
+"""The arguments of `backup` and `restore`: a folder, or the URL of an object store."""
 
 from collections.abc import Sequence
 

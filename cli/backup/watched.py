@@ -1,4 +1,4 @@
-"""What a follower tells: lines for people, JSON for the broker beside it, a file for Prometheus' node exporter."""
+"""The reports of a follower: lines for people, JSON for the broker beside it, a file for Prometheus' node exporter."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -10,10 +10,10 @@ PREFIX = "fencepost_backup_"
 
 @dataclass
 class Told:
-    """The state of a follower. trouble: why nothing is shipped now; "" if there is none.
+    """The state of a follower in one report. trouble: why nothing can be shipped now; "" if there is no reason.
 
-    loss_window_ms: how large it was at most since the last time this was told. uncovered_ms: how large it is now. Both
-    None before the first point.
+    loss_window_ms: how large the loss window was at most since the last report. uncovered_ms: how large it is now. Both
+    are None before the first point.
     """
 
     loss_window_ms: int | None
@@ -25,7 +25,7 @@ class Told:
     trouble: str = ""
 
     def line(self) -> str:
-        """One line of JSON."""
+        """The report as one line of JSON."""
         return as_json(asdict(self))
 
 
@@ -39,7 +39,7 @@ FAMILIES = (
 
 
 def prometheus_text(told: Told, now_ms: int) -> str:
-    """Return the state in Prometheus' text format; times are missing before the first point."""
+    """Return the report in Prometheus' text format; times are left out before the first point."""
     values: dict[str, float] = {
         "points_total": told.points,
         "objects_total": told.objects,
@@ -57,7 +57,7 @@ def prometheus_text(told: Told, now_ms: int) -> str:
 
 
 def write_metrics(path: str, text: str) -> None:
-    """Replace a file whole, as the node exporter wants it. Raises: OSError."""
+    """Replace a file as a whole, as the node exporter requires. Raises: OSError."""
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w") as file:
         file.write(text)

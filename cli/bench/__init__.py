@@ -209,7 +209,9 @@ def consume(interruption: Interruption, to: LoadTarget, topic: str, output: str,
 
 
 class BrokerUsage:
-    """CPU and memory of the broker's process: the difference of the last and first reading. Empty if it is remote."""
+    """CPU time and memory of the broker's process: the difference between the last reading and the first. Empty if
+    the broker is on another machine.
+    """
 
     def __init__(self, port: int) -> None:
         from ...bench import accounting

@@ -63,7 +63,7 @@ def _read(path: Path) -> "Result":
 
 
 def _facts(change: "Change") -> dict[str, Any]:
-    """Return one comparison as a JSON object: numbers rounded, with a word for the change."""
+    """Return one comparison as a JSON object, with rounded numbers and a word for the change."""
     found = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(change).items()}
     return found | {"change": _word(change), "regression": change.regression}
 

@@ -23,10 +23,10 @@ _BY_NAME = {  # errors of librdkafka
 
 
 class LoadGroup(click.Group):
-    """Commands that load a broker. Their context's object is the Interruption."""
+    """A group of commands that load a broker. The object of their context is the Interruption."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a load so that a signal ends it and deletes its topic."""
+        """Run a load so that a signal ends it and its topic is deleted."""
         with Interruption() as interruption:
             ctx.obj = interruption
             try:
@@ -43,7 +43,7 @@ class LoadGroup(click.Group):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """Return the failure to show; None for a bug."""
+    """Return the failure to show for an error of a load; None if the error is a bug."""
     from ...bench.small import RequestFailed
     from ...bench.topics import NotAnAddress, NoTopic
     from ...client.errors import KafkaError
@@ -66,8 +66,8 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def _of_librdkafka(cause: Any, error: Exception) -> Failure:
-    """Return what the command prints for an error of librdkafka. cause: the KafkaException. error: the same, or the
-    error that it caused, whose text is shown then.
+    """Return the failure to show for an error of librdkafka. cause: the KafkaException. error: the same, or an error
+    that it caused, whose text is then shown.
     """
     inner = cause.args[0] if cause.args else cause
     name, text = (str(found()) if callable(found := getattr(inner, each, None)) else "" for each in ("name", "str"))

@@ -30,7 +30,7 @@ _BOOTSTRAP = click.option(
 
 
 class LoadTarget:
-    """One broker. properties: of the login, by their Kafka names; passwords among them."""
+    """One broker. properties: of the login, by their Kafka names; they may contain passwords."""
 
     def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
         """Check the address and the login. Raises NotAnAddress, InvalidConfigurationError."""
@@ -48,7 +48,7 @@ class LoadTarget:
 
     @property
     def connect(self) -> "Connect":
-        """Open a connection that is ready for requests."""
+        """A function that opens a connection ready for requests, with the login if there is one."""
         from ...bench import small
 
         return small.connect_plainly if self._login is None else self._login.connect
@@ -76,7 +76,7 @@ class LoadTarget:
 
 
 def connecting_loads(command: F) -> F:
-    """Add -b and the options of the login; the command gets a LoadTarget as `to`."""
+    """Add -b and the options of the login to a command; it gets a LoadTarget as `to`."""
 
     @functools.wraps(command)
     def connected(*arguments: Any, bootstrap: str, **rest: Any) -> Any:

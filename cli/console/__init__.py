@@ -1,7 +1,7 @@
 """`fencepost console`: the web console of any Kafka, until a signal ends it.
 
-The rule: it only reads unless --allow-changes is given, it serves only this machine unless a token is, and its login to
-the broker decides what it may do there.
+The rule: it only reads unless --allow-changes is given, it serves only this machine unless a token is set, and its
+login to the broker decides what it may do there.
 """
 
 import logging

@@ -1,8 +1,8 @@
-"""The console as a child process of `fencepost serve`: how it gives way to the broker, and ends with it.
+"""The console as a child process of `fencepost serve`: how it leaves the CPU to the broker, and ends with it.
 
 Why a process: the console's work (JSON, decompression, a hundred event streams) would otherwise run on the broker's
 loop, or take the interpreter's lock from it in a thread, and delay produce requests. A process of lower priority does
-neither, and when it dies or runs out of memory the broker does not notice.
+neither, and the broker does not notice if it dies or runs out of memory.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ NICE = 10
 
 
 def give_way() -> None:
-    """Lower this process's priority, so that the scheduler prefers the broker."""
+    """Lower this process's priority, so that the broker gets the CPU first."""
     try:
         os.nice(NICE)
     except OSError:
@@ -22,14 +22,15 @@ def give_way() -> None:
 
 
 def end_with_standard_input(ended: asyncio.Event) -> None:
-    """Set `ended` when standard input, the pipe from the broker's process, is closed: also by its kill -9.
+    """Set `ended` when standard input is closed: it is a pipe from the broker's process, so also after that one's kill
+    -9.
 
     Raises: CannotStartThread.
     """
     loop = asyncio.get_running_loop()
 
     def wait() -> None:
-        """Wait until standard input ends, which it does with the broker's process, then end the console."""
+        """Wait until standard input ends, then set `ended`."""
         while os.read(0, 1024):
             pass
         try:

@@ -1,4 +1,4 @@
-"""Where the console is served and with which token, as `console` and `serve` read it from their options."""
+"""Parses where the console is served and with which token, for the options of `console` and `serve`."""
 
 from ..output.failures import WRONG_USAGE, Failure
 

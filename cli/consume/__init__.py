@@ -117,7 +117,7 @@ def _writer(to: Target, form: str | None) -> Write:
 
 
 def _check_group(place: Places | None, where: str) -> None:
-    """Raise Failure if --from cannot be combined with a group."""
+    """Raise Failure if --from or a partition in `where` cannot be combined with a group."""
     if place is not None and (set(place) != {None} or place[None].kind not in (START, END)):
         raise Failure(
             "a group starts at its committed offsets: --from must be start or end, for partitions without one",
@@ -135,7 +135,7 @@ def _check_group(place: Places | None, where: str) -> None:
 def _check_share(
     group_id: str | None, group_protocol: str | None, place: Places | None, where: str, explain: bool
 ) -> str:
-    """Return the share group. Raises Failure for options that cannot be combined."""
+    """Return the name of the share group. Raises Failure for options that cannot be combined."""
     if group_id is None:
         raise Failure("--share is for share groups", "add -g GROUP, or leave it out", WRONG_USAGE)
     if group_protocol is not None or explain:
@@ -167,7 +167,7 @@ async def _consuming(
     isolation: str,
     write: Write,
 ) -> int:
-    """Print records. member: the settings of a group's member. Returns how many."""
+    """Print records. member: the settings of a group's member; None: without a group. Returns how many were printed."""
     from ...client.admin.offsets import LATEST
     from ...client.settings import ConsumerSettings
 
@@ -217,7 +217,7 @@ def _write_records(records: "Sequence[Record]", write: Write) -> None:
 
 
 async def _all_read(consumer: "Consumer", ends: "dict[TopicPartition, int]") -> bool:
-    """Return whether the partitions assigned to this member are read to their ends."""
+    """Return whether all partitions that this member is assigned are read up to `ends`."""
     for partition in consumer.assignment():
         if await consumer.position(partition) < ends.get(partition, 0):
             return False

@@ -1,7 +1,7 @@
-"""`fencepost consume --explain` and `--show-control`: the whole log, and what readers see of it.
+"""`fencepost consume --explain` and `--show-control`: the whole log, and which records readers see.
 
 The rule: partitions are shown one after the other, from the requested position to their current high watermark. The
-open transactions are listed first, so that their records can be printed before the end of the log is reached.
+open transactions are listed before, so that their records can be printed before the end of the log is reached.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -36,7 +36,9 @@ _SHOWN_BYTES = 200
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to show. isolation: empty for all records. explain: show the sign of each, else format it with `write`."""
+    """What to show. isolation: "" for all records. explain: show the sign of each record; else format it with
+    `write`.
+    """
 
     where: str
     place: Places
@@ -47,7 +49,7 @@ class Wanted:
 
 
 async def explaining(to: Target, wanted: Wanted) -> None:
-    """Show the fates of the records, one partition after the other."""
+    """Show each record and its fate (committed, aborted, open), one partition after the other."""
     from ...client.settings import ConsumerSettings
 
     left = wanted.most
@@ -67,7 +69,8 @@ async def explaining(to: Target, wanted: Wanted) -> None:
 
 @dataclass(slots=True)
 class View:
-    """A partition when it was looked at. open_from: the first offset of each open transaction, by producer id.
+    """The state of a partition when the command began with it. open_from: the first offset of each open transaction, by
+    producer id.
 
     ruled: the line at the last stable offset was printed.
     """
@@ -81,7 +84,7 @@ class View:
 
 
 async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View:
-    """Return what decides each record's fate: open transactions, high watermark, last stable offset, aborted
+    """Return what decides the fate of each record: open transactions, high watermark, last stable offset, aborted
     transactions.
     """
     from ...client.admin.offsets import LATEST
@@ -98,7 +101,7 @@ async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View
 
 
 async def _show(admin: "Admin", to: Target, wanted: Wanted, view: View, left: int | None) -> int | None:
-    """Show a partition. Returns how many records are left to show; None: no limit."""
+    """Print the entries of one partition. Returns how many records may still be shown; None: no limit."""
     async for entries in _decided_entries(admin, view):
         page: list[str | bytes] = []
         for entry in entries:
@@ -125,7 +128,7 @@ def _is_readable(view: View, entry: Entry) -> bool:
 
 
 async def _decided_entries(admin: "Admin", view: View) -> AsyncIterator[list[Entry]]:
-    """Return the entries that can be shown after the next batch."""
+    """Yield, after each batch that is read, the entries whose fate is now known, in order; at the end all others."""
     fates = Fates(view.open_from)
     async for batch in admin.read_batches(view.partition, view.start, view.high_watermark):
         entries = [each for each in _entries(view.partition, batch) if each.offset >= view.start]
@@ -134,7 +137,7 @@ async def _decided_entries(admin: "Admin", view: View) -> AsyncIterator[list[Ent
 
 
 def _entries(partition: "TopicPartition", batch: "Batch") -> list[Entry]:
-    """Return one entry for each record of a batch, or for its control record, before their fates are known."""
+    """Return an entry for each record of a batch, or one for a control batch, before their fates are known."""
     from ...client.settings import LEAST_DECOMPRESSED_LIMIT
     from ...client.values import Record
     from ...protocol.records import records
@@ -180,7 +183,7 @@ def _format_entry(to: Target, wanted: Wanted, view: View, entry: Entry) -> str |
 
 
 def _facts(view: View, entry: Entry) -> dict[str, Any]:
-    """Return an entry as a JSON object: the record or marker, its fate and its transaction's producer."""
+    """Return an entry as a JSON object: the record or marker, its fate, and the producer of its transaction."""
     place = {"topic": view.partition.topic, "partition": view.partition.partition, "offset": entry.offset}
     facts = as_facts(entry.record) if entry.record is not None else place | {"marker": entry.marker}
     transaction = {"producer_id": entry.producer_id, "producer_epoch": entry.producer_epoch}
@@ -210,7 +213,7 @@ def _text(content: bytes) -> str:
 
 
 def _heading(view: View) -> None:
-    """Print partition, range of offsets, and how many of them are above the last stable offset."""
+    """Print the partition, the range of offsets shown, and how many of them are above the last stable offset."""
     at = f"{view.partition.topic}[{view.partition.partition}]"
     waits = view.high_watermark - view.last_stable_offset
     text = f"{at}: from {view.start} to {view.high_watermark}" + (f", {waits} not yet stable" if waits else "")
@@ -218,7 +221,9 @@ def _heading(view: View) -> None:
 
 
 async def _rule(admin: "Admin", to: Target, view: View) -> None:
-    """Print the line at which read_committed readers stop, and why; nothing if they can read everything."""
+    """Print the line at which read_committed readers stop, and which transactions stop them; nothing if they can
+    read everything.
+    """
     view.ruled = True
     if view.last_stable_offset >= view.high_watermark or to.output.json:
         return

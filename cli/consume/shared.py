@@ -1,7 +1,7 @@
-"""`fencepost consume --share`: prints what a share group gives to one of its consumers, and accepts it.
+"""`fencepost consume --share`: prints the records that a share group delivers to this consumer, and accepts them.
 
-The rule: a record is accepted after it is printed. With -e the command ends when nothing has come for IDLE_MS, since
-what is left may be another consumer's for now.
+The rule: a record is accepted after it is printed. With -e the command ends when nothing was delivered for IDLE_MS,
+because the records that are left may be acquired by another consumer for now.
 """
 
 import errno
@@ -18,7 +18,9 @@ MOST_PER_POLL = 500
 async def sharing(
     to: Target, topic: str, group_id: str, reset: str | None, limit: int | None, until_end: bool, write: Form
 ) -> int:
-    """Print records of a share group. reset: where a group without this setting begins. Returns how many."""
+    """Print records of a share group. reset: the share.auto.offset.reset to begin with, for a group without this
+    setting. Returns how many were printed.
+    """
     printed, idle_ms = 0, 0
     most = MOST_PER_POLL if limit is None else min(MOST_PER_POLL, limit)
     async with to.share_consumer(

@@ -2,9 +2,9 @@
 
 First idempotence: the network loses answers, the broker is killed, and every line arrives once. Then transactions: two
 topics written atomically, a successor that fences its predecessor, a zombie that is refused, a lost answer to a commit.
-Then the whole text is copied in transactions while copiers and broker are killed; and at last eight workers on one
-partition write invoices, each acknowledging its orders in its transactions, while workers and broker are killed. Each
-part checks its results; one wrong result fails the demo.
+Then the whole text is copied in transactions while copiers and broker are killed. At last eight workers on one
+partition write invoices and acknowledge their orders in the same transactions, while workers and broker are killed.
+Each part checks its results; one wrong result fails the demo.
 """
 
 import sys
@@ -80,7 +80,9 @@ def _demonstrate(lines: int, lose: float, seed: int, interruption: Interruption)
 
 
 def _idempotence(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption, lose: float) -> bool:
-    """Run the first scene: each line is produced once though acknowledgements are lost. Returns whether it was."""
+    """Run the first part: every line is produced while acknowledgements are lost. Returns whether each was written
+    once.
+    """
     show()
     show("Idempotence: nothing lost, nothing twice")
     say(f"proxy     between client and broker: loses {lose:.0%} of the acknowledgements, cuts connections")
@@ -92,7 +94,7 @@ def _idempotence(text: list[str], proxy: FlakyProxy, broker: Broker, interruptio
 
 
 def _transactions(proxy: FlakyProxy, interruption: Interruption) -> bool:
-    """Run the second scene: commits, aborts and fencing. Returns whether each result was as expected."""
+    """Run the second part: commits, aborts and fencing. Returns whether each result was as expected."""
     show()
     show("Transactions: all or nothing, and one owner")
     results = transactions.Results(f"127.0.0.1:{proxy.port}", proxy, interruption, say)
@@ -101,7 +103,7 @@ def _transactions(proxy: FlakyProxy, interruption: Interruption) -> bool:
 
 
 def _copying(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> bool:
-    """Run the third scene: copiers and broker are killed while the text is copied. Returns whether it is exact."""
+    """Run the third part: copiers and broker are killed while the text is copied. Returns whether the copy is exact."""
     show()
     show("Consume, transform, produce: the whole text in capitals, in transactions, under random kills")
     copied = copying.copy(idempotence.TOPIC, len(text), broker, proxy, interruption, say)
@@ -111,7 +113,9 @@ def _copying(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: I
 
 
 def _queueing(plan: Plan, seed: int, proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> bool:
-    """Run the share group demo and print its result. Returns whether the result is good."""
+    """Run the fourth part: workers of a share group are killed while they process orders. Returns whether each order
+    has one invoice.
+    """
     show()
     show(f"A work queue: {plan.workers} workers on one partition acknowledge in transactions, under random kills")
     bootstrap = f"127.0.0.1:{proxy.port}"

@@ -47,7 +47,9 @@ def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
 
 
 def _at_end(consumer: Any) -> bool:
-    """Return whether all offsets are committed. False if the broker does not answer: it may be restarting."""
+    """Return whether the offsets of all partitions are committed up to the end. False if the broker does not answer:
+    it may be restarting.
+    """
     from confluent_kafka import KafkaException
 
     try:

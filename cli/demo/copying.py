@@ -37,7 +37,7 @@ FETCH_BYTES = 4 << 20
 
 @dataclass(slots=True)
 class Copied:
-    """Counts of the copy; transactions as readers see them."""
+    """Counts of the copy. Transactions are counted as readers see them."""
 
     committed: int = 0
     aborted: int = 0
@@ -89,7 +89,7 @@ class Copiers:
         return self._process is None or self._process.poll() is not None
 
     def kill(self) -> None:
-        """Send SIGKILL after a random delay."""
+        """Kill the copier with SIGKILL after a random delay, and wait for its end."""
         if self._process is not None:
             time.sleep(self._random.random() * 0.05)
             self._process.kill()
@@ -208,7 +208,7 @@ def _batches(wire: Wire, partition: int) -> Iterator[Batch]:
 
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> list[Any]:
-    """Return every committed record of a topic."""
+    """Return every committed record of a topic as confluent-kafka's messages."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(

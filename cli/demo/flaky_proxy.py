@@ -1,7 +1,8 @@
 """A TCP proxy between Kafka clients and a broker that loses acknowledgements and cuts connections, chosen by a seed.
 
-It forwards Produce and EndTxn requests, and may drop their answers: the case that idempotence is for. Everything else
-passes unchanged. A request's API key and correlation id have fixed positions, so only Produce is decoded, for counting.
+It forwards Produce and EndTxn requests, and may drop their answers: the fault for which idempotence exists. Everything
+else passes unchanged. A request's API key and correlation id have fixed positions, so only Produce is decoded, for
+counting.
 """
 
 import asyncio
@@ -31,8 +32,8 @@ class Tally:
 class FlakyProxy:
     """Listens on a free loopback port, in a thread with a loop of its own.
 
-    lose: share of Produce answers that are lost; half of these with their connection. lose_next: an API key; the next
-    answer of that API is lost together with its connection.
+    lose: fraction of Produce answers that are lost; half of these with their connection. lose_next: an API key; the
+    next answer of that API is lost together with its connection.
     """
 
     def __init__(self, seed: int, lose: float) -> None:
@@ -105,7 +106,7 @@ class FlakyProxy:
     async def _answers(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pending: dict[int, tuple[int, int]]
     ) -> None:
-        """Pass answers on to the client; drop some of them and close the connection, as the proxy is set to."""
+        """Pass answers on to the client; drop some of them and close the connection, as lose and lose_next say."""
         while (frame := await _frame(reader)) is not None:
             key, version = pending.pop(struct.unpack_from(">i", frame, 4)[0], (None, 0))
             if key is not None and key == self.lose_next:

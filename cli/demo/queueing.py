@@ -1,8 +1,8 @@
 """A work queue of `fencepost demo`: workers take orders from one partition, and are killed at random.
 
-The workers are processes of one share group. Each acknowledges its orders in the transactions that write their
-invoices, so that an order whose worker or broker was killed is given to another worker exactly if its invoice was not
-written. At the end every order has to have one invoice.
+The workers are processes of one share group. Each acknowledges its orders in the transaction that writes their
+invoices. So an order whose worker or broker was killed is delivered to another worker only if its invoice was not
+committed. At the end every order must have one invoice.
 """
 
 import queue
@@ -53,7 +53,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Worked:
-    """What became of the orders."""
+    """Counts of orders and invoices at the end."""
 
     invoices: int = 0
     lost: int = 0
@@ -68,7 +68,7 @@ class Worked:
 
 
 class Workers:
-    """Processes, each of which has a successor of the same name when it has ended."""
+    """Worker processes; one that has ended is replaced by another of the same name."""
 
     def __init__(self, bootstrap: str, count: int, seed: int) -> None:
         self._bootstrap = bootstrap
@@ -144,7 +144,9 @@ def work(
     killed: Callable[[str, int], None],
     look: Callable[[int], None],
 ) -> Worked:
-    """Let workers process all orders. kill_broker: kills and restarts it; killed: what, after how many invoices."""
+    """Let workers process all orders. Returns the counts. kill_broker: kills and restarts the broker. killed: called
+    with what was killed, after how many invoices. look: called with the number of invoices so far.
+    """
     from ...client.sync.admin import Admin
 
     worked = Worked()
@@ -159,7 +161,7 @@ def work(
 
 
 def _end_transactions(workers: int, bootstrap: str) -> None:
-    """End open transactions, as successors of the last workers would: they block readers of committed records."""
+    """End the transactions that the last workers left open, because they block read_committed readers."""
     from ...client.sync.producer import Producer
 
     for number in range(workers):
@@ -202,7 +204,7 @@ def _supervise(
 
 
 def _left(admin: "Admin", before: int) -> int:
-    """Return how many orders are not done; the last number if the broker does not answer."""
+    """Return how many orders are not processed yet; `before` if the broker does not answer."""
     try:
         found = admin.list_share_group_offsets(GROUP).get(TopicPartition(ORDERS, 0))
     except KafkaError:

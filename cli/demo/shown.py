@@ -1,6 +1,6 @@
 """`fencepost demo --console`: the transactions, slowly, while the web console shows them in a browser.
 
-The steps and their checks are those of transactions.py; only the lines come later, so that each state can be looked at.
+The steps and their checks are those of transactions.py, with pauses between the lines, so that each state can be seen.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""What the parts of `fencepost demo` share: a broker that can be killed, real text, progress output."""
+"""What the parts of `fencepost demo` have in common: a broker that can be killed, real text, progress output."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ class Broker:
         self.kills = 0
 
     def start(self) -> int:
-        """Start, wait for the ready line, return the port."""
+        """Start the broker, wait until it is ready, and return its port."""
         began = time.monotonic()
         with open(self._log, "a") as log:
             self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -46,7 +46,7 @@ class Results:
 
 
 def run(results: Results) -> None:
-    """Run all steps in order; each one leaves records for the next."""
+    """Run all steps in order; each one leaves records that the next one counts."""
     _all_or_nothing(results)
     _successor(results)
     _zombie(results)
@@ -140,7 +140,7 @@ def _producer(bootstrap: str) -> Any:
 
 
 def _write(producer: Any, count: int, *, flush: bool = True) -> None:
-    """Write records to each topic in the open transaction; on return they are on the broker's disk."""
+    """Write `count` records to each topic in the open transaction; with flush, wait until they are acknowledged."""
     for topic in TOPICS:
         for number in range(count):
             producer.produce(topic, f"{topic} {number}", partition=0)

@@ -1,8 +1,8 @@
 """`fencepost doctor`: checks the connection to a broker step by step, as a client makes it.
 
-Name resolution, connection, protocol, features; then the addresses that the broker advertises, the most common cause;
-then disk, topics, transactions, clock. The rule: of a broker it only reads. Each step is
-one line; a failed one has a hint.
+Name resolution, connection, protocol, features; then the addresses that the broker advertises, the most common cause of
+problems; then disk, topics, transactions, clock. The rule: it only reads from a broker. Each step is one line; a failed
+one has a hint.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,9 @@ def doctor(to: Target, address: str | None, store: str | None) -> None:
     findings = Findings(to)
 
     async def work() -> None:
-        """Run the checks; what they find is added to `findings`. A check that makes the others useless ends it."""
+        """Run the checks; their results are added to `findings`. A check without which the others are useless ends
+        it.
+        """
         from contextlib import suppress
 
         with suppress(Stop):
@@ -64,15 +66,15 @@ def doctor(to: Target, address: str | None, store: str | None) -> None:
 
 
 async def _examine(findings: Findings) -> None:
-    """Check name, connection, protocol, features, cluster and contents in turn. Raises Stop where no later check can
-    succeed.
+    """Check name, connection, protocol, features, cluster and contents in turn. Raises Stop after a failure that
+    makes later checks useless.
     """
     from ...client.errors import InvalidConfigurationError
     from ...client.net.environment import SYSTEM
 
     settings = _settings(findings.to)
     host, port = settings.bootstrap_servers[0]
-    await _name(findings, host)
+    await _check_name(findings, host)
     await _check_reachable(findings, host, port)
     try:
         tls = settings.security.tls_context()
@@ -82,15 +84,15 @@ async def _examine(findings: Findings) -> None:
             str(error),
             "set -X ssl.ca.location=FILE to the certificate of the authority that signed the broker's",
         )
-    connection = await _protocol(findings, settings, SYSTEM, tls)
+    connection = await _check_protocol(findings, settings, SYSTEM, tls)
     try:
-        nodes = await _cluster(findings, connection, settings)
+        nodes = await _find_brokers(findings, connection, settings)
         good = [await _check_advertised(findings, node, (host, port)) for node in nodes]
     finally:
         connection.close()
     if not all(good):
         raise Stop
-    await _inside(findings)
+    await _check_contents(findings)
 
 
 def _settings(to: Target) -> "AdminSettings":
@@ -110,8 +112,8 @@ def _settings(to: Target) -> "AdminSettings":
 # ---- from here to the broker ---------------------------------------------------------------------------------------
 
 
-async def _name(findings: Findings, host: str) -> None:
-    """Check that the host name resolves."""
+async def _check_name(findings: Findings, host: str) -> None:
+    """Check that the host name resolves. Raises Stop if it does not."""
     from .probes import addresses
 
     found = await addresses(host)
@@ -122,7 +124,7 @@ async def _name(findings: Findings, host: str) -> None:
 
 
 async def _check_reachable(findings: Findings, host: str, port: int) -> None:
-    """Check that a TCP connection can be opened."""
+    """Check that a TCP connection can be opened. Raises Stop if it cannot."""
     from .probes import connects
 
     took_ms, reason = await connects(host, port, _CONNECT_MS)
@@ -132,7 +134,7 @@ async def _check_reachable(findings: Findings, host: str, port: int) -> None:
     findings.add("connection", OK, f"TCP to {host}:{port} in {took_ms:.1f} ms")
 
 
-async def _protocol(findings: Findings, settings: "AdminSettings", environment: Any, tls: Any) -> "Connection":
+async def _check_protocol(findings: Findings, settings: "AdminSettings", environment: Any, tls: Any) -> "Connection":
     """Open a Kafka connection, with TLS and login, and check the versions of APIs. Returns the connection. Raises
     Stop.
     """
@@ -157,11 +159,11 @@ async def _protocol(findings: Findings, settings: "AdminSettings", environment: 
     state = OK if release else WARNING
     hint = "" if release else "the SDK needs Kafka 2.1 or newer"
     findings.add("protocol", state, f"{len(known)} APIs, {speaks}", hint)
-    _features(findings, response)
+    _check_features(findings, response)
     return connection
 
 
-def _features(findings: Findings, response: Any) -> None:
+def _check_features(findings: Findings, response: Any) -> None:
     """Check which version of transactions the broker has finalized."""
     finalized = {each.name: each.max_version_level for each in response.finalized_features}
     supported = {each.name: each.max_version for each in response.supported_features}
@@ -180,7 +182,7 @@ def _features(findings: Findings, response: Any) -> None:
 # ---- the addresses that the broker advertises ----------------------------------------------------------------------
 
 
-async def _cluster(findings: Findings, connection: "Connection", settings: "AdminSettings") -> "list[Node]":
+async def _find_brokers(findings: Findings, connection: "Connection", settings: "AdminSettings") -> "list[Node]":
     """Ask for the brokers of the cluster. Returns them. Raises Stop without an answer."""
     from ...client.errors import KafkaError
     from ...client.net.topology import Node
@@ -227,8 +229,8 @@ def _is_loopback(address: str) -> bool:
 # ---- topics, transactions, clock -----------------------------------------------------------------------------------
 
 
-async def _inside(findings: Findings) -> None:
-    """Check what the broker holds: disk, topics, transactions, share groups, clock; each within the timeout."""
+async def _check_contents(findings: Findings) -> None:
+    """Check what the broker has: disk, topics, transactions, share groups, clock; each within the timeout."""
     import asyncio
 
     from ...client.errors import KafkaError
@@ -251,7 +253,7 @@ _Found = list[tuple[str, str, str]]
 
 
 async def _disk(admin: Any) -> _Found:
-    """Find log directories that are low on space."""
+    """Return findings about log directories that are low on space."""
     from ..space import low_text
 
     low = await admin.find_low_log_dirs()
@@ -262,7 +264,7 @@ async def _disk(admin: Any) -> _Found:
 
 
 async def _topics(admin: Any) -> _Found:
-    """Count topics and partitions, and find partitions without a leader."""
+    """Return findings about topics: their count, and partitions without a leader."""
     from ...effects.counts import count_text
 
     topics = await admin.describe_topics()
@@ -279,14 +281,16 @@ async def _topics(admin: Any) -> _Found:
 
 
 def _some(names: list[str], most: int = 5) -> Iterator[str]:
-    """Yield the first names, and how many more there are."""
+    """Yield the first names, and a text with how many more there are."""
     yield from names[:most]
     if len(names) > most:
         yield f"and {len(names) - most} more"
 
 
 async def _transactions(admin: Any) -> _Found:
-    """Find transactions that block readers, hold offsets of groups, or fill windows of share groups."""
+    """Return findings about transactions that block readers, hold offsets of groups, or fill windows of share
+    groups.
+    """
     from ..txn.held import held_facts, held_sentence
     from ..txn.windows import full_windows, window_sentence
 
@@ -306,7 +310,9 @@ def _is_late(facts: dict[str, Any]) -> bool:
 
 
 async def _held_offsets(admin: Any) -> list[Any]:
-    """Return the offsets held longest, one for each group; none where this login may not see them."""
+    """Return the committed offsets that open transactions have held back for longest, one for each group; none if
+    this login may not see them.
+    """
     from ...client.errors import AuthorizationError
 
     try:
@@ -317,7 +323,9 @@ async def _held_offsets(admin: Any) -> list[Any]:
 
 
 async def _shares(admin: Any) -> _Found:
-    """Return which share groups get nothing new for want of memory; nothing where there are no share groups."""
+    """Return findings about share groups that get no new records for lack of memory; nothing if there are no share
+    groups.
+    """
     from ..txn.windows import lacks_memory, memory_sentence, share_positions
 
     positions = await share_positions(admin)
@@ -329,7 +337,9 @@ async def _shares(admin: Any) -> _Found:
 
 
 async def _clock(admin: Any) -> _Found:
-    """Compare the clocks: the newest record in the coordinators' logs has a time at or before the broker's."""
+    """Return findings about the clocks: the newest record in the coordinators' logs must have a time at or before
+    this machine's.
+    """
     from ...client.admin.offsets import MAX_TIMESTAMP
 
     topics = await admin.describe_topics()

@@ -1,4 +1,4 @@
-"""What `doctor` has found so far: one line for each check, shown at once."""
+"""The results of `doctor`: one line for each check, printed at once."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ class Stop(Exception):
 
 @dataclass(slots=True)
 class Findings:
-    """The results so far; each is printed at once."""
+    """The results so far."""
 
     to: Target
     all: list[dict[str, str]] = field(default_factory=list)

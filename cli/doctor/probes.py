@@ -35,7 +35,7 @@ async def connects(host: str, port: int, within_ms: int) -> tuple[float, str]:
 
 
 def _reason(error: OSError) -> str:
-    """Return why a connection failed, in the system's words."""
+    """Return why a connection failed, in the operating system's words."""
     text = error.strerror or str(error)
     if "Connect call failed" in text:  # asyncio's wording; the errno has the cause
         import os

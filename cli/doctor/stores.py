@@ -1,6 +1,6 @@
-"""`fencepost doctor --store URL`: whether brokers may have their journal in a store of objects, step by step.
+"""`fencepost doctor --store URL`: checks step by step whether brokers may have their journal in an object store.
 
-The rule: what is tried is written below 0/probes/, and removed again.
+The rule: objects for the checks are written below 0/probes/, and removed again.
 """
 
 import secrets
@@ -26,19 +26,19 @@ def examine(findings: Findings, url: str) -> None:
     """Run the checks of a store one after the other, and add what they find to `findings`. Raises Failure if the store
     does not answer or refuses.
     """
-    if not _mount(findings, url):
+    if not _check_mount(findings, url):
         return
     with looking_into(url) as asked:
-        _kind(findings, asked)
+        _report_use(findings, asked)
         among = addresses_of(url) or [asked.objects]
         if len(among) > 1:
             findings.add("addresses", OK, f"{len(among)}: each takes part")
-        if _races(findings, asked, among):
-            _objects(findings, asked)
+        if _check_creates(findings, asked, among):
+            _check_objects(findings, asked)
 
 
-def _mount(findings: Findings, url: str) -> bool:
-    """Check how the directory of a file:// URL is mounted. Returns whether a journal may be there."""
+def _check_mount(findings: Findings, url: str) -> bool:
+    """Check how the directory of a file:// URL is mounted. Returns False if a journal may not be there."""
     mount = mount_of_url(url)
     if mount is None:
         return True
@@ -52,8 +52,8 @@ def _mount(findings: Findings, url: str) -> bool:
     return True
 
 
-def _kind(findings: Findings, asked: Asked) -> None:
-    """Say whether the store holds a backup, a journal or nothing."""
+def _report_use(findings: Findings, asked: Asked) -> None:
+    """Add a finding that says whether the store has a backup, a journal or nothing."""
     if asked.kind is Kind.BACKUP:
         findings.add("use", WARNING, "it holds a backup", "a journal needs a prefix of its own")
     else:
@@ -61,20 +61,22 @@ def _kind(findings: Findings, asked: Asked) -> None:
         findings.add("use", OK, text)
 
 
-def _name() -> str:
+def _new_name() -> str:
     """Return a new, random name for an object of the checks."""
     return f"{PROBES}{secrets.token_hex(16)}"
 
 
-def _races(findings: Findings, asked: Asked, among: Sequence[Objects]) -> bool:
-    """Create names through all addresses at once and check that one create of each wins. Returns whether it does."""
+def _check_creates(findings: Findings, asked: Asked, among: Sequence[Objects]) -> bool:
+    """Create names through all addresses at once, and check that one create of each succeeds. Returns whether that
+    is so.
+    """
     won = tried = 0
     while won < RACES:
         if tried == MOST_RACES:
             text = f"in {tried} races no create of a new name succeeded often enough"
             findings.add("create", FAILURE, text, "the store has to create a name that is not there")
             return False
-        name = _name()
+        name = _new_name()
         try:
             won += race(among, name, asked.pause)
         except StoreDamaged as both:
@@ -89,10 +91,12 @@ def _races(findings: Findings, asked: Asked, among: Sequence[Objects]) -> bool:
     return True
 
 
-def _objects(findings: Findings, asked: Asked) -> None:
-    """Check that what was created is listed and read at once, and measure how long create and list take."""
+def _check_objects(findings: Findings, asked: Asked) -> None:
+    """Check that an object is listed and can be read right after its create, and measure how long create and list
+    take.
+    """
     objects = asked.objects
-    names = [_name() for _ in range(MEASURED)]
+    names = [_new_name() for _ in range(MEASURED)]
     try:
         took = sorted(_measured(asked.interruption, partial(objects.create, name, bytes(4096))) for name in names)
         list_ms = _measured(asked.interruption, lambda: until_clear(lambda: objects.list(PROBES), asked.pause))

@@ -1,6 +1,6 @@
-"""`fencepost generate`: files for what runs and watches a broker, printed to standard output.
+"""`fencepost generate`: files for systems that run and watch a broker, printed to standard output.
 
-The rule: a board or an alert rule names only what /metrics exports; a test holds them to that.
+The rule: a board or an alert rule names only metrics that /metrics exports; a test checks that.
 """
 
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""Prometheus: what to scrape, and the alerts. Written as text: YAML of this shape needs no library."""
+"""Prometheus: what to scrape, and the alerts. Written as text, because YAML as simple as this needs no library."""
 
 import json
 from typing import NamedTuple
@@ -21,7 +21,7 @@ rule_files:
 
 
 class Alert(NamedTuple):
-    """One rule. wait: for how long it must hold."""
+    """One alert rule. wait: how long its query must be true first."""
 
     name: str
     query: str

@@ -1,8 +1,8 @@
-"""Derives the aborted indexes of one log from its batches, and compares them with the files.
+"""Derives the aborted indexes of one log from its batches, and compares them with the index files.
 
-An entry that is missing, starts too late, or hides later ones would show aborted records to read_committed readers. An
-extra one, or one that starts too early, would hide committed records. The derived index may have fewer entries: records
-and markers removed by retention, DeleteRecords or compaction are not seen any more.
+An index entry that is missing, begins too late, or hides later entries would show aborted records to read_committed
+readers. An extra entry, or one that begins too early, would hide committed records. The derived index may have fewer
+entries, because records and markers that retention, DeleteRecords or compaction removed are not seen any more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,9 @@ NO_OFFSET = -1
 
 
 class _Aborted(NamedTuple):
-    """An abort marker. after: the previous marker of the producer. derived: its aborted records, if they exist."""
+    """An abort marker. after: offset of the previous marker of the producer. derived: its aborted records, if the
+    log still has them.
+    """
 
     after: int
     derived: AbortedTransaction | None
@@ -31,7 +33,7 @@ class AbortCheck:
         self._aborted: dict[tuple[int, int], _Aborted] = {}  # of this segment, by producer id and marker's offset
 
     def follow(self, batch: Batch) -> None:
-        """Take the next batch. Raises: KafkaError for a marker that does not parse."""
+        """Take the next batch into account. Raises: KafkaError for a marker that cannot be parsed."""
         derived = self._spans.follow(batch)
         if not (batch.is_control and batch.is_transactional):
             return
@@ -42,9 +44,9 @@ class AbortCheck:
         self._newest_markers[producer_id] = batch.last_offset
 
     def compare(self, entries: Sequence[AbortedTransaction] | None) -> list[str]:
-        """Return what is wrong with the index of the segment just read. The next batch starts a new segment.
+        """Return what is wrong with the index of the segment just read. The next batch begins a new segment.
 
-        entries: those of the index; None if the index is unusable.
+        entries: those of the index; None if the index cannot be used.
         """
         aborted, self._aborted = self._aborted, {}
         if entries is None:
@@ -57,7 +59,7 @@ class AbortCheck:
 
 
 def _wrong(entry: AbortedTransaction, found: _Aborted | None) -> Iterator[str]:
-    """Yield how an entry of the aborted index contradicts the segment's markers."""
+    """Yield a sentence for each way in which an entry of the index contradicts the segment's markers."""
     if found is None:
         yield f"{_name(entry)} is in it, but there is no abort marker at its end: committed records are hidden"
         return
@@ -72,6 +74,6 @@ def _wrong(entry: AbortedTransaction, found: _Aborted | None) -> Iterator[str]:
 
 
 def _name(entry: AbortedTransaction) -> str:
-    """Return how messages call this aborted transaction: by its producer id and its offsets."""
+    """Return a phrase that names this aborted transaction: by its producer id and its offsets."""
     span = f"from offset {entry.first_offset} to {entry.last_offset}"
     return f"the aborted transaction of producer {entry.producer_id} {span}"

@@ -1,4 +1,4 @@
-"""The contents of a path in a data directory, as a sequence of facts. Only reads.
+"""The contents of a path in a data directory, as a sequence of facts (dictionaries, see facts.py). Only reads.
 
 Bytes at the end of a file that are not a batch, or an unreadable round, are only listed: `log verify` decides whether
 that is damage or the last write before a crash.
@@ -53,7 +53,7 @@ class NoFencepostData(Failure):
 
 
 def _at_least_one(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
-    """Yield the facts. Raises NoFencepostData if there are none, with this path rather than a folder below it."""
+    """Yield the facts. Raises NoFencepostData if there are none, with this path and not that of a folder below it."""
     count = 0
     try:
         for fact in facts:
@@ -73,7 +73,7 @@ class _Dump:
         self._names: dict[int, str] = {}
 
     def of(self, path: str) -> Iterator[Fact]:
-        """Yield the facts of the file or directory, whichever kind it is."""
+        """Yield the facts of a file or directory of any kind."""
         if not self._disk.is_directory(path):
             yield from self._file(path)
             return
@@ -101,7 +101,7 @@ class _Dump:
                 yield from self.of(folder)
 
     def _reader(self, name: str) -> Callable[[str], Iterator[Fact]] | None:
-        """Return the function that reads a file of this name."""
+        """Return the function that reads a file of this name; None if no fencepost file has such a name."""
         if layout.checkpoint_number(name) is not None:
             return self._checkpoint
         if snapshot_number(name) is not None:
@@ -128,7 +128,7 @@ class _Dump:
         return self._reader(name) is not None
 
     def _file(self, path: str) -> Iterator[Fact]:
-        """Yield the facts of one file, by the reader for its kind of name. Raises Failure for any other file."""
+        """Yield the facts of one file, read as its name says. Raises Failure for any other file."""
         reader = self._reader(os.path.basename(path))
         if reader is None:
             raise Failure(
@@ -224,7 +224,7 @@ class _Dump:
                 yield from unit_facts(unit, self._names, with_records=self._records)
 
     def _kept_parts(self, path: str) -> Iterator[Fact]:
-        """Yield the facts of a file of journal parts that are kept for a log that cannot be opened."""
+        """Yield the facts of a file with the parts of the journal that are kept for a log that cannot be opened."""
         found = kept_parts.parse_name(os.path.basename(path))
         assert found is not None
         yield {"is": "kept parts", "path": path, "log_id": found.log_id, "incarnation": found.incarnation}
@@ -280,7 +280,7 @@ class _Dump:
             yield {"is": "index entry", **aborted._asdict()}
 
     def _entries(self, path: str, entry_bytes: int) -> bytes:
-        """Yield the complete entries of an index; an incomplete one at the end is left out."""
+        """Return the bytes of all complete entries of an index; an incomplete one at the end is left out."""
         file = self._disk.open(path, read_only=True)
         try:
             return file.read(file.size() // entry_bytes * entry_bytes, 0)
@@ -309,13 +309,13 @@ def _batches(file: File, size: int) -> Iterator[batches.Batch]:
 
 
 def _base_offset(path: str) -> int:
-    """Return the base offset in the segment file's name; 0 if the name is not that of a segment."""
+    """Return the base offset in the name of a segment's file; 0 for another name."""
     parsed = parse_name(os.path.basename(path))
     return parsed[0] if parsed else 0
 
 
 def _log_id(path: str) -> int | None:
-    """Return the id of the log that a segment's folder is named after."""
+    """Return the id of the log in the name of the folder that the segment is in; None if the name has none."""
     digits = os.path.basename(os.path.dirname(os.path.abspath(path))).rpartition(".")[2]
     return int(digits) if digits.isdigit() else None
 

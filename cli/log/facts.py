@@ -1,7 +1,7 @@
-"""Batches, records, markers and units on disk as plain dictionaries, for tools.
+"""Batches, records, markers and units on disk as plain dictionaries (facts), for tools.
 
 The key "is" names the kind of fact; the other keys are those of docs/formats.md. Bytes that are text are shown as text,
-other bytes as hex.
+other bytes in hex.
 """
 
 import base64
@@ -27,7 +27,7 @@ SHOWN_BYTES = 200
 
 
 def time_of(timestamp_ms: int) -> str | None:
-    """Return a time as ISO 8601 in UTC; None without a timestamp, or if it is out of range."""
+    """Return a time as ISO 8601 in UTC; None if there is no timestamp or it is out of range."""
     if timestamp_ms < 0 or timestamp_ms > 253_402_300_799_999:
         return None
     moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
@@ -48,7 +48,7 @@ def shown(content: bytes | None) -> str | None:
 
 
 def batch_fact(batch: Batch, position: int) -> Fact:
-    """Return the facts of a batch: its marker if it has one, and whether its checksum matches."""
+    """Return a batch as a fact, with its marker if it has one, and whether its checksum matches."""
     fact: Fact = {
         "is": "batch",
         "position": position,
@@ -81,7 +81,7 @@ def batch_fact(batch: Batch, position: int) -> Fact:
 
 
 def _marker(batch: Batch) -> Fact:
-    """Return what a control batch says: commit or abort and the coordinator's epoch, or why it says nothing."""
+    """Return what a control batch contains: commit or abort and the coordinator's epoch, or why that is not known."""
     try:
         marker = read_marker(batch)
     except KafkaError as error:
@@ -92,7 +92,7 @@ def _marker(batch: Batch) -> Fact:
 
 
 def record_facts(batch: Batch, log_id: int | None) -> Iterator[Fact]:
-    """Return the facts of a batch's records. Those of the catalogue are unpacked."""
+    """Yield the records of a batch as facts. Those of the catalogue are unpacked."""
     try:
         for record in records(batch):
             fact: Fact = {"is": "record", "offset": record.offset, "timestamp": record.timestamp}
@@ -118,7 +118,7 @@ def _unpack(packed: bytes | None) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Convert a msgpack value for JSON; topic ids in base64, as in Kafka's tools."""
+    """Convert a value from msgpack for JSON; topic ids in base64, as in Kafka's tools."""
     if isinstance(value, bytes):
         return base64.urlsafe_b64encode(value).rstrip(b"=").decode() if len(value) == 16 else shown(value)
     if isinstance(value, list | tuple):
@@ -127,14 +127,14 @@ def plain(value: Any) -> Any:
 
 
 def unit_facts(unit: Unit, names: Names, *, with_records: bool) -> Iterator[Fact]:
-    """Yield the facts of a unit of the journal and of each of its parts."""
+    """Yield a unit (entry) of the journal and each of its parts as facts."""
     yield {"is": "unit", "unit": unit.number, "position": unit.position, "parts": len(unit.parts)}
     for part in unit.parts:
         yield from part_facts(part, names, with_records=with_records)
 
 
 def part_facts(part: Part, names: Names, *, with_records: bool) -> Iterator[Fact]:
-    """Return the facts of one part of a unit."""
+    """Yield one part of a unit as a fact, then, with with_records, the records of its batch."""
     content = b"".join(part.data)
     fact: Fact = {
         "is": "part",
@@ -159,7 +159,7 @@ def part_facts(part: Part, names: Names, *, with_records: bool) -> Iterator[Fact
 
 
 def created(content: bytes) -> Fact:
-    """Return the contents of a CREATE part."""
+    """Return the contents of a CREATE part as a fact, or what is wrong with them."""
     try:
         topic, topic_id, partition, settings = msgpack.unpackb(content, raw=False)
     except (ValueError, msgpack.UnpackException):

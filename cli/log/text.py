@@ -22,7 +22,7 @@ def _heading(fact: Fact) -> Iterator[str]:
 
 
 def _rest(fact: Fact, *left_out: str) -> str:
-    """Return the fact as one line, without the fields that every line begins with and without those in left_out."""
+    """Return the fact as one line, without the fields with which every line begins, and without those in left_out."""
     shown = [f"{name} {_value(value)}" for name, value in fact.items() if name not in (*_HEAD, *left_out)]
     return f"{fact['is']}: {', '.join(shown)}"
 

@@ -1,11 +1,11 @@
 """Checks a data directory: reads and compares everything that recovery would use. Nothing is written.
 
 Recovery uses the newest checkpoint, its segments up to the sizes in it, and the units of the journal after it. Bytes
-beyond that may be left by a crash: they are listed as notes, not as damage.
+after these may be left from a crash: they are listed as notes, not as damage.
 
-While a broker runs, it removes and reuses what a checkpoint names as soon as there are two newer ones. So what a pass
-found damaged counts only if fewer came meanwhile, or if several passes in a row, each with the newest checkpoint, found
-it at the same place.
+A running broker removes and reuses files of a checkpoint as soon as there are two newer ones. So damage that a pass has
+found counts only if fewer checkpoints were written meanwhile, or if several passes in a row, each with the newest
+checkpoint, have found it at the same place.
 """
 
 import os
@@ -68,11 +68,11 @@ class Report:
         self._find("damage", path, what, position)
 
     def places(self) -> set[str]:
-        """Return one text for each damage: what is damaged, and where."""
+        """Return a text for each damage, with what is damaged and where, to compare it with other passes."""
         return {repr(finding) for finding in self.findings if finding["is"] == "damage"}
 
     def discount(self, believed: set[str]) -> None:
-        """Turn damage into notes, except that of which `believed` has the text (see `places`)."""
+        """Turn damage into notes, except damage whose text (see places()) is in `believed`."""
         for finding in self.findings:
             if finding["is"] == "damage" and repr(finding) not in believed:
                 finding.pop("position", None)
@@ -116,7 +116,7 @@ def verify_directory(directory: str) -> Report:
 
 
 def _verify(disk: Disk, directory: str) -> Report:
-    """Check the directory, in a second pass if a running broker removed files meanwhile."""
+    """Check the directory, in further passes if a running broker may have removed files. Returns the report."""
     found: list[set[str]] = []
     while True:
         before, runs = _newest(disk, directory), _broker_seems_to_run(disk, directory)
@@ -138,7 +138,7 @@ def _newest(disk: Disk, directory: str) -> int:
 
 
 def _broker_seems_to_run(disk: Disk, directory: str) -> bool:
-    """Whether a broker seems to run here: the process whose id is in the lock file is alive."""
+    """Return whether a broker seems to run here: the process whose id is in the lock file exists."""
     try:
         file = disk.open(layout.lock_path(directory), read_only=True)
         text = file.read(20, 0).split(b"\n")[0]
@@ -170,21 +170,21 @@ class _Pass:
         content = self._newest_checkpoint()
         if content is None:
             return
-        self._coordinators()
+        self._check_coordinators()
         for entry in content.logs:
             self._names[entry.log_id] = layout.log_directory_name(entry.topic, entry.partition, entry.log_id)
             self._ends[entry.log_id] = 0
             self._note_security_log(entry.log_id, entry.topic, entry.topic_id)
-            self._log(entry)
+            self._check_log(entry)
         self._verify_kept_parts(content.incarnation)
-        self._journal(content)
+        self._check_journal(content)
         self._compare_with_catalogue()
-        self._leftovers()
+        self._note_leftovers()
 
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
     def _newest_checkpoint(self) -> StoreCheckpoint | None:
-        """Return the checkpoint that recovery would start from. The others are checked as well."""
+        """Return the checkpoint with which recovery would start; None if none is valid. All are checked."""
         newest: StoreCheckpoint | None = None
         for number in store_checkpoint.numbers(self._disk, self._directory):
             path = layout.checkpoint_path(self._directory, number)
@@ -201,7 +201,7 @@ class _Pass:
             self._report.damage(self._directory, "no checkpoint can be read")
         return newest
 
-    def _coordinators(self) -> None:
+    def _check_coordinators(self) -> None:
         """Check the coordinators' snapshots. Damage is only a note: logs have the state. A newer version is damage."""
         for name in self._disk.list(self._directory):
             if snapshot_number(name) is None:
@@ -219,7 +219,7 @@ class _Pass:
 
     # ---- logs ------------------------------------------------------------------------------------------------
 
-    def _log(self, entry: LogEntry) -> None:
+    def _check_log(self, entry: LogEntry) -> None:
         """Check a log's segments, indexes and snapshots against its manifest in the checkpoint."""
         folder = f"{layout.logs_directory(self._directory)}/{self._names[entry.log_id]}"
         self._report.counts["logs"] += 1
@@ -234,17 +234,17 @@ class _Pass:
         self._ends[entry.log_id] = manifest.end_offset
         check = AbortCheck()
         for state in manifest.segments:
-            self._segment(entry.log_id, folder, state, check)
+            self._check_segment(entry.log_id, folder, state, check)
         for snapshot in manifest.snapshots:
             if not snapshot.empty:
-                self._snapshot(f"{folder}/{snapshot.name}")
+                self._check_snapshot(f"{folder}/{snapshot.name}")
         names = self._disk.list(folder) if self._disk.is_directory(folder) else []
         for name in kept_parts.list_old_names(names):
             try:
                 parts, fault = kept_parts.read_old(self._disk, f"{folder}/{name}", entry.log_id)
             except FileNotFoundError:
                 continue  # a broker is at work here
-            self._kept_parts(f"{folder}/{name}", entry.log_id, parts)
+            self._check_kept_parts(f"{folder}/{name}", entry.log_id, parts)
             if fault:
                 self._report.damage(f"{folder}/{name}", fault)
 
@@ -260,15 +260,15 @@ class _Pass:
                 self._report.note(path, "it is not needed any more; a broker removes it")
                 continue
             try:
-                self._kept_parts(path, found.log_id, kept_parts.read(self._disk, path, found.log_id))
+                self._check_kept_parts(path, found.log_id, kept_parts.read(self._disk, path, found.log_id))
             except (Damaged, NewerFormat) as error:
                 self._report.damage(path, str(error))
                 self._broken.add(found.log_id)
             except FileNotFoundError:
                 continue  # a broker is at work here
 
-    def _kept_parts(self, path: str, log_id: int, parts: Sequence[Part]) -> None:
-        """Check parts of the journal that are kept for a log that could not be opened."""
+    def _check_kept_parts(self, path: str, log_id: int, parts: Sequence[Part]) -> None:
+        """Check the parts of the journal in one file that is kept for a log that could not be opened."""
         offsets = [part.offset for part in parts if part.kind == APPEND]
         span = f"from offset {offsets[0]} to that of its last batch, {offsets[-1]}" if offsets else "no records"
         self._report.note(path, f"parts of the journal for {self._names[log_id]}, {span}: applied once the log opens")
@@ -276,8 +276,8 @@ class _Pass:
             if part.kind == APPEND:
                 self._check_appended(path, 0, part)
 
-    def _segment(self, log_id: int, folder: str, state: SegmentState, check: AbortCheck) -> None:
-        """Check one segment and its indexes. check: has read the earlier segments of the log."""
+    def _check_segment(self, log_id: int, folder: str, state: SegmentState, check: AbortCheck) -> None:
+        """Check one segment and its indexes. check: has followed the earlier segments of the log."""
         path = f"{folder}/{state.stem}{LOG_SUFFIX}"
         self._report.counts["segments"] += 1
         try:
@@ -298,14 +298,14 @@ class _Pass:
             self._report.damage(path, f"it cannot be read: {error.strerror}")
             self._broken.add(log_id)
         self._report.counts["bytes"] += state.size_bytes
-        self._index(f"{folder}/{state.stem}{OFFSET_SUFFIX}", state.offset_index, OFFSET_ENTRY.size)
-        self._index(f"{folder}/{state.stem}{TIME_SUFFIX}", state.time_index, TIME_ENTRY.size)
+        self._read_index(f"{folder}/{state.stem}{OFFSET_SUFFIX}", state.offset_index, OFFSET_ENTRY.size)
+        self._read_index(f"{folder}/{state.stem}{TIME_SUFFIX}", state.time_index, TIME_ENTRY.size)
         path = f"{folder}/{state.stem}{TXN_SUFFIX}"
-        entries = self._index(path, state.txn_index, TXN_ENTRY.size)
+        entries = self._read_index(path, state.txn_index, TXN_ENTRY.size)
         if log_id not in self._broken:
-            self._aborts(path, entries, check)
+            self._compare_aborts(path, entries, check)
 
-    def _aborts(self, path: str, entries: bytes | None, check: AbortCheck) -> None:
+    def _compare_aborts(self, path: str, entries: bytes | None, check: AbortCheck) -> None:
         """Compare the index that a broker would use with the segments. entries: None if it would not use it."""
         try:
             found = None if entries is None else unpack_aborted(entries)
@@ -327,8 +327,8 @@ class _Pass:
         finally:
             file.close()
 
-    def _index(self, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
-        """Return the entries of the index; None if they are unusable, only a note: a broker rebuilds them."""
+    def _read_index(self, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
+        """Return the entries of an index; None, with a note, if a broker could not use them and derives them again."""
         if not row.entries:
             return b""
         try:
@@ -344,7 +344,7 @@ class _Pass:
             return None
         return content
 
-    def _snapshot(self, path: str) -> None:
+    def _check_snapshot(self, path: str) -> None:
         """Check that a producer snapshot is there and can be decoded."""
         self._report.counts["snapshots"] += 1
         try:
@@ -364,7 +364,7 @@ class _Pass:
 
     # ---- the journal -----------------------------------------------------------------------------------------
 
-    def _journal(self, content: StoreCheckpoint) -> None:
+    def _check_journal(self, content: StoreCheckpoint) -> None:
         """Check each unit of the journal that is newer than the checkpoint."""
         directory = layout.journal_directory(self._directory)
         try:
@@ -373,7 +373,7 @@ class _Pass:
             for unit in found.units(above=content.through_unit):
                 self._report.counts["journal units"] += 1
                 for part in unit.parts:
-                    self._part(unit.path, unit.position, part)
+                    self._check_part(unit.path, unit.position, part)
             if found.cut_bytes:
                 self._report.note(
                     directory, f"{found.cut_bytes} bytes at its end were never synced: {found.cut_reason}"
@@ -390,7 +390,7 @@ class _Pass:
             self._catalogue_complete = False
 
     def _scan(self, content: StoreCheckpoint) -> Scan:
-        """Scan the journal after this checkpoint. Raises: Changed, if files it needs may be gone meanwhile."""
+        """Scan the journal after this checkpoint. Raises Changed if a broker may have removed files that it needs."""
         if not self._beside_a_broker:
             return store_checkpoint.scan_journal(self._disk, self._directory, content)
         began = _newest(self._disk, self._directory)
@@ -401,8 +401,8 @@ class _Pass:
 
         return judge_beside(self._disk, self._directory, content, check_holds)
 
-    def _part(self, path: str, position: int, part: Part) -> None:
-        """Check one part of a unit: that it fits the state that the parts before left of its log."""
+    def _check_part(self, path: str, position: int, part: Part) -> None:
+        """Check one part of a unit: it must fit the state in which the parts before it left its log."""
         log_id = part.log_id
         if part.kind == CREATE:
             self._check_created(path, position, part)
@@ -450,7 +450,7 @@ class _Pass:
             self._security_logs.add(log_id)
 
     def _apply(self, path: str, log_id: int, batch: Batch) -> None:
-        """Apply a batch if its log is the catalogue or a security log."""
+        """Apply the records of a batch of the catalogue or of a security log, to be compared later."""
         if log_id == layout.CATALOGUE_LOG_ID:
             self._apply_catalogue(path, batch)
         elif log_id in self._security_logs:
@@ -461,7 +461,7 @@ class _Pass:
                 self._report.damage(path, f"the security log's records at offset {batch.base_offset}: {error}")
 
     def _apply_catalogue(self, path: str, batch: Batch) -> None:
-        """Apply a batch of the catalogue, so that the topics' names are known. Notes records that do not decode."""
+        """Apply a batch of the catalogue, so that the topics are known. Undecodable records are damage."""
         try:
             for record in records(batch):
                 self._catalogue.apply(record.key or b"", record.value)
@@ -489,8 +489,8 @@ class _Pass:
         for log_id in sorted(set(self._ends) - named):
             self._report.damage(self._directory, f"log {self._names[log_id]} belongs to no topic")
 
-    def _leftovers(self) -> None:
-        """Note folders below logs/ that belong to no log."""
+    def _note_leftovers(self) -> None:
+        """Add a note for each folder below logs/ that belongs to no log."""
         logs = layout.logs_directory(self._directory)
         known = set(self._names.values())
         for name in self._disk.list(logs) if self._disk.is_directory(logs) else ():

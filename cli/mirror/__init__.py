@@ -7,10 +7,10 @@ from .sides import Both, both_sides
 
 
 class _RunsByDefault(click.Group):
-    """`fencepost mirror --from …` is `fencepost mirror run --from …`."""
+    """A group for which `fencepost mirror --from …` means `fencepost mirror run --from …`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line, with `run` before options that no command's name precedes."""
+        """Parse the command line; if it begins with an option, `run` is put before it."""
         if args and args[0].startswith("-") and args[0] not in ("-h", "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)

@@ -1,4 +1,4 @@
-"""`fencepost mirror cutover`: shows what a cutover would do, or does it, and says what there is after it."""
+"""`fencepost mirror cutover`: shows what a cutover would do, or does it, and says what remains to be done."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -64,7 +64,7 @@ def show_plan(to: Both, groups: str, *, producers_stopped: bool) -> None:
 
 
 def cut_over_groups(to: Both, groups: str, *, producers_stopped: bool) -> None:
-    """Move the groups, and print each step and the offsets. Raises Failure with what stood in the way."""
+    """Move the groups, and print each step and the offsets. Raises Failure that says what prevented it."""
     from ...client.mirror.cutover.plan import AFTERWARDS
     from ...client.mirror.cutover.running import CutoverFailed, Overtaken, cut_over
 
@@ -91,7 +91,7 @@ def cut_over_groups(to: Both, groups: str, *, producers_stopped: bool) -> None:
 
 
 def _sides(to: Both, source: "Admin", target: "Admin", groups: str, *, producers_stopped: bool) -> "AdminSides":
-    """Return both clusters as the cutover needs them."""
+    """Return both clusters in the form in which the cutover uses them."""
     from ...client.mirror.cutover.looking import Looking
     from ...client.mirror.cutover.sides import AdminSides
 
@@ -108,7 +108,7 @@ def _moves(record: "CutoverRecord") -> list[dict[str, Any]]:
 
 
 def _say_what_stays(to: Both, found: "Found") -> None:
-    """Say of which topics the groups have offsets that no mirror copies."""
+    """Print in which topics the groups have offsets that no mirror copies."""
     others: Mapping[str, tuple[str, ...]] = {name: each.others for name, each in found.groups.items() if each.others}
     for name, topics in sorted(others.items()):
         to.output.remark(f"{name}: its offsets in topics that are not mirrored stay: {', '.join(topics)}")
@@ -117,7 +117,7 @@ def _say_what_stays(to: Both, found: "Found") -> None:
 def _fail(problems: "tuple[Finding, ...] | list[Finding]", now: str) -> NoReturn:
     """Print every problem but the last as error and hint, then raise the last as the Failure of the command.
 
-    now: how things stand after the failure, a clause such as "nothing was changed".
+    now: the state after the failure, as a clause such as "nothing was changed".
     """
     *others, last = problems
     for each in others:

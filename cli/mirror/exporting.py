@@ -1,7 +1,7 @@
-"""What a mirror's task counts as metrics for Prometheus, on a page of its own: `fencepost mirror --metrics HOST:PORT`.
+"""Metrics of a mirror's task for Prometheus, on a page of its own: `fencepost mirror --metrics HOST:PORT`.
 
-The rule: names begin with fencepost_mirror_; the topic is the only label. The page is served by a thread, which only
-reads plain attributes of the task.
+The rule: names begin with fencepost_mirror_; the topic is the only label. A thread serves the page; it only reads plain
+attributes of the task.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ PREFIX = "fencepost_mirror_"
 
 
 class MirrorCollector(Collector):
-    """The counts and the lag of one task."""
+    """Collects the counts and the lag of one task for the Prometheus library."""
 
     def __init__(self, task: "MirrorTask") -> None:
         self._task = task

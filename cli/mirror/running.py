@@ -1,6 +1,7 @@
 """`fencepost mirror --from … --to …`: runs one task until a signal, with a line of progress now and then.
 
-The rule: a signal ends the task in order: what is open is aborted, and the group is left, so that others go on at once.
+The rule: after a signal the task ends cleanly: its open transaction is aborted and it leaves the group, so that other
+tasks can go on at once.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ def run_mirror(to: Both, topics: str, every_ms: int, metrics: str | None) -> Non
         require("--metrics", "prometheus_client")
 
     async def work() -> "MirrorTask":
-        """Run one task and show its progress until it ends."""
+        """Run one task and show its progress until it ends. Returns the task."""
         from ...client.mirror.task import MirrorTask
 
         await _look_first(to, topics)
@@ -61,7 +62,7 @@ def run_mirror(to: Both, topics: str, every_ms: int, metrics: str | None) -> Non
 
 
 async def _look_first(to: Both, topics: str) -> None:
-    """Say what stands against the mirror. Raises Failure, with a line for each, if it must not begin."""
+    """Print the problems that the clusters have for the mirror. Raises Failure if one of them prevents it."""
     from ...client.mirror.describing import look
     from ...client.mirror.names import is_own
 
@@ -77,7 +78,7 @@ async def _look_first(to: Both, topics: str) -> None:
 
 
 def facts_of(task: "MirrorTask") -> dict[str, Any]:
-    """Return what a program is told of a task: its counts, rates and lag, and what it waits for."""
+    """Return the state of a task as a JSON object: counts, rates and lag, and what it waits for."""
     counts, lags = task.counts, task.lags
     return {
         "records": counts.records,
@@ -93,7 +94,7 @@ def facts_of(task: "MirrorTask") -> dict[str, Any]:
 
 
 def _tell(to: Both, line: str) -> None:
-    """Print a line of the task on the error stream; for programs, the facts have it."""
+    """Print a line of the task on the error stream; not with -o json, where the facts have the same."""
     if not to.output.json:
         show(line, err=True)
 

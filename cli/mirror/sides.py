@@ -1,6 +1,6 @@
 """The options of commands that talk to both clusters of a mirror: `--from`, `--to`, and `-X from.NAME=VALUE`.
 
-The rule: what is common to both is said once (`-X NAME=VALUE`), what is of one side begins with its name.
+The rule: a setting for both is given once (`-X NAME=VALUE`); one for a single side begins with that side's name.
 """
 
 import functools
@@ -29,7 +29,7 @@ DEFAULT_NAME = "default"  # client.mirror.names has it; nothing of the SDK is im
 
 
 def check_expression(option: str, text: str, example: str) -> None:
-    """Raise Failure if the text that an option was given is not a regular expression. example: one that is."""
+    """Raise Failure if the text given for an option is not a regular expression. example: one that is."""
     try:
         re.compile(text)
     except re.error as error:
@@ -40,7 +40,7 @@ def check_expression(option: str, text: str, example: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """Source and target of the mirror of this name."""
+    """Source and target of a mirror. name: of the mirror."""
 
     name: str
     source: Target
@@ -49,7 +49,7 @@ class Both:
 
     @asynccontextmanager
     async def admins(self) -> "AsyncIterator[tuple[Admin, Admin]]":
-        """Open an Admin of the source and one of the target."""
+        """Within the block, have an Admin of the source and one of the target open. Yields both."""
         from ...client.admin.admin import Admin
         from ...client.config_names import part_for
         from ...client.settings import AdminSettings

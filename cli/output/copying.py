@@ -1,4 +1,4 @@
-"""What `backup` and `restore` show: how far they are, and why they failed, in one line of cause and one of hint."""
+"""The output of `backup` and `restore`: their progress, and why they failed, in one line of cause and one of hint."""
 
 import errno
 import sys
@@ -22,7 +22,7 @@ SHOWN_AFTER_S = 1.0
 def copying(interruption: Interruption, words: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function to be called with (bytes done, bytes in all). It shows progress, on terminals only.
 
-    words: "copied", for example. Raises: KeyboardInterrupt from the calls, after a signal.
+    words: what was done, for example "copied". Raises: KeyboardInterrupt from the calls, after a signal.
     """
     begun = shown = time.monotonic()
     width = 0
@@ -79,7 +79,7 @@ def failure_of(error: Exception, damaged_hint: str) -> Failure:
 
 
 def _hint_of(number: int | None) -> str:
-    """Return what to do about a failed copy. number: the errno, if the system gave one."""
+    """Return what to do about a failed copy. number: the errno, if the operating system gave one."""
     if number in (errno.EACCES, errno.EPERM):
         return "run it as the user of the broker, and name a target in a folder where that user may write"
     if number == errno.ENOENT:

@@ -26,7 +26,7 @@ def require(command: str, *modules: str) -> None:
 
 
 def explain_missing(error: ModuleNotFoundError) -> Failure | None:
-    """Return the failure for a failed import; None if the module is in no extra: then it is a bug."""
+    """Return the failure for a failed import; None if no extra of the package has the module, because that is a bug."""
     module = (error.name or "").partition(".")[0]
     return _missing("this command needs", module) if module in EXTRAS else None
 

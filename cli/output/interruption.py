@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM for commands that clean up: a signal sets a flag, which is checked where it is safe to stop.
 
 The rule: the signal handler raises nothing. A signal may arrive in a callback of a C library, which would lose the
-exception, in the middle of an import, or after a topic was created and before the command knows that it has to delete
-it. The second signal is not caught: it ends the process at once.
+exception; in the middle of an import; or after a topic was created and before the command knows that it must delete it.
+The second signal is not caught: it ends the process at once.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Interruption:
             signal.signal(number, before)
 
     def _handle_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Ask for the end at the first signal; a second one has its default effect."""
+        """Set the flag at the first signal, and let a second one have its default effect."""
         self.wanted = True
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)

@@ -1,8 +1,8 @@
 """Records as text: formats for people (%t %p %o …), one JSON object on each line for programs, and parsing these. Pure.
 
 The rule: `produce --jsonl` accepts what `consume -o json` prints. A key, value or header that is not UTF-8 is in base64
-under its name with "_base64" appended, so nothing is lost. A pipe gets the bytes of a record as they are, a terminal
-only what is printable.
+under its name with "_base64" appended, so nothing is lost. A pipe gets the bytes of a record unchanged, a terminal only
+printable characters.
 """
 
 import base64
@@ -40,7 +40,7 @@ class BadFormat(ValueError):
 
 
 def form_of(text: str, *, shown: bool = False) -> Form:
-    """Return a function that formats a record, without a line end. shown: for a terminal. Raises BadFormat."""
+    """Return a function that formats a record as bytes. shown: for a terminal. Raises BadFormat."""
     parts: list[Form | bytes] = []
     position = 0
     while position < len(text):
@@ -64,7 +64,7 @@ def _visible_bytes(content: bytes) -> bytes:
 
 
 def as_facts(record: "Record | ShareRecord") -> dict[str, Any]:
-    """Return a record as a JSON object; of a share group, with its delivery count."""
+    """Return a record as a JSON object; a record of a share group with its delivery count."""
     delivered = getattr(record, "delivery_count", None)
     return {
         "topic": record.topic,
@@ -79,7 +79,7 @@ def as_facts(record: "Record | ShareRecord") -> dict[str, Any]:
 
 
 def _text(name: str, content: bytes | None) -> dict[str, str | None]:
-    """Return a field with the content as text; in base64, with another name, if it is not UTF-8."""
+    """Return a JSON field with the content as text; if that is not UTF-8, in base64 under another name."""
     if content is None:
         return {name: None}
     try:
@@ -119,7 +119,7 @@ def parse(line: bytes) -> Line:
 
 
 def _content(fields: Mapping[str, Any], name: str) -> bytes | None:
-    """Return the bytes of a field, given as text or in base64; None without one. Raises BadLine."""
+    """Return the bytes of a field, given as text or in base64; None if it is missing or null. Raises BadLine."""
     encoded = fields.get(f"{name}_base64")
     if encoded is not None:
         try:
@@ -145,7 +145,7 @@ def _headers(fields: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _whole(fields: Mapping[str, Any], name: str) -> int | None:
-    """Return a whole number, None if it is not given. Raises BadLine for anything else."""
+    """Return a whole number; None if it is missing. Raises BadLine for anything else."""
     value = fields.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise BadLine(f'"{name}" must be a whole number')

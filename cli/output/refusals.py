@@ -73,14 +73,14 @@ def refusal(error: KafkaError, bootstrap: str = "HOST:PORT") -> Failure:
 
 
 def with_options(hint: str) -> str:
-    """Return a hint of the SDK in which its settings are replaced by the options of commands."""
+    """Return a hint of the SDK with its settings replaced by options of commands."""
     for name, option in _OPTIONS.items():
         hint = hint.replace(name, option)
     return hint
 
 
 def _cause(error: KafkaError) -> str:
-    """Return the text, with asyncio's wording of a failed connection replaced by the system's."""
+    """Return the error's text; asyncio's wording of a failed connection is replaced by the operating system's."""
     text = str(error)
     for inner in _causes(error):
         if isinstance(inner, OSError) and inner.errno and "Connect call failed" in (inner.strerror or ""):

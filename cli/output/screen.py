@@ -10,12 +10,12 @@ _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l"  # w
 
 
 def begin() -> None:
-    """Switch to the terminal's alternate screen; end() shows again what was there before."""
+    """Switch to the terminal's alternate screen. end() switches back."""
     sys.stdout.write(_OTHER_SCREEN + _HIDE)
 
 
 def draw(lines: list[str]) -> None:
-    """Show these lines, which `styled` made, as far as there is room."""
+    """Draw these lines, made by styled(), as many as fit on the screen."""
     height = shutil.get_terminal_size().lines
     if click.get_current_context().color is False:
         lines = [click.unstyle(line) for line in lines]
@@ -24,6 +24,6 @@ def draw(lines: list[str]) -> None:
 
 
 def end() -> None:
-    """Show again what was there before."""
+    """Switch back to the terminal's normal screen, with its contents from before begin()."""
     sys.stdout.write(_SHOW + _FIRST_SCREEN)
     sys.stdout.flush()

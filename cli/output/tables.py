@@ -1,6 +1,6 @@
-"""What commands print: a table or a line for people, JSON for programs (one object on each line).
+"""The output of commands: a table or a line for people, JSON for programs (one object on each line).
 
-The rule: a command gathers facts, plain values by name; both forms show the same facts. The layout of a table depends
+The rule: a command gathers facts (values by name), and both forms show the same facts. The layout of a table depends
 only on its contents, not on the terminal, and a pipe gets no colour.
 """
 
@@ -38,7 +38,7 @@ def count(value: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One fact of each row, under a title. form: formats it."""
+    """One fact of each row, below a title. form: a function that formats its value."""
 
     title: str
     fact: str
@@ -47,7 +47,7 @@ class Column:
 
 
 def number(title: str, fact: str, form: Form = plain) -> Column:
-    """Return a column of numbers, aligned by their last digit."""
+    """Return a column of numbers, aligned at the right."""
     return Column(title, fact, form, right=True)
 
 
@@ -59,7 +59,7 @@ class Output:
     quiet: bool = False
 
     def rows(self, rows: Iterable[Facts], columns: Sequence[Column], empty: str = "") -> None:
-        """Print a table. empty: the text to print if there are no rows."""
+        """Print rows as a table, or each as a JSON object. empty: the text to print if there are no rows."""
         listed = list(rows)
         if self.json:
             for row in listed:
@@ -105,7 +105,7 @@ def table(rows: Sequence[Facts], columns: Sequence[Column]) -> list[str]:
 
 
 def _cell(written: str | Cell) -> Cell:
-    """Return the cell with its text as the terminal will show it, so that its width is known."""
+    """Return a cell whose text is exactly what the terminal will show, so that its width is known."""
     cell = written if isinstance(written, Cell) else Cell(written)
     return cell._replace(text=visible(cell.text))
 
@@ -159,5 +159,5 @@ def when(ms: int | None) -> str:
 
 
 def now_ms() -> int:
-    """Return the ms since 1970, by this machine's clock."""
+    """Return this machine's wall clock in ms since 1970."""
     return time.time_ns() // 1_000_000

@@ -1,8 +1,9 @@
 """The only way to the terminal: everything that commands print goes through here.
 
-The rule: names, values and messages come from others, and a terminal obeys what it is sent. So whatever is not
-printable is shown as �: control characters, line ends, and those that change the direction of text. One call is one
-line, and no name can begin another. In JSON they are escaped, which programs read as the same text.
+The rule: names, values and messages come from others, and a terminal carries out control characters in what it is sent.
+So each character that is not printable is shown as �: control characters, line ends, and those that change the
+direction of text. One call prints one line, so no name can begin another line. In JSON these characters are escaped,
+which programs read as the same text.
 """
 
 import json
@@ -18,7 +19,7 @@ SHOWN_INSTEAD = "\ufffd"
 
 
 class Cell(NamedTuple):
-    """A text and how it looks. colour: a name of click.style."""
+    """A text and how it is displayed. colour: a name of click.style."""
 
     text: str
     colour: str | None = None
@@ -59,17 +60,19 @@ def show_json(facts: Mapping[str, Any]) -> None:
 
 
 def show_own_text(text: str) -> None:
-    """Print several lines that this program wrote itself: nothing in them comes from other people."""
+    """Print several lines as they are. Only for text that this program wrote itself, with nothing from others in it."""
     click.echo(text, nl=False)
 
 
 def show_bytes(content: bytes) -> None:
-    """Write bytes as they are, for a pipe or a file; `flush` sends them."""
+    """Write bytes unchanged, for a pipe or a file; `flush` sends them."""
     sys.stdout.buffer.write(content)
 
 
 def as_json(facts: Mapping[str, Any]) -> str:
-    """Return one object on one line; unprintable characters are escaped, so that no terminal obeys them."""
+    """Return one object as JSON in one line; unprintable characters are escaped, so that a terminal does not carry
+    them out.
+    """
     text = json.dumps(facts, ensure_ascii=False, default=str)
     if text.isprintable():
         return text
@@ -86,7 +89,7 @@ def flush() -> None:
 
 
 def ask(prompt: str, *, confirm: bool) -> str:
-    """Ask at the terminal for a secret, which is not shown while it is typed."""
+    """Ask at the terminal for a secret, which is not shown while it is typed. Returns the secret."""
     typed: str = click.prompt(visible(prompt), hide_input=True, confirmation_prompt=confirm, err=True)
     return typed
 
@@ -113,7 +116,9 @@ def log_to_standard_error() -> None:
 
 
 def nobody_reads() -> bool:
-    """Return whether the reader of our pipe has closed it. Without this check only the next write would fail."""
+    """Return whether the reader of the pipe at standard output has closed it. Without this check only the next write
+    would fail.
+    """
     if not hasattr(select, "poll"):
         return False
     try:
@@ -125,5 +130,5 @@ def nobody_reads() -> bool:
 
 
 def confirm(question: str) -> bool:
-    """Ask a question at the terminal. Returns whether the answer is yes; it is not if nothing is typed."""
+    """Ask a question at the terminal. Returns whether the answer is yes; if nothing is typed, it is no."""
     return click.confirm(visible(question), default=False, err=True)

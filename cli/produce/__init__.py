@@ -58,7 +58,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a line becomes a record. separator: the text between key and value."""
+    """How a line of the input becomes a record. separator: the text between key and value."""
 
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
@@ -184,7 +184,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 def _check_input(to: Target) -> None:
-    """Refuse a closed standard input; tell a person at a terminal how to end it."""
+    """Raise Failure if standard input is closed. At a terminal, print how to end the input."""
     import sys
 
     if sys.stdin is None:  # it was closed, and another file may have its descriptor now
@@ -194,7 +194,7 @@ def _check_input(to: Target) -> None:
 
 
 async def _records(shape: Shape) -> AsyncIterator[list[Line]]:
-    """Yield the lines of standard input as records, as many at once as there are."""
+    """Yield the lines of standard input as lists of records, each list with all lines that have arrived."""
     from .lines import lines
 
     number = 0
@@ -250,8 +250,8 @@ async def _in_transactions(
     every: int | None,
     hold_ms: int | None,
 ) -> None:
-    """Send records in transactions of `every` records (None: all in one); abort instead of commit, or hold the last
-    open.
+    """Send records in transactions of `every` records (None: all in one). abort: abort them instead of committing.
+    hold_ms: how long the last one is kept open.
     """
     waiting: deque[Line] = deque()
     source = _records(shape)
@@ -303,7 +303,9 @@ async def _hold(to: Target, producer: "Producer", counts: Acknowledged, hold_ms:
 
 
 async def _was_committed(error: Exception, counts: Acknowledged) -> bool:
-    """Return whether a commit of unknown outcome was carried out. Raises Failure if it stays unknown."""
+    """Return whether a commit of unknown outcome was carried out; False for any other error. Raises Failure if it
+    stays unknown.
+    """
     from ...client.errors import CommitOutcomeUnknownError
 
     if not isinstance(error, CommitOutcomeUnknownError):

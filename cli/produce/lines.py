@@ -1,7 +1,7 @@
 """Reads lines of standard input in a thread, in blocks, for an event loop.
 
 The rule: the thread reads the descriptor, not sys.stdin, because it would hold the lock of sys.stdin while it waits,
-and the interpreter needs that lock to exit: Ctrl-C would wait until somebody presses Enter. At most AHEAD blocks are
+and the interpreter needs that lock to exit: Ctrl-C would wait until the user presses Enter. At most AHEAD blocks are
 read ahead.
 """
 
@@ -27,8 +27,8 @@ async def lines(fd: int = 0) -> AsyncIterator[list[bytes]]:
         arrived.set()
 
     def read() -> None:
-        """Read standard input block by block, in a thread, until its end or an error; the reader's room limits how far
-        ahead.
+        """Read standard input block by block, in a thread, until its end or an error. A semaphore limits how many
+        blocks are read ahead.
         """
         block: bytes | OSError = b"?"
         while block and not isinstance(block, OSError):

@@ -1,6 +1,6 @@
 """`fencepost serve`: a broker in its own process, until a signal stops it.
 
-What concerns the whole process is set here and not in the broker: event loop, allocator, garbage collector, signals,
+Settings of the whole process are made here and not in the broker: event loop, allocator, garbage collector, signals,
 limits of the process, logging. The broker is imported only after the options are checked.
 """
 
@@ -144,7 +144,7 @@ def _check_given(given: Mapping[str, Sequence[str | None]], not_ephemeral: Mappi
 def _console(
     http: str | None, token_file: str | None, hosts: Sequence[str], client_config: str | None, read_only: bool
 ) -> "HttpOptions | None":
-    """Return the options --http… of the console. Raises: Failure."""
+    """Return the options --http… of the console; None without --http. Raises: Failure."""
     if http is None and (token_file or hosts or client_config or read_only):
         raise Failure("--http-… is given, but not --http", "--http 127.0.0.1:8082 serves the console", WRONG_USAGE)
     if http is None:
@@ -155,7 +155,7 @@ def _console(
 
 
 def _followed(url: str, every_ms: int, keep_ms: int) -> "BackupOptions":
-    """Return the options --backup… of serve, checked. Raises Failure."""
+    """Return the options --backup…, checked. Raises Failure."""
     from .following import BackupOptions
 
     options = BackupOptions(url, every_ms, keep_ms)

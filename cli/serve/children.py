@@ -1,7 +1,8 @@
-"""A process beside the broker that belongs to it: started with it, started again when it ends, ended with it.
+"""A child process that belongs to the broker: it is started with the broker, started again when it ends, and ended with
+it.
 
-The rule: the broker needs nothing from it and waits for nothing, so it may die, hang or run out of memory. It ends with
-the broker, however that ends: its standard input is a pipe from here.
+The rule: the broker needs nothing from it and never waits for it, so it may die, hang or run out of memory. It ends
+with the broker, however that ends, because its standard input is a pipe from the broker's process.
 """
 
 import asyncio
@@ -59,13 +60,17 @@ async def _run_once(command: Sequence[str], on_line: Callable[[bytes], None] | N
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment without the login of other commands: the console's is in --http-client-config."""
+    """Return the environment for a child, without the login of other commands: the console's is in
+    --http-client-config.
+    """
     others = (USER_VARIABLE, PASSWORD_VARIABLE, CONFIG_VARIABLE)
     return {name: text for name, text in os.environ.items() if name not in others}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close its standard input, which ends it. If this is cancelled before it has ended, kill it."""
+    """Close the child's standard input, which ends it, and wait for that. If this is cancelled before the child has
+    ended, kill it.
+    """
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -79,7 +84,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def end_child(running: "asyncio.Task[None]", within_s: float) -> None:
-    """Wait a little for a run_child task that is cancelled now or was before, then kill the child."""
+    """Wait for a run_child() task, which is cancelled here if it was not before; after within_s, kill the child."""
     running.cancel()
     await asyncio.wait([running], timeout=within_s)
     running.cancel()

@@ -21,7 +21,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """The options --http…, as given."""
+    """The options --http…, with the values that were given."""
 
     http: str
     token_file: str | None = None
@@ -45,10 +45,10 @@ class HttpOptions:
             )
 
     def command(self, bootstrap: str, *, insecure: bool, waits_for: str = "") -> list[str]:
-        """Return the child's command line. A token and a password stay in their files. waits_for: for what the broker
-        may wait before it listens, for /readyz.
+        """Return the command line of the console's process. A token and a password stay in their files. waits_for: what
+        the broker may wait for before it listens; shown by /readyz.
 
-        -P: else Python would import modules from the working directory, where others may have written some.
+        Without -P Python would import modules from the working directory, where others may have written some.
         """
         command = [
             sys.executable,
@@ -77,13 +77,13 @@ def _plain_listener(settings: BrokerSettings) -> int | None:
 
 
 def known_addresses(settings: BrokerSettings) -> list[tuple[str, int]] | None:
-    """Return the addresses on which the broker will listen; None if the system is to choose one of their ports."""
+    """Return the addresses on which the broker will listen; None if the operating system will choose a port."""
     addresses = [(each.host, each.port) for each in settings.served_listeners]
     return None if any(port == 0 for _, port in addresses) else addresses
 
 
 def bootstrap_of(settings: BrokerSettings, addresses: Sequence[tuple[str, int]]) -> str:
-    """Return the address for the console: of a listener without TLS and login, if there is one."""
+    """Return the broker's address for the console: that of a listener without TLS and login, if there is one."""
     host, port = addresses[_plain_listener(settings) or 0]
     host = _EVERYWHERE.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

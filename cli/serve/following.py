@@ -1,7 +1,8 @@
-"""The follower of `fencepost serve --backup URL`: a child process that ships the data directory to a store of objects.
+"""The follower of `fencepost serve --backup URL`: a child process that ships the data directory to an object store.
 
-The rule: it asks the broker nothing and reads its files from outside (decision 20), so it may die or fall behind, and
-the broker does not notice. What it tells becomes metrics of the broker; while it tells nothing, its loss window grows.
+The rule: it asks the broker nothing and reads the broker's files from outside (decision 20), so it may die or fall
+behind without effect on the broker. Its reports become metrics of the broker; while it reports nothing, the loss window
+in them grows.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ LEAST_EVERY_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class BackupOptions:
-    """The options --backup…, as given."""
+    """The options --backup…, with the values that were given."""
 
     url: str
     every_ms: int
@@ -42,7 +43,7 @@ class BackupOptions:
 
 
 class Following:
-    """The running child, and what it has told last."""
+    """The running child, and its last report."""
 
     def __init__(self, command: Sequence[str], metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
@@ -51,7 +52,7 @@ class Following:
         self._running = asyncio.create_task(run_child("the backup", command, self._take), name="backup")
 
     def _take(self, line: bytes) -> None:
-        """Take a line of state that the child prints; anything else is left out."""
+        """Take over the report in a line that the child has printed; a line that is not a report is ignored."""
         try:
             told = json.loads(line)
             uncovered_ms, counts = (

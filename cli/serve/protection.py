@@ -1,7 +1,7 @@
-"""The flags of `serve` that turn logins, TLS and the authorizer on, and the check that one of them is not forgotten.
+"""The flags of `serve` that turn logins, TLS and the authorizer on, and a check that none of them was forgotten.
 
-The rule: what other machines can reach asks who connects, and no password crosses the network unencrypted, unless the
-person who starts the broker confirms it (--insecure).
+The rule: a listener that other machines can reach must authenticate clients, and no password may cross the network
+unencrypted, unless the person who starts the broker confirms that (--insecure).
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def protection(
 
 
 def _principal(name: str) -> str:
-    """Return the principal of --super-user, with `User:` before the name. Raises Failure."""
+    """Return the principal for --super-user: the name, with `User:` before it. Raises Failure."""
     if not name.strip() or ";" in name:
         raise Failure(f"--super-user {name!r} is no name of a user", "--super-user admin", WRONG_USAGE)
     return name if name.startswith("User:") else f"User:{name}"
@@ -77,7 +77,9 @@ def check_protection(settings: "BrokerSettings") -> None:
 
 
 def _sent_as_they_are(listener: "ListenerSettings") -> str:
-    """Return the login mechanisms of a listener without TLS that send passwords unencrypted, "" without one."""
+    """Return the login mechanisms with which a listener without TLS gets passwords unencrypted; "" if there are
+    none.
+    """
     if listener.uses_tls:
         return ""
     return " and ".join(each for each in listener.options.sasl_enabled_mechanisms if each in SENT_AS_THEY_ARE)
@@ -92,7 +94,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def shown(settings: "BrokerSettings") -> list[str]:
-    """Return a line for each listener that requires TLS or a login."""
+    """Return a line for each listener that uses TLS or authenticates clients."""
     lines = []
     for listener in settings.served_listeners:
         options = listener.options

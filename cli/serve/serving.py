@@ -93,7 +93,7 @@ def run(
 
 
 def _in_store(url: str, *, is_standby: bool) -> InStore:
-    """Open the store for the journal. Raises: Failure."""
+    """Open the object store of the journal. Raises: Failure."""
     try:
         return InStore(open_shared(url), time.sleep, addresses_of(url), is_standby)
     except BadUrl as error:
@@ -101,7 +101,7 @@ def _in_store(url: str, *, is_standby: bool) -> InStore:
 
 
 def remove_scratch(path: str, clock: Clock) -> None:
-    """Remove an ephemeral broker's directory; what REMOVAL_MS do not suffice for is left, with a message."""
+    """Remove an ephemeral broker's directory. What REMOVAL_MS are too short for is left, with a message."""
     until_ms = clock.monotonic_ms() + REMOVAL_MS
     for folder, folders, files in os.walk(path, topdown=False):
         for remove, names in ((os.unlink, files), (os.rmdir, folders)):
@@ -118,9 +118,9 @@ def remove_scratch(path: str, clock: Clock) -> None:
 def _open_standard_files() -> None:
     """Open the null device for each of the descriptors 0, 1 and 2 that is closed.
 
-    Else a file of the data directory or a socket would get the number. C libraries write messages to number 2, and
-    libuv aborts the process when it closes one of the three. A library may have taken the number before (libffi keeps
-    its own file open): it stays that library's, and what is printed goes to the null device all the same.
+    Otherwise a file of the data directory or a socket would get the number. C libraries write messages to number 2, and
+    libuv aborts the process when it closes one of the three. If a library has taken the number before (libffi keeps its
+    own file open), it stays that library's, and printed text goes to the null device all the same.
     """
     for number in range(3):
         try:
@@ -148,7 +148,7 @@ def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str)
 
 
 def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Shares | None]:
-    """Fit the limits of open files and connections to the process's descriptors. None: it has no limit."""
+    """Return settings whose limits fit the process's descriptors, and the shares of these (None: no limit)."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return settings, None
@@ -206,11 +206,11 @@ def _ignore_signals() -> None:
 
 
 class GcFreezer:
-    """Freezes the objects that survive a collection, so that the next one examines only newer objects.
+    """Freezes the objects that survive a garbage collection, so that the next one examines only newer objects.
 
     A broker can have hundreds of thousands of producers, ids and members; examining them all would stop the loop for
-    100 ms. A frozen object is still freed with its last reference, but a frozen cycle is not. So there is a full
-    collection after many topics were deleted, and one from time to time: the longer it takes, the less often.
+    100 ms. A frozen object is still freed with its last reference, but a frozen reference cycle is not. So there is a
+    full collection after many topics were deleted, and one from time to time: the longer it takes, the less often.
     """
 
     def __init__(self, broker: Broker, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -222,8 +222,8 @@ class GcFreezer:
         self._due_s = self._began_s + FIRST_FULL_COLLECTION_S
 
     def collected(self, phase: str, about: Mapping[str, int]) -> None:
-        """After a collection, freeze what has survived it; if a full collection is due, unfreeze everything for the
-        next one instead. A callback of gc.callbacks: phase is "start" or "stop".
+        """After a collection, freeze the objects that survived it; if a full collection is due, unfreeze everything
+        for the next collection instead. A callback of gc.callbacks: phase is "start" or "stop".
         """
         now_s = self._now_s()
         if phase == "start":
@@ -317,7 +317,7 @@ class _Server:
         await self._stop()
 
     async def _start(self) -> None:
-        """Start the broker; with a store it may wait for ever, so a signal ends the wait."""
+        """Start the broker; with a journal in a store that may take any time, so a signal ends it."""
         if self._in_store is None:
             await self._broker.start()
             return
@@ -336,8 +336,8 @@ class _Server:
             await starting
 
     def _early_addresses(self) -> list[tuple[str, int]] | None:
-        """Return the addresses for a console that is there while the broker waits for its store; None: it is not
-        wanted, or the addresses are not known yet.
+        """Return the addresses for a console that runs while the broker waits for its store; None if none is wanted,
+        or they are not known yet.
         """
         if self.console is None:
             return None
@@ -346,12 +346,12 @@ class _Server:
         return known_addresses(self._settings)
 
     def _end_if_store_is_silent(self) -> None:
-        """Let the process end in any case, now that it stops, if the store does not answer."""
+        """End the process, which is stopping, if the journal's object store does not answer."""
         if self._in_store is not None:
             end_if_silent(self._in_store.objects.where, self._broker.store_silent_ms)
 
     async def _serve(self) -> None:
-        """Print the ready lines, tell the service manager, and serve until a signal or a fatal error: Failure."""
+        """Print the ready lines, and serve until a signal or a halt. Raises Failure after a halt."""
         try:
             self._print_ready()
         except OSError as error:
@@ -368,9 +368,8 @@ class _Server:
             self._running_console.cancel()  # it ends while the broker stops, which waits for nobody
 
     def _start_console(self, addresses: Sequence[tuple[str, int]], waits_for: str = "") -> None:
-        """Start the console's process, if it is wanted and does not run yet. addresses: of the broker.
-
-        waits_for: for what the broker may wait before it listens there.
+        """Start the console's process, if it is wanted and not running yet. addresses: the broker's. waits_for: what
+        the broker may wait for before it listens there.
         """
         if self.console is None or self._running_console is not None:
             return
@@ -400,16 +399,16 @@ class _Server:
             await end_console(self._running_console)
 
     def _report_alive(self) -> None:
-        """Tell the service manager, if it asked for that, that the process is alive: now and at each interval."""
+        """If the service manager has asked for it, tell it that the process is alive, now and at each interval."""
         interval_s = self._manager.alive_interval_s
         if interval_s is not None:
             self._manager.notify(ALIVE)
             self._loop.call_later(interval_s, self._report_alive)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        """The first signal stops the broker, the second one ends the process at once.
+        """Stop the broker at the first signal, and end the process at once at the second.
 
-        With TLS, SIGHUP loads the certificates again instead.
+        SIGHUP, if a listener uses TLS, only loads the certificates again.
         """
         if number == signal.SIGHUP and any(one.uses_tls for one in self._settings.served_listeners):
             self._loop.call_soon_threadsafe(self._load_certificates)
@@ -490,7 +489,7 @@ def _warning_of(mode: str) -> str:
 
 
 def _recovery_lines(broker: Broker) -> list[str]:
-    """Return the lines that say what recovery did and found."""
+    """Return lines about what the recovery at start did and found."""
     report = broker.recovery
     lines = [f"{report.units_replayed} units of the journal"] if report.units_replayed else []
     if report.cut_bytes:

@@ -51,7 +51,7 @@ _WITHOUT_PARTITION = "-X storage.unreadable.partitions=offline starts without th
 
 
 def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | None:
-    """Return the failure for an exception that ended the start; None for a bug: then its traceback is shown."""
+    """Return the failure for an exception that ended the start; None for a bug, whose traceback is shown."""
     directory = settings.log_dir
     if isinstance(error, InvalidOption):
         row = BROKER_OPTIONS.get(error.name)
@@ -94,7 +94,7 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
 
 
 def halted(cause: BaseException) -> Failure:
-    """Return the failure for a broker that halted, also during its start."""
+    """Return the failure for a broker that halted, in service or during its start."""
     if isinstance(cause, Fenced):
         hint = "nothing was acknowledged since; start it again: it waits until that broker is gone"
         return Failure(str(cause), hint, TAKEN_OVER)
@@ -105,7 +105,9 @@ def halted(cause: BaseException) -> Failure:
 
 
 def _explain_system_error(error: OSError, settings: BrokerSettings) -> Failure:
-    """Return the failure for an error of the system at the start: which listener or file, why, and what to do."""
+    """Return the failure for an error of the operating system at the start: which listener or file, why, and what to
+    do.
+    """
     reason = error.strerror or str(error)
     if isinstance(error, socket.gaierror) or error.errno in _LISTENING or error.filename is None:
         listen = ", ".join(settings.listeners)

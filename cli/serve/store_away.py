@@ -1,8 +1,8 @@
-"""Ends a process that was told to stop while its object store is away.
+"""Ends a process that was told to stop while its object store cannot be reached.
 
-The rule: stopping waits for what was written to become durable, and with a store that is away that may take for ever.
-Nothing that waits was acknowledged, so ending at once loses nothing: the next owner finds what is in the store, as
-after kill -9. A thread watches, because closing workers may block the loop, and a worker may hang in a call.
+The rule: stopping waits until written data is durable, which may take for ever if the store does not answer. Nothing
+that waits was acknowledged, so ending at once loses nothing: the next owner finds what is in the store, as after kill
+-9. A thread watches, because the end of workers may block the loop, and a worker may hang in a call.
 """
 
 import os
@@ -24,14 +24,15 @@ def end_if_silent(
     exit_now: Callable[[int], None] = os._exit,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """From now on, end the process with one line and STORE_AWAY once the store was silent for PATIENCE_MS.
+    """From now on, end the process with one line and the exit code STORE_AWAY once the store has not answered for
+    PATIENCE_MS.
 
-    where: the store's URL. silent_ms: returns since how many ms it has been silent. Returns at once; without a thread
-    for it, nothing is watched.
+    where: the store's URL. silent_ms: returns for how many ms it has not answered. Returns at once; if no thread can be
+    started for it, nothing is watched.
     """
 
     def watch() -> None:
-        """Look at the store until it has been silent for too long, since the stop began."""
+        """Wait until the store has not answered for too long since the stop began, then end the process."""
         waited_ms = 0
         while min(waited_ms, silent_ms()) < PATIENCE_MS:
             sleep(LOOK_S)

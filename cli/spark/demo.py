@@ -54,7 +54,7 @@ class Found:
 
 
 class Driver:
-    """The Spark driver as a process, with its JVM and its executor below it."""
+    """The Spark driver as a process, with a JVM and an executor as its children."""
 
     def __init__(self, servers: str, folder: str, per_batch: int) -> None:
         command = [sys.executable, "-P", "-m", f"{__package__}.demo_query", servers, TEXT, COPIES, COUNTS, folder]
@@ -73,7 +73,7 @@ class Driver:
             self._printed.put(line)
 
     def next_line(self) -> str | None:
-        """Return the next line that the driver printed, or None."""
+        """Return the next line that the driver has printed; None if there is none yet."""
         with contextlib.suppress(queue.Empty):
             return self._printed.get_nowait()
         return None
@@ -87,14 +87,14 @@ class Driver:
             )
 
     def kill_executor(self) -> bool:
-        """Kill the executor's JVM with SIGKILL. False if there is none at the moment."""
+        """Kill the executor's JVM with SIGKILL. Returns False if there is none at the moment."""
         found = [each for each in _below(self._process.pid) if EXECUTOR_CLASS in _command_of(each)]
         for each in found:
             os.kill(each, signal.SIGKILL)
         return bool(found)
 
     def kill(self) -> None:
-        """Kill Python and all its JVMs with SIGKILL."""
+        """Kill the driver's Python process and all its JVMs with SIGKILL, and wait for its end."""
         below = [each for each in _below(self._process.pid) if "java" in _command_of(each)]
         for each in (*below, self._process.pid):
             with contextlib.suppress(ProcessLookupError):
@@ -103,7 +103,7 @@ class Driver:
 
 
 def _below(pid: int) -> list[int]:
-    """Return all processes below this one, from ps, which Linux and macOS have."""
+    """Return the ids of all processes below this one, from ps, which Linux and macOS have."""
     table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     children: dict[int, list[int]] = {}
     for line in table.splitlines():
@@ -205,8 +205,8 @@ def _do_next_kill(kills: list[tuple[float, str]], driver: Driver, seen: int, ano
 
 
 def _compare(servers: str, text: list[str]) -> Found:
-    """Compare copies and word counts with the text. Returns how many lines are lost, there twice or changed, and the
-    like.
+    """Compare copies and word counts with the text. Returns how many lines are lost, duplicate or changed, and how
+    many counts are wrong.
     """
     copies = Counter(value for _, value in _read(servers, COPIES))
     whole = set(text)

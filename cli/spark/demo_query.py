@@ -1,7 +1,7 @@
 """The Spark driver of `fencepost spark demo`, a process that is killed: copies the text, and counts its words.
 
-Both are streams with a checkpoint over all existing records; after a restart they continue. Prints its application's
-id, "running" when its queries run, and "done".
+Both are streams with a checkpoint over all existing records, which continue after a restart. Prints the id of its
+application, "running" when its queries run, and "done".
 """
 
 import os

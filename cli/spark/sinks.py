@@ -23,7 +23,7 @@ _KNOWN = "fencepost spark list --all shows every sink"
 
 
 def _run(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
-    """Run `work` with the cluster, within --timeout."""
+    """Run `work` with the cluster, within --timeout, and return its result."""
     from ...client.config_names import settings_from
     from ...client.errors import UnsupportedVersionError
     from ...client.net.cluster import Cluster
@@ -44,7 +44,7 @@ def _run(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
 
 
 def facts_of(found: Any) -> dict[str, Any]:
-    """Return the facts of one ledger key. batch: the last decided one; None before the first decision."""
+    """Return a ledger key as a JSON object. batch: the last one that was decided; None before the first decision."""
     entry = found.entry
     left = [each.timeout_ms - each.waits_for_ms for each in found.waiting if each.timeout_ms > 0]
     return {
@@ -61,7 +61,7 @@ def facts_of(found: Any) -> dict[str, Any]:
 
 
 async def _one(cluster: "Cluster", sink: str, timeout_ms: int) -> Any:
-    """Return the ledger entry of the sink. Raises: Failure if there is none."""
+    """Return the ledger's description of the sink. Raises: Failure if there is none."""
     from ...spark.sink import ledger
 
     (found,) = await ledger.describe_entries(cluster, sink, timeout_ms=timeout_ms)
@@ -81,8 +81,8 @@ def list_sinks(to: Target, everything: bool) -> None:
     from ...spark.sink.protocol import CLAIMS, UNNAMED
 
     async def work(cluster: "Cluster") -> list[dict[str, Any]]:
-        """Return the facts of the sinks in the ledger, sorted by key; without batch writes that have no sinkId and
-        claims of foreachBatch, unless `everything`.
+        """Return the sinks in the ledger as JSON objects, sorted by key. Unless `everything`, batch writes without a
+        sinkId and claims of foreachBatch are left out.
         """
         keys = await ledger.describe_entries(cluster, timeout_ms=to.timeout_ms)
         return [
@@ -159,7 +159,9 @@ def reset(to: Target, sink: str) -> None:
     from ...spark.sink.protocol import CLAIMS
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
-        """Forget the sink's decisions, and return its facts before. Raises Failure while transactions wait for one."""
+        """Remove the sink's decisions from the ledger, and return what it was before. Raises Failure while
+        transactions wait for a decision.
+        """
         found = await _one(cluster, sink, to.timeout_ms)
         if found.waiting:
             waiting = count_text(len(found.waiting), "transaction")

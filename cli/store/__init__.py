@@ -1,4 +1,4 @@
-"""`fencepost store`: what is in a store of objects, and whether all of it is as it was written; and who owns it."""
+"""`fencepost store`: what an object store has, whether all of it is undamaged, and who owns it."""
 
 import click
 

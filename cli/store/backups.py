@@ -13,8 +13,8 @@ from .looking import Asked
 
 
 def show_status(asked: Asked, *, as_json: bool) -> None:
-    """Print the points of the backup that can be restored, and who ships into it. Raises Failure if there is no backup
-    or it is damaged.
+    """Print the points of the backup (its checkpoints in the store), and who ships into it. Raises Failure if there
+    is no backup or it is damaged.
     """
     objects = asked.objects
     found = read_status(objects, asked.patience)

@@ -17,7 +17,7 @@ SHOWN_SEALS = 3
 
 
 def show_status(asked: Asked, *, as_json: bool) -> None:
-    """Print who owns the journal, and how far it is. Raises Failure if it is damaged."""
+    """Print who owns the journal, and how far it has come. Raises Failure if it is damaged."""
     looking = Looking(asked.objects, asked.pause)
     status = _Status(asked.objects.where)
     try:
@@ -34,7 +34,7 @@ def show_status(asked: Asked, *, as_json: bool) -> None:
 
 
 class _Status:
-    """What was found, as far as it could be read."""
+    """The state of the journal, as far as it could be read."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -82,7 +82,7 @@ class _Status:
         }
 
     def lines(self) -> list[str]:
-        """Return the state of the journal in the store as lines of text."""
+        """Return the state of the journal in the store as lines of text for people."""
         looked, point, last = self.looked, self.point, self.looked.last
         lines = [f"owner      {self._owner_text()}"]
         if last is not None:

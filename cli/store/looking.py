@@ -1,4 +1,4 @@
-"""A store of objects that a command looks into: what it is used for, and how long it is asked again."""
+"""An object store that a command reads: what it is used for, and how long calls to it are repeated."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from ..output.writing import show
 
 @dataclass(frozen=True)
 class Asked:
-    """What a command has of a store."""
+    """The store of a command, with what is needed for calls to it."""
 
     objects: Objects
     kind: Kind
@@ -29,7 +29,7 @@ class Asked:
         return self.kind is Kind.JOURNAL
 
     def pause(self, error: ObjectsError, attempts: int) -> None:
-        """Wait before the next attempt at a call. Raises Refused at once, and the other errors when the store has not
+        """Wait before a failed call is repeated. Raises Refused at once, and the other errors when the store has not
         answered for too long.
         """
         if isinstance(error, Refused):
@@ -39,8 +39,8 @@ class Asked:
 
 @contextmanager
 def looking_into(url: str, directory: str = "DIR") -> Iterator[Asked]:
-    """Open the store of a URL, and find out what it is used for. Within the block, errors of the store become
-    failures. Raises: Failure.
+    """Open the store of a URL, and find out what it is used for. Errors of the store in the block become failures.
+    Yields the store as Asked. Raises: Failure.
     """
     objects = objects_of(url)
     with Interruption() as interruption:
@@ -54,7 +54,7 @@ def looking_into(url: str, directory: str = "DIR") -> Iterator[Asked]:
 
 
 def failure_of_store(error: Exception, directory: str) -> Failure:
-    """Return the failure for an error of a store, or of a data directory that is made of it."""
+    """Return the failure for an error of a store, or of a data directory made from it."""
     if isinstance(error, ObjectDamaged):
         return Failure(str(error), "bring that object back, from a copy of the bucket if need be", FAILED)
     if isinstance(error, Overtaken):

@@ -13,7 +13,7 @@ from .looking import Asked
 
 def take_from_owner(asked: Asked, *, is_sure: bool, as_json: bool) -> None:
     """Claim a new epoch of the journal, and end all earlier ones, so that their owner is fenced. is_sure: do not ask
-    at the terminal. Raises: Failure.
+    at the terminal first. Raises: Failure.
     """
     where = asked.objects.where
     if not asked.is_journal:
@@ -42,8 +42,8 @@ def take_from_owner(asked: Asked, *, is_sure: bool, as_json: bool) -> None:
 
 
 def _ask(asked: Asked, owner: str) -> None:
-    """Ask at the terminal whether the owner's epoch is to be ended. Raises Failure if the answer is no, or without a
-    terminal.
+    """Ask at the terminal whether the owner's epoch shall be ended. Raises Failure if the answer is no, or if there
+    is no terminal.
     """
     if not sys.stdin.isatty():
         raise Failure(f"{asked.objects.where} is owned by {owner}", "--yes ends that without a question", WRONG_USAGE)

@@ -1,4 +1,6 @@
-"""`fencepost txn`: open transactions and whom they block, aborting hanging ones, ending what waits for a database."""
+"""`fencepost txn`: open transactions and which readers they block; aborts hanging ones, and ends those that wait for
+a database.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,8 +50,8 @@ def list_transactions(to: Target, everything: bool, states: Sequence[str], older
     """List open transactions, the oldest first."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Return the facts of the open transactions; with --all or --state, of the transactional ids in these
-        states.
+        """Return the open transactions as JSON objects; with --all or --state, those of the transactional ids in
+        these states.
         """
         if not everything and not states:
             return await open_now(admin)
@@ -313,7 +315,7 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
 
 
 async def _read_by(admin: "Admin", groups: Sequence[str]) -> "set[TopicPartition]":
-    """Return the partitions of which these groups have offsets, or that their members have."""
+    """Return the partitions in which these groups have offsets, or that are assigned to their members."""
     from .windows import share_positions
 
     read: set[TopicPartition] = set()
@@ -334,9 +336,10 @@ async def _read_by(admin: "Admin", groups: Sequence[str]) -> "set[TopicPartition
 async def _held(
     admin: "Admin", groups: Sequence[str], partitions: "Sequence[TopicPartition] | None"
 ) -> "list[HeldOffsets]":
-    """Return the held offsets of these groups (none named: of all) in these partitions (None: in all).
+    """Return the committed offsets that open transactions hold back, of these groups (none named: of all) in these
+    partitions (None: in all).
 
-    Empty if no groups are named and this login may not see those of any.
+    Empty if no groups are named and this login may not see them.
     """
     from ...client.errors import AuthorizationError
 

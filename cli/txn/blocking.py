@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
-    """Return the facts of a blocker. age_ms: since its start, or, if that is unknown, since its last record."""
+    """Return a transaction that blocks a partition as a JSON object. age_ms: since its start, or, if that is
+    unknown, since its last record.
+    """
     return {
         "topic": blocker.open.topic_partition.topic,
         "partition": blocker.open.topic_partition.partition,
@@ -32,7 +34,9 @@ def transaction_facts(
     since_ms: int | None,
     now_ms: int,
 ) -> dict[str, Any]:
-    """Return the facts of a transaction that is open in a partition. state: Prepared or Held if it waits for one."""
+    """Return a transaction that is open in a partition as a JSON object. state: Prepared or Held if it waits for a
+    decision.
+    """
     return {
         "transactional_id": owner.transactional_id if owner else None,
         "state": prepared.state if prepared else owner.state if owner else None,
@@ -48,12 +52,12 @@ def transaction_facts(
 
 
 def leaderless_facts(partition: "TopicPartition") -> dict[str, Any]:
-    """Return the facts of a partition that has no leader, so that nobody can read it."""
+    """Return a partition without a leader, which nobody can read, as a JSON object."""
     return {"topic": partition.topic, "partition": partition.partition, "leader": None}
 
 
 def sentence(facts: dict[str, Any]) -> str:
-    """Return the facts in one sentence."""
+    """Return the facts of blocked_facts() or leaderless_facts() in one sentence."""
     from ...effects.counts import count_text
 
     if "leader" in facts:
@@ -69,7 +73,9 @@ def sentence(facts: dict[str, Any]) -> str:
 
 
 def holder(facts: dict[str, Any], at: str) -> str:
-    """Name a transaction in words. facts: of transaction_facts. at: where `txn abort` finds one that hangs."""
+    """Return words that name a transaction. facts: of transaction_facts(). at: the place at which `txn abort` finds
+    a hanging one.
+    """
     producer = f"producer {facts['producer_id']} epoch {facts['producer_epoch']}"
     age = duration(facts["age_ms"])
     if not facts["hangs"]:

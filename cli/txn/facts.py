@@ -1,4 +1,4 @@
-"""Facts of a transaction, how its state and age are shown, and which readers it blocks."""
+"""Transactions as JSON objects (facts), how their state and age are shown, and which readers they block."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ OLD_SHARE = 0.8  # share of its timeout after which a transaction is shown in re
 
 
 def state(name: str | None) -> str | Cell:
-    """Return a transaction's state, coloured."""
+    """Return a transaction's state as text, coloured for the terminal."""
     colours = {"Ongoing": "yellow", "CompleteCommit": "green", "CompleteAbort": "red"}
     return Cell(name or "-", colours.get(name or "", "magenta" if (name or "").startswith("Prepare") else None))
 
@@ -25,7 +25,9 @@ def state(name: str | None) -> str | Cell:
 def facts_of(
     found: "TransactionDescription", at_ms: int, decisions: "Mapping[str, PreparedTransaction] | None" = None
 ) -> dict[str, Any]:
-    """Return the facts of a transaction. age_ms: None if it is not open. decisions: what prepared ones wait for."""
+    """Return a transaction as a JSON object. age_ms: None if it is not open. decisions: what prepared transactions
+    wait for, by transactional id.
+    """
     prepared = (decisions or {}).get(found.transactional_id) if found.is_open else None
     return {
         "transactional_id": found.transactional_id,
@@ -47,14 +49,18 @@ WAITING = ("Prepared", "Held")
 
 
 def wait_text(facts: Mapping[str, Any]) -> str:
-    """Return which decision a transaction waits for. facts: with state, and sink and batch of that decision."""
+    """Return which decision a transaction waits for, in words. facts: with state, and sink and batch of that
+    decision.
+    """
     from ...client.admin.values import decision_text
 
     return decision_text(facts["sink"], facts["batch"], facts["state"] == "Held")
 
 
 async def refuse_held(admin: "Admin", names: Iterable[str]) -> None:
-    """Raise Failure if one of these transactions is held: the broker would answer `not yet` until the time is over."""
+    """Raise Failure if one of these transactions is held for a database's decision: the broker would refuse to end
+    it until its timeout.
+    """
     prepared = await decisions_or_none(admin)
     for name in names:
         if name in prepared and prepared[name].held:
@@ -72,7 +78,7 @@ async def open_now(admin: "Admin") -> list[dict[str, Any]]:
 
 
 async def decisions_or_none(admin: "Admin") -> "Mapping[str, PreparedTransaction]":
-    """Return the prepared transactions; none if this login may not see them."""
+    """Return the prepared transactions by transactional id; none if this login may not see them."""
     from ...client.errors import AuthorizationError
 
     try:
@@ -82,7 +88,7 @@ async def decisions_or_none(admin: "Admin") -> "Mapping[str, PreparedTransaction
 
 
 async def owners_or_none(admin: "Admin", ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the clients that took these ids last; none if the broker or this login cannot tell."""
+    """Return, by transactional id, the client that used each id last; none if the broker or this login cannot tell."""
     from ...client.errors import AuthorizationError, UnsupportedVersionError
 
     try:
@@ -100,7 +106,7 @@ def owner_text(owner: Mapping[str, Any]) -> str:
 
 
 def age(row: dict[str, Any] | None) -> str | Cell:
-    """Return age and timeout as text, in red when the timeout is near."""
+    """Return the age of a transaction as text, in red if its timeout is near."""
     if row is None or row["age_ms"] is None:
         return "-"
     old = row["timeout_ms"] > 0 and row["age_ms"] > OLD_SHARE * row["timeout_ms"]
@@ -108,7 +114,9 @@ def age(row: dict[str, Any] | None) -> str | Cell:
 
 
 async def held_or_none(admin: "Admin", group: str) -> "list[HeldOffsets]":
-    """Return what holds a group's offsets; empty if the broker or this login cannot tell."""
+    """Return the transactions that hold back committed offsets of a group; none if the broker or this login cannot
+    tell.
+    """
     from ...client.errors import AuthorizationError, UnsupportedVersionError
 
     try:
@@ -118,7 +126,9 @@ async def held_or_none(admin: "Admin", group: str) -> "list[HeldOffsets]":
 
 
 async def blockers_or_none(admin: "Admin", partitions: "Sequence[TopicPartition]") -> "list[Blocker]":
-    """Return the blocking transactions; empty from a broker before Kafka 3.0, which cannot list them."""
+    """Return the transactions that block readers of these partitions; none from a broker before Kafka 3.0, which
+    cannot list them.
+    """
     from ...client.errors import UnsupportedVersionError
 
     try:

@@ -1,6 +1,6 @@
-"""Which transaction holds the committed offsets of a group, as facts and as one sentence. Pure.
+"""Which transaction holds back the committed offsets of a group, as facts and as one sentence. Pure.
 
-The rule: as of blocking.py: id, age, owner and group, and the command to run if no coordinator will end it.
+The rule: as in blocking.py, with id, age, owner and group, and the command to run if no coordinator will end it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ _SHOWN = 5
 
 
 def held_facts(held: "HeldOffsets", now_ms: int) -> dict[str, Any]:
-    """Return, as a JSON object, the group and the partitions whose committed offsets an open transaction keeps
-    pending, and that transaction.
+    """Return, as a JSON object, the group, the partitions whose committed offsets an open transaction keeps pending,
+    and that transaction.
     """
     return {
         "group": held.group_id,
@@ -27,7 +27,7 @@ def held_facts(held: "HeldOffsets", now_ms: int) -> dict[str, Any]:
 
 
 def held_sentence(facts: dict[str, Any]) -> str:
-    """Return the facts in one sentence."""
+    """Return the facts of held_facts() in one sentence."""
     holds, more = facts["holds"][:_SHOWN], len(facts["holds"]) - _SHOWN
     where = ", ".join(holds) + (f" and {more} more" if more > 0 else "")
     at = f"__consumer_offsets:{facts['log_partition']}"

@@ -1,6 +1,7 @@
-"""`fencepost txn resolve`: ends what producers left waiting for a database, once or again and again.
+"""`fencepost txn resolve`: ends transactions that producers left waiting for a database, once or repeatedly.
 
-The rule: what was printed is done. One that cannot be ended now stops no other; the exit code tells about it.
+The rule: what was printed has been done. A transaction that cannot be ended now does not stop the others; the exit code
+reports it.
 """
 
 import asyncio
@@ -24,8 +25,9 @@ _UNDECIDED = "run this again when database and broker answer; --watch does"
 
 @dataclass(frozen=True)
 class Resolving:
-    """url: of the database. dry_run: nothing is changed. adopt: also in a database that is older than the broker.
-    older_ms: what waits for less is left alone. terminate: sessions that hold a row are ended.
+    """One call of the command. url: of the database. dry_run: nothing is changed. adopt: end them also if the
+    database is older than the broker. older_ms: transactions that have waited for less are left alone. terminate:
+    database sessions that hold a row are ended.
     """
 
     to: Target
@@ -36,8 +38,8 @@ class Resolving:
     terminate: bool
 
     async def look(self) -> "list[Resolved]":
-        """End the transactions that wait for the database, and return what became of each. Raises KafkaError, and
-        Failure if the database cannot be opened.
+        """End the transactions that wait for the database. Returns the result for each. Raises KafkaError; Failure
+        if the database cannot be opened.
         """
         from ...client.config_names import settings_from
         from ...client.settings import AdminSettings
@@ -53,7 +55,7 @@ class Resolving:
             await database.close()
 
     def finish(self, found: "list[Resolved]") -> None:
-        """Print what became of each. Raises Failure if one could not be ended."""
+        """Print the result for each transaction. Raises Failure if one could not be ended."""
         for each in found:
             self._show(each)
         if not found:
@@ -64,8 +66,8 @@ class Resolving:
                 raise Failure(f"{len(those)} of {len(found)} {result}: {those[0].reason}", hint, code)
 
     async def watch(self, every_ms: int) -> None:
-        """End the transactions that wait, again and again until cancelled. An error or a result that stays is shown
-        only once.
+        """End the waiting transactions, again and again until cancelled. An error or a result that does not change
+        is shown only once.
         """
         from ...client.errors import RetriableError
         from ..output.refusals import refusal
@@ -89,7 +91,7 @@ class Resolving:
             await asyncio.sleep(every_ms / 1000)
 
     def _show(self, each: "Resolved") -> None:
-        """Print what became of a transaction."""
+        """Print the result for a transaction."""
         waited = duration(each.waited_ms)
         if each.result in ("undecided", "diverged"):
             text = f"{each.result}, waits for {waited}: {each.reason}"
@@ -103,7 +105,7 @@ class Resolving:
 
 
 async def _open(database: "Database") -> None:
-    """Open the database. Raises Failure if it is away."""
+    """Open the database. Raises Failure if that is not possible."""
     from ...client.errors import KafkaError
 
     try:

@@ -47,14 +47,14 @@ async def watching(to: Target, every_ms: int) -> None:
 
 
 class View:
-    """The open transactions, and for some seconds those that have ended."""
+    """The open transactions, and, for some seconds, those that have ended."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self._ended: dict[str, tuple[float, dict[str, Any]]] = {}
 
     async def look(self, admin: "Admin") -> None:
-        """Update the rows. Raises KafkaError; then the previous rows stay."""
+        """Update the rows. Raises KafkaError; the rows are unchanged then."""
         rows = await open_now(admin)
         held: dict[int, int] = {}
         if rows:
@@ -75,8 +75,8 @@ class View:
 
 
 def _show(to: Target, rows: list[dict[str, Any]], trouble: str, drawn: bool) -> None:
-    """Show the open transactions: as JSON, as a table, or drawn over the table before (`drawn`). trouble: printed
-    instead of the summary.
+    """Show the open transactions: as JSON, as a table, or, with `drawn`, drawn over the table before. trouble:
+    printed instead of the summary.
     """
     if to.output.json:
         for row in rows:

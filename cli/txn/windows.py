@@ -1,8 +1,8 @@
-"""Why share groups get nothing new of a partition; as facts and sentences.
+"""Why share groups get no new records of a partition, as facts and sentences.
 
-The rules: a window is full because of a transaction only if its first record is pending: then it cannot move before
-that transaction ends, and no new record is given out. Nor is one where the broker has no memory for more runs. Only
-fencepost tells either.
+The rules: a transaction keeps a window full only if the window's first record is pending: then the window cannot move
+before that transaction ends, and no new record is delivered. No new record is delivered either if the broker has no
+memory for more runs (neighbouring records in the same state). Only fencepost brokers report either.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ Positions = dict[str, "Mapping[TopicPartition, SharePartitionOffsets]"]
 
 
 async def share_positions(admin: "Admin", groups: Sequence[str] = ()) -> Positions:
-    """Return the positions of these share groups; without names of all that this login may see."""
+    """Return the positions of these share groups by group; without names, of all that this login may see."""
     import asyncio
 
     from ...client.errors import AuthorizationError, UnsupportedVersionError
@@ -56,7 +56,9 @@ async def _position(admin: "Admin", group: str) -> "Mapping[TopicPartition, Shar
 async def full_windows(
     admin: "Admin", groups: Sequence[str] = (), partitions: "Collection[TopicPartition] | None" = None
 ) -> list[dict[str, Any]]:
-    """Return the facts of the windows that transactions keep full: of these groups, in these partitions."""
+    """Return the share windows that transactions keep full, as JSON objects: of these groups (none: all), in these
+    partitions (None: all).
+    """
     held = [
         (group, at, offsets)
         for group, positions in (await share_positions(admin, groups)).items()
@@ -88,7 +90,7 @@ async def full_windows(
 
 
 async def _transactions(admin: "Admin", pending: "Iterable[PendingRange]") -> dict[int, dict[str, Any]]:
-    """Return the facts of the transactions that have pending acknowledgements, by producer id."""
+    """Return the transactions with these pending acknowledgements, as JSON objects by producer id."""
     ids = {each.transactional_id for each in pending if each.transactional_id is not None}
     described = await admin.describe_transactions(sorted(ids)) if ids else {}
     decisions = await decisions_or_none(admin) if ids else {}
@@ -113,7 +115,7 @@ def window_sentence(facts: Mapping[str, Any]) -> str:
 
 
 def _holder(transaction: Mapping[str, Any]) -> str:
-    """Return the words that name a transaction which has pending acknowledgements."""
+    """Return words that name a transaction with pending acknowledgements."""
     if transaction["transactional_id"] is None:
         return f"a transaction of producer {transaction['producer_id']}, whose id is not visible to you"
     return holder({**transaction, "hangs": False}, "")
@@ -138,7 +140,9 @@ def memory_sentence(facts: Mapping[str, Any]) -> str:
 
 
 async def pending_of(admin: "Admin", rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return what each of these transactions has pending in share groups, by transactional id."""
+    """Return, by transactional id, the records of share groups that each of these transactions has acknowledged
+    (pending until its end).
+    """
     ids = {
         row["transactional_id"]
         for row in rows
@@ -166,7 +170,7 @@ async def pending_of(admin: "Admin", rows: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def pending_lines(pending: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return one line for each share group, partition and member, with the ranges."""
+    """Return one line for each share group, partition and member, with the ranges of offsets that are pending."""
     by_place: dict[tuple[str, str, str], list[str]] = {}
     for each in pending:
         first, last = each["first_offset"], each["last_offset"]
