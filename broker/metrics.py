@@ -17,7 +17,7 @@ KEPT_FAILURES = 20
 
 
 def counter_of(api_key: int) -> int:
-    """Return the index in Metrics.requests at which this API's requests are counted."""
+    """Return the index in Metrics.requests where requests of this API are counted."""
     return api_key if api_key < OWN_APIS_AT else api_key - OWN_APIS_FROM + OWN_APIS_AT
 
 
@@ -30,7 +30,7 @@ REJECTED, AT_THE_LIMIT, NO_DATA = "rejected", "delivery_limit", "no_data"
 
 
 class Histogram:
-    """How often numbers came, by powers of two: counts[n] is how many were above 2 ** (n - 1) and at most 2 ** n."""
+    """Counts numbers by powers of two: counts[n] is how many were above 2 ** (n - 1) and at most 2 ** n."""
 
     __slots__ = ("counts", "total")
 
@@ -51,7 +51,7 @@ class Histogram:
 
 
 class StoreOfObjects(Protocol):
-    """What metrics are read of a journal in an object store (ownership/owner.py)."""
+    """The metrics of a journal in an object store, which ownership/owner.py provides."""
 
     @property
     def is_troubled(self) -> bool:
@@ -59,17 +59,18 @@ class StoreOfObjects(Protocol):
         ...
 
     def silent_ms(self) -> int:
-        """Return for how many ms the store has owed an answer that the broker needs: a call is unanswered, or all of
-        its kind end with errors. 0: none is owed.
+        """Return for how many ms the broker has waited for a needed answer of the store; 0 if it waits for none.
+
+        It waits while a call is unanswered, or while all calls of its kind end with errors.
         """
         ...
 
     def durations(self) -> Mapping[tuple[str, ...], Histogram]:
-        """Return how long calls took (ns), by call and kind of object."""
+        """Return how long calls took (a histogram of ns), by (call, kind of object)."""
         ...
 
     def endings(self) -> Mapping[tuple[str, ...], int]:
-        """Return how many calls have ended, by call, kind of object and how they ended."""
+        """Return how many calls have ended, by (call, kind of object, how they ended)."""
         ...
 
 
@@ -77,8 +78,8 @@ class StoreOfObjects(Protocol):
 class Backup:
     """What a backup process beside this broker has reported.
 
-    covered_ms: all that was acknowledged before this time (monotonic ms of the broker's clock) is in the backup; None:
-    nothing is yet.
+    covered_ms: the backup contains all that was acknowledged before this time (monotonic ms of the broker's clock);
+    None: it contains nothing yet.
     """
 
     is_followed: bool = False
@@ -90,7 +91,7 @@ class Backup:
 
 
 class Counting(Protocol):
-    """What is counted of a connection."""
+    """The attributes of a connection that metrics read."""
 
     bytes_in: int
     bytes_out: int
@@ -208,12 +209,12 @@ class Metrics:
         return self._bytes_out_before + sum(each.bytes_out for each in self.connections)
 
     def left(self, connection: Counting) -> None:
-        """Add the bytes of a connection that has ended to the totals; it is not in `connections` any more."""
+        """Add the bytes of a connection that has ended to the totals. It must no longer be in `connections`."""
         self._bytes_in_before += connection.bytes_in
         self._bytes_out_before += connection.bytes_out
 
     def throttled(self, kind: str, wait_ms: int) -> None:
-        """Count an answer for which a client must wait wait_ms. kind: of the quota."""
+        """Count an answer after which a client must wait wait_ms. kind: the kind of quota."""
         self.throttles[kind] = self.throttles.get(kind, 0) + 1
         self.throttle_ms[kind] = self.throttle_ms.get(kind, 0) + wait_ms
 
@@ -231,6 +232,8 @@ class Metrics:
         return found
 
     def failed(self, error: BaseException) -> None:
-        """Count an unexpected error, a bug. Only the first few are kept with tracebacks, which take memory."""
+        """Count an unexpected error, which is a bug. Only the first few are kept, because their tracebacks take
+        memory.
+        """
         if len(self.failures) < KEPT_FAILURES:
             self.failures.append(error)

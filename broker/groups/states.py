@@ -12,7 +12,7 @@ from ...protocol.errors import ErrorCode
 
 
 class State(IntEnum):
-    """The state of a group. `shown`: its name, as clients see it."""
+    """The state of a group. `shown`: its name for clients."""
 
     EMPTY = 0
     PREPARING_REBALANCE = 1

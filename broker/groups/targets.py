@@ -15,7 +15,7 @@ NOTHING: Partitions = {}
 
 
 class TargetEpoch(NamedTuple):
-    """The group's epoch that the target assignment was made for. made_ms: wall time at which it was made."""
+    """The group's epoch for which the target assignment was made. made_ms: the wall time at which it was made."""
 
     epoch: int
     made_ms: int = 0

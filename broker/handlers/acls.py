@@ -55,7 +55,9 @@ T = TypeVar("T")
 
 
 def _check_access(broker: Services, call: Call, operation: Operation) -> None:
-    """Check the right to see or change ACLs. Raises SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED."""
+    """Raise SECURITY_DISABLED if there is no authorizer, and CLUSTER_AUTHORIZATION_FAILED if the client may not do this
+    operation on the cluster.
+    """
     if not broker.access.is_enforced:
         raise KafkaError(ErrorCode.SECURITY_DISABLED)
     broker.access.check_on_cluster(call.session, operation)
@@ -66,7 +68,7 @@ def _check_access(broker: Services, call: Call, operation: Operation) -> None:
 
 @handles(CreateAclsRequest, may_be_long=True)
 def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
-    """Create ACLs. One that exists already is accepted and changes nothing."""
+    """Create ACLs. One that already exists counts as created."""
     _check_access(broker, call, Operation.ALTER)
     if len(request.creations) > MOST_CHANGES:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the request changes more than {MOST_CHANGES} ACLs")
@@ -78,7 +80,7 @@ def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> Ste
 
 
 def _create(broker: Services, call: Call, creations: Sequence[CreateAclsRequest.Creation]) -> list[_Created]:
-    """Add the rules that are valid and within the limit, in one unit. Returns a result for each."""
+    """Add those ACLs that are valid and within the limit, in one unit. Returns a result for each."""
     rules = broker.security_log.state.authorizer
     new: dict[AclBinding, None] = {}
     results = []
@@ -127,7 +129,9 @@ def _new_binding(creation: CreateAclsRequest.Creation) -> AclBinding:
 def _commit(
     broker: Services, call: Call, change: Callable[[AclBinding], Change], bindings: Sequence[AclBinding]
 ) -> None:
-    """Write a change (added or removed) for each of these ACLs in one unit, and log how many. Raises KafkaError."""
+    """Write a change for each of these ACLs in one unit, and log how many. change: acl_added or acl_removed. Raises
+    KafkaError.
+    """
     if not bindings:
         return
     broker.security_log.commit([change(binding) for binding in bindings])
@@ -180,12 +184,12 @@ def _filter_of(asked: DescribeAclsRequest | DeleteAclsRequest.Filter) -> AclFilt
 
 
 def _candidates(broker: Services, wanted: AclFilter) -> list[AclBinding]:
-    """Return the ACLs that the filter could match, found by an index. Each must still be checked."""
+    """Return the ACLs that the filter could match, according to an index. The filter must still be applied to each."""
     return list(broker.security_log.state.authorizer.near(wanted))
 
 
 def _find(wanted: AclFilter, candidates: Sequence[AclBinding]) -> Steps[list[AclBinding]]:
-    """Return the ACLs among the candidates that the filter matches, looking at a few in each step."""
+    """Return, in steps, those of the candidates that the filter matches."""
     found: list[AclBinding] = []
     for bindings in _parts(candidates, LOOKED_AT_ONCE):
         found += filter(wanted.matches, bindings)
@@ -224,8 +228,8 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
 
 
 def _filters_of(broker: Services, request: DeleteAclsRequest) -> Steps[list[AclFilter | KafkaError]]:
-    """Check the request's filters. Returns each, or its error. Raises KafkaError if searching for all would be too
-    much work.
+    """Return each filter of the request, or the error in its place. Raises KafkaError if a search for all of them would
+    be too much work.
     """
     filters: list[AclFilter | KafkaError] = []
     looked_at = 0

@@ -52,9 +52,10 @@ _Page = DescribeTopicPartitionsResponse.Topic
 
 @handles(ApiVersionsRequest, waits=False, may_be_long=True)
 def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Answer with the served APIs of Kafka, and the features that they provide.
+    """Answer with Kafka's APIs that are served here, and the features that they provide.
 
-    A client may name its software as it likes. Kafka refuses some names (KIP-511); one client cannot read the refusal.
+    A client may give any name to its software. Kafka refuses some names (KIP-511), and one client cannot read the
+    refusal.
     """
     call.connection.client_software = f"{request.client_software_name} {request.client_software_version}".strip()
     served = {key: HANDLERS[key].api for key in sorted(HANDLERS)}
@@ -88,7 +89,9 @@ UPGRADE, UNSAFE_DOWNGRADE = 1, 3
 
 @handles(UpdateFeaturesRequest, waits=False, may_be_long=True)
 def update_features(broker: Services, call: Call, request: UpdateFeaturesRequest) -> Steps[UpdateFeaturesResponse]:
-    """Refuse changes: features stay at their highest versions. A request for just these versions succeeds."""
+    """Refuse changes, because features always have their highest versions. A request that asks for just these versions
+    succeeds.
+    """
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     levels = {each.name: each for each in complete_features({key: HANDLERS[key].api for key in HANDLERS})}
 
@@ -130,7 +133,7 @@ def _wrong_with(update: UpdateFeaturesRequest.Update, feature: Feature | None) -
 
 @handles(MetadataRequest, waits=False, may_be_long=True)
 def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
-    """Answer with topics, by name or id. Missing ones are created if the client asks for that and may."""
+    """Answer with topics, by name or id. A missing topic is created if the client asks for that and has the right."""
     everything = request.topics is None or (call.version == 0 and not request.topics)
     if everything:
         known = list(broker.topics.by_name.values())
@@ -156,15 +159,17 @@ def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[Me
 
 
 def _waiting(broker: Services, call: Call) -> list[tuple[int, str, int]]:
-    """Return (node id, host, port) of the brokers that wait to take over, at the client's listener.
+    """Return (node id, host, port) of each broker that waits to take over, at the listener that the client uses.
 
-    They serve nobody yet. A client that knows them goes on there once this broker is gone.
+    These brokers serve nobody yet. A client that knows them connects to one of them when this broker is gone.
     """
     return broker.other_nodes.at(call.listener_name) if broker.other_nodes is not None else []
 
 
 def _cluster_operations(broker: Services, call: Call, are_asked_for: bool) -> int:
-    """Return the operations that the client may do on the cluster (KIP-430); none if it may not describe it."""
+    """Return a bit set of the operations that the client may do on the cluster (KIP-430); 0 if it may not describe the
+    cluster, NO_OPERATIONS if it did not ask.
+    """
     if not are_asked_for:
         return NO_OPERATIONS
     if not broker.access.allows_on_cluster(call.session, Operation.DESCRIBE):
@@ -173,7 +178,9 @@ def _cluster_operations(broker: Services, call: Call, are_asked_for: bool) -> in
 
 
 def _with_operations(broker: Services, call: Call, topic: _Topic) -> _Topic:
-    """Add to a topic of the answer what the client may do with it, unless the client may not know of it."""
+    """Add to a topic of the answer the operations that the client may do on it, unless the answer must not tell about
+    the topic.
+    """
     if topic.error_code not in TOLD_NOTHING and topic.name is not None:
         topic.topic_authorized_operations = _topic_operations(broker, call, topic.name)
     return topic
@@ -200,10 +207,11 @@ def _answer_topics(broker: Services, call: Call, request: MetadataRequest) -> St
 
 
 def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_create: bool, enough: bool) -> _Topic:
-    """Return one topic of the answer: its description or its error. The topic is created if that is allowed and
-    wanted.
+    """Return one topic of the answer: its description or its error. If the topic is missing, it is created if that is
+    allowed and wanted.
 
-    enough: this request has created as many topics as one may, so it creates no more; the client is told to ask again.
+    enough: whether this request has created as many topics as one request may; then no more are created, and the client
+    is told to ask again.
     """
     by_id = asked.topic_id != ZERO_UUID
     if asked.name is None and (not by_id or call.version < IDS_SINCE):

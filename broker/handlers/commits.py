@@ -90,7 +90,7 @@ def _partitions(fitting: Sequence[tuple[PartitionKey, Committed]]) -> list[tuple
 def _check_group(
     broker: Services, version: int, request: OffsetCommitRequest, partitions: Sequence[tuple[bytes, int]]
 ) -> None:
-    """Raise KafkaError if the group does not accept offsets from this member or client."""
+    """Raise KafkaError if the group does not accept offsets from this member, or from this client without a member."""
     group_id, generation = request.group_id, request.generation_id_or_member_epoch
     if version >= EPOCHS_SINCE and generation >= 0 and not broker.group_kinds.exists(group_id):
         broker.group_offsets.check_online(group_id)
@@ -102,7 +102,7 @@ def _check_group(
 
 @handles(TxnOffsetCommitRequest)
 def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    """Commit offsets within a transaction: they take effect if it commits."""
+    """Commit offsets within a transaction. They take effect if the transaction commits."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     wanted: list[_Wanted] = []
@@ -121,8 +121,8 @@ def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequ
 def _commit_in_transaction(
     broker: Services, call: Call, request: TxnOffsetCommitRequest, wanted: Sequence[_Wanted]
 ) -> None:
-    """Write the offsets in one unit, with the transaction's new state if this adds the group's partition of
-    __consumer_offsets to it.
+    """Write the offsets in one unit. If they add the group's partition of __consumer_offsets to the transaction, the
+    unit also contains the transaction's new state.
 
     Raises KafkaError.
     """
@@ -159,8 +159,8 @@ def _sort_out(
 ) -> Iterator[Any]:
     """Yield an entry of the response for each partition of a topic.
 
-    Partitions that do not exist or may not be read get an error; the others are added to `wanted`. named: the topic's
-    name or id, as the response has it. answer: the entry's class.
+    A partition that does not exist, or that the client may not read, gets an error; the others are added to `wanted`.
+    named: the topic's name or id, as a field of the response. answer: the class of the entries.
     """
     topics = broker.topics
     by_id = "topic_id" in named
@@ -187,7 +187,7 @@ def _sort_out(
 
 @contextmanager
 def _errors_for_all(api: str, broker: Services, call: Call, wanted: Sequence[_Wanted]) -> Iterator[None]:
-    """A context manager: a KafkaError raised within the block becomes the error of every partition in `wanted`."""
+    """Surround a block: a KafkaError that it raises becomes the error of every partition in `wanted`."""
     try:
         yield
     except KafkaError as error:
@@ -198,7 +198,7 @@ def _errors_for_all(api: str, broker: Services, call: Call, wanted: Sequence[_Wa
 
 
 def _fitting(api: str, broker: Services, wanted: Sequence[_Wanted]) -> list[tuple[PartitionKey, Committed]]:
-    """Return the offsets whose metadata is not too long. The others get OFFSET_METADATA_TOO_LARGE in the answer."""
+    """Return the offsets whose metadata is not too long. The others get OFFSET_METADATA_TOO_LARGE in the response."""
     longest = broker.settings.offset_metadata_max_bytes
     fitting = []
     for each in wanted:
@@ -216,8 +216,9 @@ def _fitting(api: str, broker: Services, wanted: Sequence[_Wanted]) -> list[tupl
 class _Reading(NamedTuple):
     """How one OffsetFetch reads offsets.
 
-    stable: refuse where a transaction has uncommitted offsets. room: bytes left for the answer. check_group raises if
-    the client may not describe a group; sees returns whether it may describe a topic.
+    stable: whether an offset that an open transaction may change is refused. room: how many bytes the answer may still
+    have. check_group: raises an error if the client may not describe a group. sees: returns whether the client may
+    describe a topic.
     """
 
     stable: bool
@@ -292,7 +293,8 @@ def _by_name(
 def _look_up(
     broker: Services, group_id: str, asked: Sequence[Any] | None, how: _Reading
 ) -> Iterable[tuple[str, Sequence[PartitionKey]]]:
-    """Return the partitions to answer for a group, by topic name. asked: None for all that the client may describe.
+    """Return the partitions to answer for a group, by topic name. asked: None for all in which the group has offsets
+    and that the client may describe.
 
     Raises GROUP_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
     """
@@ -314,7 +316,9 @@ def _fetch_committed(
     made: Callable[..., Any],
     how: _Reading,
 ) -> Iterator[Any]:
-    """Yield the group's committed offsets for these partitions, each looked up when it is taken."""
+    """Yield the answer for each of these partitions: the group's committed offset, looked up when the answer is
+    taken.
+    """
     offsets = broker.group_offsets
     for key in keys:
         committed, error = None, ErrorCode.NONE
@@ -331,7 +335,7 @@ def _fetch_committed(
 
 
 def _answer(made: Callable[..., Any], index: int, committed: Committed | None, error: ErrorCode) -> Any:
-    """Return one partition of the answer. `made` constructs it. Without a committed offset it has offset -1."""
+    """Return the answer for one partition. made: its class. The offset is -1 if there is no committed offset."""
     return made(
         partition_index=index,
         committed_offset=NO_OFFSET if committed is None else committed.offset,

@@ -84,7 +84,7 @@ def list_config_resources(
 
 @handles(DescribeConfigsRequest, may_be_long=True)
 def describe_configs(broker: Services, call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
-    """Answer with each setting, the source of its value, and the values it would fall back to."""
+    """Answer with each setting, the source of its value, and (if asked for) the values it would fall back to."""
     known: _Known = {}
     room, named = AnswerRoom(len(broker.server.connections)), set[tuple[int, str]]()
 
@@ -110,7 +110,7 @@ def describe_configs(broker: Services, call: Call, request: DescribeConfigsReque
 
 
 def _check_access(broker: Services, call: Call, operation: Operation, kind: int, name: str) -> None:
-    """Check a right. Raises TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED."""
+    """Raise TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED if the client may not do this operation on the resource."""
     if kind == TOPIC:
         broker.access.check(call.session, operation, ResourceType.TOPIC, name)
     elif kind == GROUP:
@@ -134,7 +134,7 @@ def _describe_or_refuse(
     request: DescribeConfigsRequest,
     known: _Known,
 ) -> _Result:
-    """Return the configs of one resource, or its error."""
+    """Return the configs of one resource, or its error. known: what was described before for this request."""
     result = _Result(error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
         _check_access(broker, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
@@ -186,11 +186,11 @@ def _resource(
 def _broker_resource(
     broker: Services, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """Return the broker's table of options, a function that returns an option's synonyms, and the values that
-    AlterConfigs stored.
+    """Return the options of a broker, a function that returns an option's synonyms, and the values that AlterConfigs
+    has stored.
 
-    For this broker these are all settings that Kafka and fencepost have. For the default of all brokers (name ""), and
-    for another id for which something is stored, only those that were set.
+    For this broker the options are all settings that Kafka and fencepost have. For the default of all brokers (name
+    ""), and for another id for which something is stored, they are only those that were set.
     """
     topics, settings = broker.topics, broker.settings
     of_all = topics.broker_configs("")
@@ -316,7 +316,7 @@ def _find_doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
 def _alter_or_refuse(
     broker: Services, call: Call, resource: _Resource, merge: _Merge, doubled: set[tuple[int, str]], validate_only: bool
 ) -> tuple[int, str | None]:
-    """Alter one resource. Returns the error code and message of its answer."""
+    """Change the configs of one resource. Returns (error code, error message) for its answer."""
     try:
         if (resource.resource_type, resource.resource_name) in doubled:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -363,7 +363,7 @@ def _alter(broker: Services, resource: _Resource, merge: _Merge, validate_only: 
 
 
 def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
-    """Change a topic's settings, or only check it. merge(stored, options) returns the new ones."""
+    """Change a topic's settings, or only check the change. merge(stored, options) returns the new settings."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     topic = _topic(broker, name)
@@ -377,7 +377,7 @@ def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 
 def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
-    """Change a group's settings, or only check it. merge(stored, options) returns the new ones."""
+    """Change a group's settings, or only check the change. merge(stored, options) returns the new settings."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     configs = merge(broker.group_configs.given(name), GROUP_OPTIONS)
@@ -388,7 +388,7 @@ def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 
 def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
-    """Change the broker's settings, or only check it. merge(stored, options) returns the new ones."""
+    """Change a broker's settings, or only check the change. merge(stored, options) returns the new settings."""
     name = resource.resource_name
     kept = broker.topics.broker_configs(name)
     _check_settable([config.name for config in resource.configs if not _takes_away(config, kept)])
@@ -409,16 +409,15 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
 
 
 def _takes_away(config: _Change, kept: Mapping[str, str]) -> bool:
-    """Return whether the change only deletes a value that is stored or unknown. That is always allowed."""
+    """Return whether the change only deletes a value that is stored, or of an unknown name. It is always allowed."""
     removes = getattr(config, "config_operation", SET) == DELETE
     return removes and (config.name in kept or config.name.startswith(OVERRIDE) or not _is_fixed(config.name))
 
 
 def _check_settable(names: Sequence[str]) -> None:
-    """Raise INVALID_REQUEST if one of these cannot be set while the broker runs, or is unknown.
+    """Raise INVALID_REQUEST if one of these settings cannot be set at runtime, or is unknown.
 
-    Kafka stores names that it does not know, for plug-ins, and treats their values as secret. There are no plug-ins
-    here.
+    Kafka stores unknown names, for plug-ins, and treats their values as secret. There are no plug-ins here.
     """
     fixed = [name for name in names if _is_fixed(name)]
     if fixed:
@@ -479,9 +478,9 @@ def _change(
 
 
 def _change_list(now: str | None, change: IncrementalAlterConfigsRequest.Resource.Config, row: Option | None) -> str:
-    """Return a list setting with the change's entries added or removed.
+    """Return a list setting, as text, with the change's entries added or removed.
 
-    now: its text; None: it begins as its default.
+    now: its present text; None to begin with its default.
     """
     default = row.default if row is not None and isinstance(row.default, tuple) else ()
     entries = list(default) if now is None else _entries(now)

@@ -54,10 +54,11 @@ _Member = _Described.Member
 def consumer_group_heartbeat(
     broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Steps[ConsumerGroupHeartbeatResponse]:
-    """Handle a member's heartbeat, join or leave. The answer has its epoch, and its assignment if that is new.
+    """Handle a member's heartbeat, join or leave. The answer contains the member's epoch, and its assignment if that is
+    new.
 
-    In a large group members come and go by the hundreds, so a heartbeat that changes something is answered in steps,
-    after other requests; so is one that subscribes to many topics.
+    In a large group hundreds of members may come and go at once. So a heartbeat that changes something there is
+    answered in steps, after other requests; so is one that subscribes to many topics.
     """
     group, names = broker.group_kinds.consumer_group(request.group_id), request.subscribed_topic_names or ()
     if len(names) > MANY_TOPICS or (group is not None and _is_large(group) and _has_news(group, request)):
@@ -71,7 +72,7 @@ def _is_large(group: ConsumerGroup) -> bool:
 
 
 def _has_news(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Return whether the heartbeat reports changes, or its answer will."""
+    """Return whether the heartbeat reports changes, or the answer will contain some."""
     return request.member_epoch != group.target_epoch.epoch or request.topic_partitions is not None
 
 
@@ -113,7 +114,7 @@ def _answer(
 
 
 def _check(broker: Services, version: int, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Check the request. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    """Raise INVALID_REQUEST or UNSUPPORTED_ASSIGNOR if the request is not valid."""
     epoch = request.member_epoch
     if version >= OWN_ID_SINCE or epoch > 0 or epoch == LEAVES:
         check_text(request.member_id, "MemberId")
@@ -140,7 +141,7 @@ def _check(broker: Services, version: int, request: ConsumerGroupHeartbeatReques
 
 
 def _heartbeat(broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
-    """Convert the request to the state machine's Heartbeat; a member without an id gets one."""
+    """Convert the request to a Heartbeat of the group. A member without an id gets a new one."""
     names, owned = request.subscribed_topic_names, request.topic_partitions
     return Heartbeat(
         request.member_id or str(UUID(bytes=broker.rng.bytes(16), version=4)),
@@ -159,7 +160,7 @@ def _heartbeat(broker: Services, call: Call, request: ConsumerGroupHeartbeatRequ
 
 
 def _owned(entries: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Owned:
-    """Return the owned partitions by topic, from several entries for one topic if there are some."""
+    """Return the owned partitions by topic. A topic may have several entries, which are merged."""
     found: dict[TopicId, set[int]] = {}
     for each in entries:
         found.setdefault(each.topic_id, set()).update(each.partitions)
@@ -167,7 +168,7 @@ def _owned(entries: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> 
 
 
 def _assignment(assigned: Held) -> _Assignment:
-    """Return the assigned partitions as the response has them."""
+    """Return the assigned partitions in the form of the response."""
     return _Assignment(
         topic_partitions=[
             _Assignment.TopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
@@ -189,7 +190,7 @@ def consumer_group_describe(
 
 
 def _describe(broker: Services, call: Call, with_operations: bool, group_id: str, room: AnswerRoom) -> _Described:
-    """Return the description of one group. Raises KafkaError. room: bytes left for the answer."""
+    """Return the description of one group. Raises KafkaError. room: how many bytes the answer may still have."""
     group = broker.group_kinds.describe(group_id)
     check_sight(broker, call, _named_topics(broker, group))
     members = list(group.subscriptions)
@@ -249,6 +250,6 @@ def _member(broker: Services, group: ConsumerGroup, member_id: str, room: Answer
 
 
 def _named_assignment(broker: Services, assigned: Mapping[TopicId, Iterable[int]]) -> _Member.Assignment:
-    """Return the assigned partitions as the response has them, with topic names."""
+    """Return the assigned partitions in the form of the response, with topic names."""
     made = _Member.Assignment
     return made(topic_partitions=named_partitions(broker, assigned, made.TopicPartitions))

@@ -23,8 +23,8 @@ MANY_PARTITIONS = 500  # more are read in steps
 
 @handles(FetchRequest, waits=False, reads_released=True)
 def fetch(broker: Services, call: Call, request: FetchRequest) -> Answer:
-    """Handle Fetch. Returns the response, a Parked if it waits for more records, or, with many partitions, steps that
-    return one of these.
+    """Handle a Fetch. Returns the response, or a Parked if it waits for more records. With many partitions it returns
+    steps, which return one of these.
     """
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
@@ -40,8 +40,8 @@ def fetch(broker: Services, call: Call, request: FetchRequest) -> Answer:
 
 
 def _begin_in_steps(broker: Services, call: Call, request: FetchRequest) -> Steps[FetchResponse | Parked]:
-    """Collect the request's many partitions and begin to read, in steps. Returns the response, or a Parked that gets
-    it later.
+    """Collect the request's many partitions and begin to read them, in steps. Returns the response, or a Parked that
+    will get it later.
     """
     wanted: dict[Key, Wanted] = {}
     for topic in request.topics:

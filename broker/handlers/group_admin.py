@@ -32,7 +32,7 @@ _Described = DescribeGroupsResponse.Group
 
 @handles(DescribeGroupsRequest, may_be_long=True)
 def describe_groups(broker: Services, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Answer with each group's state and members; members' metadata only while the group is Stable."""
+    """Answer with each group's state and members. The members' metadata is included only while the group is Stable."""
     room = AnswerRoom(len(broker.server.connections))
     answers = (
         _describe_or_refuse(broker, call, group_id, request.include_authorized_operations, room)
@@ -44,8 +44,8 @@ def describe_groups(broker: Services, call: Call, request: DescribeGroupsRequest
 def _describe_or_refuse(
     broker: Services, call: Call, group_id: str, with_operations: bool, room: AnswerRoom
 ) -> _Described:
-    """Return the description of one group, or its error. room: bytes left for the answer; without any the client must
-    ask again.
+    """Return the description of one group, or its error. room: how many bytes the answer may still have; if it has
+    none, the error tells the client to ask again.
     """
     try:
         broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
@@ -70,7 +70,9 @@ def _describe_or_refuse(
 
 
 def _describe(broker: Services, version: int, group_id: str, operations: int, room: AnswerRoom) -> _Described:
-    """Return the description of one group. An unknown one is Dead; from NOT_FOUND_SINCE on with GROUP_ID_NOT_FOUND."""
+    """Return the description of one group. For an unknown group its state is Dead, and from NOT_FOUND_SINCE on its
+    error GROUP_ID_NOT_FOUND.
+    """
     group = broker.groups.group(group_id)
     found = _Described(
         group_id=group_id,
@@ -96,8 +98,8 @@ def _describe(broker: Services, version: int, group_id: str, operations: int, ro
 
 
 def _member(member: Member, protocol: str | None, room: AnswerRoom) -> _Described.Member:
-    """Return the description of a group member, and take its size from the room for the response. protocol: the one
-    whose metadata is shown; None: no metadata.
+    """Return the description of a group member, and take its size from `room`. protocol: the protocol whose metadata to
+    include; None to include none.
     """
     metadata = member.metadata(protocol) if protocol is not None else b""
     room.take(MEMBER_BYTES + len(metadata) + len(member.assignment))
@@ -113,9 +115,9 @@ def _member(member: Member, protocol: str | None, room: AnswerRoom) -> _Describe
 
 @handles(ListGroupsRequest, may_be_long=True)
 def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
-    """List the groups in one of the states and of one of the types. Without filters: all.
+    """List the groups in one of the given states and of one of the given types. An empty filter matches all.
 
-    A client that may describe the cluster sees all groups, others those that they may describe.
+    A client that may describe the cluster sees all groups, another client those that it may describe.
     """
     access, session = broker.access, call.session
     sees_all = access.allows_on_cluster(session, Operation.DESCRIBE)
@@ -159,7 +161,9 @@ def _list_entry(broker: Services, group_id: str) -> ListGroupsResponse.Group | N
 
 @handles(DeleteGroupsRequest, may_be_long=True)
 def delete_groups(broker: Services, call: Call, request: DeleteGroupsRequest) -> Steps[DeleteGroupsResponse]:
-    """Delete groups with their offsets, each in its own unit. One named twice is answered once, as in Kafka."""
+    """Delete groups with their offsets, each in a unit of its own. A group that is named twice is answered once, as in
+    Kafka.
+    """
     names = dict.fromkeys(request.groups_names)
     return DeleteGroupsResponse(
         results=(yield from answer_each(names, lambda name: _delete(broker, call, name), SUBJECT_UNITS))

@@ -67,7 +67,9 @@ def _coordinator(broker: Services, call: Call, key_type: int, key: str) -> _Coor
 
 
 def _check_coordinator(broker: Services, call: Call, key_type: int, key: str) -> None:
-    """Raise KafkaError for a wrong key type or a missing right; else create the coordinator's log if needed."""
+    """Raise KafkaError for an unknown key type or a missing right. Otherwise create the coordinator's internal topic if
+    it does not exist.
+    """
     if key_type == GROUP:
         broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, key)
         broker.group_offsets.topic.ensure()
@@ -88,7 +90,7 @@ def _check_member(broker: Services, call: Call, group_id: str) -> None:
 
 @handles(JoinGroupRequest)
 def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parked:
-    """Join a group. The answer is sent when all members have joined, or the time to join is over."""
+    """Join a group. The answer is sent when all members have joined, or when the time for that is over."""
     _check_member(broker, call, request.group_id)
     parked = Parked()
     session_ms = request.session_timeout_ms
@@ -112,7 +114,7 @@ def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parke
 
 
 def _join_response(broker: Services, version: int, joined: Joined) -> JoinGroupResponse:
-    """Return the JoinGroup response in this version, and count its error."""
+    """Return the JoinGroup response in this version. If it is an error, count it."""
     if joined.error:
         broker.metrics.error("JoinGroup", joined.error)
     name = joined.protocol
@@ -135,7 +137,7 @@ def _join_response(broker: Services, version: int, joined: Joined) -> JoinGroupR
 
 @handles(SyncGroupRequest)
 def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parked:
-    """Ask for an assignment. The answer is sent when the leader's assignments have come and are durable."""
+    """Ask for an assignment. The answer is sent when the leader's assignments have arrived and are durable."""
     _check_member(broker, call, request.group_id)
     if call.version >= NAMES_SINCE and (request.protocol_type is None or request.protocol_name is None):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -155,7 +157,7 @@ def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parke
 
 
 def _sync_response(broker: Services, synced: Synced) -> SyncGroupResponse:
-    """Return the SyncGroup response, and count its error."""
+    """Return the SyncGroup response. If it is an error, count it."""
     if synced.error:
         broker.metrics.error("SyncGroup", synced.error)
     return SyncGroupResponse(
@@ -168,7 +170,7 @@ def _sync_response(broker: Services, synced: Synced) -> SyncGroupResponse:
 
 @handles(HeartbeatRequest, waits=False)
 def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Answer whether the member belongs to the generation. The reply need not wait for anything to be durable."""
+    """Answer whether the member belongs to the generation. The reply does not wait for anything to become durable."""
     _check_member(broker, call, request.group_id)
     caller = Caller(request.member_id, request.group_instance_id, request.generation_id)
     error = broker.group_kinds.classic_heartbeat(request.group_id, caller, call.session)
@@ -179,7 +181,7 @@ def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> Heartb
 
 @handles(LeaveGroupRequest)
 def leave_group(broker: Services, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Remove one member, or from version 3 on several, each with its own answer."""
+    """Remove one member; from version 3 on, several members, each with its own error code."""
     _check_member(broker, call, request.group_id)
     if call.version < MEMBERS_SINCE:
         error = broker.group_kinds.classic_leave(request.group_id, [Leaving(request.member_id)])[0]

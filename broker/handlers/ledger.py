@@ -37,8 +37,8 @@ _Removed = RemoveLedgerEntriesResponse.Key
 
 @handles(PrepareTxnRequest)
 def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> PrepareTxnResponse:
-    """Prepare a transaction, so that only its ledger's decision ends it. If that was made already, abort it
-    (LEDGER_CONFLICT).
+    """Prepare a transaction, so that only the ledger's decision ends it. If the ledger has already decided this number
+    or a higher one, abort the transaction (LEDGER_CONFLICT).
     """
     for name in (request.transactional_id, request.ledger_key):
         _check_access(broker, call, Operation.WRITE, name)
@@ -66,8 +66,8 @@ def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> Pre
 
 
 def _check_end(broker: Services, asked: Preparation) -> None:
-    """Raise POLICY_VIOLATION if the decision of the ledger key, which is one unit of the journal, could not end this
-    transaction beside all others that wait under the key.
+    """Raise POLICY_VIOLATION if one unit of the journal could not end this transaction together with all others that
+    wait under the ledger key.
     """
     bytes_of, coordinator = broker.share_partitions.state_log.pending.bytes_of, broker.transactions
     if more := bytes_of(asked.item.producer_id):
@@ -77,13 +77,16 @@ def _check_end(broker: Services, asked: Preparation) -> None:
 
 
 def _check_access(broker: Services, call: Call, operation: Operation, name: str) -> None:
-    """Check the right to a transactional id or ledger key. Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+    """Raise TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the client may not do this operation on a transactional id or
+    ledger key of this name.
+    """
     broker.access.check(call.session, operation, ResourceType.TRANSACTIONAL_ID, name)
 
 
 @handles(EndTxnsRequest, may_be_long=True)
 def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[EndTxnsResponse]:
-    """Commit or abort the named transactions by one decision, in slices if there are many.
+    """Commit or abort the named transactions by one decision of the ledger. If there are many, this is prepared in
+    steps.
 
     The answer is sent when every marker is durable.
     """
@@ -114,7 +117,7 @@ def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[End
 
 
 def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[list[EndTxnsResponse.Transaction]]:
-    """Return the transactions of the request for whose ids the client has no right to write, with their error."""
+    """Return the transactions of the request to whose ids the client may not write, each with its error."""
     names = dict.fromkeys(each.transactional_id for each in request.transactions)
     writable = set((yield from allowed_names(broker, call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, names)))
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -124,7 +127,7 @@ def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Step
 
 
 def _end_response(broker: Services, outcome: Outcome, sees: Callable[[str], bool]) -> EndTxnsResponse:
-    """Return the EndTxns response. After a conflict it has the entry that was decided before.
+    """Return the EndTxns response. After a conflict it contains the entry that was decided earlier.
 
     sees: returns whether the client may describe a transactional id.
     """
@@ -156,7 +159,7 @@ def _end_response(broker: Services, outcome: Outcome, sees: Callable[[str], bool
 
 
 def _topics_on_wire(partitions: Iterable[PartitionKey]) -> list[EndTxnsResponse.Topic]:
-    """Return the partitions by topic."""
+    """Return the partitions in the form of the response, grouped by topic."""
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
@@ -164,7 +167,7 @@ def _topics_on_wire(partitions: Iterable[PartitionKey]) -> list[EndTxnsResponse.
 
 
 def _refusal_text(outcome: Outcome) -> str:
-    """Return the error message of a decision that was refused, so that nothing was written."""
+    """Return the error message for a decision that was refused because of some of its transactions."""
     held = sum(1 for _, code in outcome.refused if code is ErrorCode.CONCURRENT_TRANSACTIONS)
     if held == len(outcome.refused):
         return f"{held} of the transactions that wait under this key are held, and are not listed; nothing was written"
@@ -186,7 +189,9 @@ def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
 
 @handles(DescribeLedgerRequest, may_be_long=True)
 def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest) -> Steps[DescribeLedgerResponse]:
-    """Answer with ledger entries and the waiting transactions, as far as the client may describe them."""
+    """Answer with ledger entries, and the transactions that wait for a decision, as far as the client may describe
+    them.
+    """
     broker.store.confirm()
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     broker.ledger.check_known()
@@ -208,8 +213,8 @@ def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest
 
 
 def _describe(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
-    """Return one ledger key with its entry and the transactions that wait, or its error. sees: whether an id may be
-    described.
+    """Return one ledger key with its entry and the transactions that wait under it, or its error. sees: returns whether
+    the client may describe a key or id.
     """
     if not sees(key):
         return _Key(key=key, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -241,9 +246,9 @@ def _describe(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
 def remove_ledger_entries(
     broker: Services, call: Call, request: RemoveLedgerEntriesRequest
 ) -> Steps[RemoveLedgerEntriesResponse]:
-    """Remove entries, each by itself.
+    """Remove ledger entries, each with its own result.
 
-    Needs Alter on the cluster: without its entry, a number could be decided again.
+    It needs Alter on the cluster, because without its entry a number could be decided a second time.
     """
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     return RemoveLedgerEntriesResponse(keys=(yield from answer_each(request.keys, lambda key: _remove(broker, key))))

@@ -30,7 +30,7 @@ Owned = DescribeTransactionOwnersResponse.Owner
 
 @handles(DescribeClientsRequest, waits=False, may_be_long=True)
 def describe_clients(broker: Services, call: Call, request: DescribeClientsRequest) -> Steps[DescribeClientsResponse]:
-    """Answer with the connected clients. Connections that differ only in their number are one entry."""
+    """Answer with the connected clients. Connections that differ only in their number are combined into one entry."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     clients: dict[tuple[object, ...], Client] = {}
     room, left_out = AnswerRoom(len(broker.server.connections)), 0
@@ -62,14 +62,16 @@ def describe_clients(broker: Services, call: Call, request: DescribeClientsReque
 
 
 def _idle_ms(connection: Connection, now_ms: int) -> int:
-    """Return how long a connection has been idle; 0 if anything was received or sent since the last look."""
+    """Return for how many ms a connection has been idle; 0 if anything was received or sent since it was last
+    checked.
+    """
     if connection.is_active():
         connection.idle_since_ms = now_ms
     return max(0, now_ms - connection.idle_since_ms)
 
 
 def _bytes_of_names(owner: Owner) -> int:
-    """Return the most bytes that the owner's names take in the answer."""
+    """Return an upper limit of the bytes that the owner's names take in the answer."""
     names = (owner.client_id or "", owner.software, owner.host, owner.listener, owner.principal)
     return 3 * sum(map(len, names))
 

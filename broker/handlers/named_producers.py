@@ -33,8 +33,10 @@ _Removed = RemoveNamedProducersResponse.Producer
 def open_named_producer(
     broker: Services, call: Call, request: OpenNamedProducerRequest
 ) -> Steps[OpenNamedProducerResponse]:
-    """Give the name to this client, which fences its former producer, or (with an epoch) open more topics under it.
-    Returns the epoch and, for each topic, its highest sequences or its error.
+    """Give the name to this client, which fences the producer that had it. With an epoch, open more topics under the
+    name instead.
+
+    Returns the epoch and, for each topic, the highest sequences in its partitions, or its error.
     """
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.name)
     producers, epoch = broker.named_producers, request.epoch
@@ -51,7 +53,7 @@ def open_named_producer(
 
 
 def _open_topic(broker: Services, call: Call, name: str, epoch: int, topic_name: str, count: int) -> _Opened:
-    """Open one topic for the named producer. Returns its highest sequences, or its error."""
+    """Open one topic for the named producer. Returns the highest sequence in each of its partitions, or its error."""
     try:
         broker.access.check(call.session, Operation.WRITE, ResourceType.TOPIC, topic_name)
         topic = broker.topics.by_name.get(topic_name)
@@ -73,7 +75,7 @@ def _open_topic(broker: Services, call: Call, name: str, epoch: int, topic_name:
 def describe_named_producers(
     broker: Services, call: Call, request: DescribeNamedProducersRequest
 ) -> Steps[DescribeNamedProducersResponse]:
-    """Answer with the names, as far as the client may describe them, and the topics."""
+    """Answer with named producers, and the topics they write to, as far as the client may describe them."""
     broker.named_producers.check_known()
     names = request.names
     if names is None:
@@ -89,7 +91,7 @@ def describe_named_producers(
 
 
 def _describe(broker: Services, call: Call, name: str) -> Steps[_Described]:
-    """Return one name with its topics and highest sequences, or its error."""
+    """Return one named producer, with its topics and the highest sequence in each partition; or its error."""
     if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
         return _Described(name=name, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     found = broker.named_producers.names.by_name.get(name)
@@ -113,7 +115,7 @@ def _describe(broker: Services, call: Call, name: str) -> Steps[_Described]:
 def remove_named_producers(
     broker: Services, call: Call, request: RemoveNamedProducersRequest
 ) -> Steps[RemoveNamedProducersResponse]:
-    """Remove named producers, each with its own error."""
+    """Remove named producers. Each has its own result."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     found = yield from answer_each(request.names, lambda name: _remove(broker, name), REMOVAL_UNITS)
     return RemoveNamedProducersResponse(producers=found)

@@ -35,7 +35,7 @@ READ_COMMITTED = 1
 
 
 class Place(IntEnum):
-    """The negative timestamps, which mean a place in the log instead of a time."""
+    """The negative timestamps in ListOffsets. They stand for a place in the log instead of a time."""
 
     LATEST = -1
     EARLIEST = -2
@@ -57,7 +57,7 @@ KNOWN_SINCE = {
 
 @handles(ListOffsetsRequest, waits=False, reads_released=True, may_be_long=True)
 def list_offsets(broker: Services, call: Call, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse | Parked]:
-    """Answer with offsets: at once if the log knows them, else after a worker has searched the records."""
+    """Answer with offsets: at once if the log knows them, otherwise after worker threads have searched the records."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     listing = _Listing(broker, call, request)
@@ -110,7 +110,7 @@ class _Listing:
         return answer
 
     def _look_up(self, name: str, asked: Asked, answer: Answer) -> None:
-        """Set the offset in the answer, or have a worker thread search the log for it. Raises KafkaError."""
+        """Set the offset in the answer, or make a worker thread search the log for it. Raises KafkaError."""
         partition = find_partition(self.broker, name, asked.partition_index)
         partition.check_leader_epoch(asked.current_leader_epoch)
         partition.check_online()
@@ -149,7 +149,7 @@ class _Listing:
     def _take(
         self, name: str, asked: Asked, answer: Answer, epoch: int, found: Timestamped | BaseException | None
     ) -> None:
-        """Use a worker's result: an offset, None or an exception. If segments were deleted meanwhile, look up again.
+        """Use a worker's result: an offset, None or an exception. If segments were deleted meanwhile, search again.
 
         After the last result the request is answered.
         """
@@ -179,7 +179,7 @@ class _Listing:
 def offset_for_leader_epoch(
     broker: Services, call: Call, request: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
-    """Answer with the end of a leader epoch, for clients that check for log truncation (KIP-320)."""
+    """Answer with the end offset of a leader epoch, by which clients check for log truncation (KIP-320)."""
     access, session = broker.access, call.session
     sees_all = access.allows_on_cluster(session, Operation.CLUSTER_ACTION)
     response = OffsetForLeaderEpochResponse(topics=[])

@@ -75,7 +75,7 @@ register_fast_path(ProduceRequest, made_by=lambda broker: make_fast_produce(brok
 def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceResponse | Parked | None:
     """Append the request's batches. Returns the response, with a result for every partition; None with acks=0.
 
-    A Parked, if a worker thread must check the batches first.
+    Returns a Parked if a worker thread must check the batches first.
     """
     parked = Parked()
 
@@ -83,7 +83,7 @@ def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceRes
     targets = Targets(broker.topics, request, call.version, may_write)
 
     def finish() -> None:
-        """Append, and answer, after a worker thread has checked the batches."""
+        """Append and answer. Called when a worker thread has checked the batches."""
         try:
             answer: object = _answer(broker, call, request, targets)
         except OlderConnection:
@@ -114,7 +114,9 @@ def _answer(broker: Services, call: Call, request: ProduceRequest, targets: Targ
 
 
 def _produce_unanswered(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> None:
-    """Append for acks=0. An error closes the connection, as in Kafka: there is no answer to carry it."""
+    """Append for acks=0. An error closes the connection, as in Kafka, because there is no response that could report
+    it.
+    """
     try:
         response = _produce(broker, call, request, targets)
     except KafkaError as error:
@@ -151,7 +153,7 @@ def _produce(broker: Services, call: Call, request: ProduceRequest, targets: Tar
 def _check_transactional(broker: Services, call: Call, transactional_id: str, found: set[tuple[int, int]]) -> None:
     """Check the request's transactional id and producer. found: the producer ids and epochs in its batches.
 
-    Raises KafkaError; OlderConnection for a request delayed on an old connection.
+    Raises KafkaError; OlderConnection if the producer has already used a newer connection.
     """
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:
@@ -167,11 +169,11 @@ def _check_transactional(broker: Services, call: Call, transactional_id: str, fo
 def _join_together(
     broker: Services, call: Call, request: ProduceRequest, targets: Targets, found: set[tuple[int, int]]
 ) -> None:
-    """Add the request's new partitions to a TV2 transaction at once, as Kafka does, since each state record names all
-    partitions.
+    """Add all new partitions of the request to a TV2 transaction at once, as Kafka does, because each state record
+    names all partitions.
 
-    A single partition joins in one unit with its batch. One that cannot join gets its error when its batch is appended.
-    So does one whose topic was deleted and created again inside the transaction.
+    A single new partition is added in one unit with its batch instead. A partition that cannot be added gets its error
+    when its batch is appended; so does one whose topic was deleted and created again during the transaction.
     """
     if call.version < TV2_SINCE or len(found) > 1 or request.acks not in ACKS or not broker.store.admits(0):
         return
@@ -261,11 +263,11 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
 
 
 def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
-    """Raise an error if the producer id was given to a transactional id that the client may not use, or was never
-    given out.
+    """Raise an error if the producer id was given to a transactional id that the client may not use, or was never given
+    out.
 
-    Such a batch outside of transactions would still fence the producer that has the id, or pass as its next batch; so
-    would one with an id that is given out later. Apache Kafka accepts both.
+    Otherwise such a batch outside of transactions could fence the producer that has the id, or pass as its next batch;
+    the same holds for an id that is given out later. Apache Kafka accepts both.
     """
     transactional_id = broker.transactions.by_producer_id.get(producer_id)
     if transactional_id is None:
@@ -276,9 +278,10 @@ def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
 
 
 def _admit(broker: Services, call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:
-    """Have the coordinator check a transactional batch. Returns the state to log with it, or None. Raises KafkaError.
+    """Let the coordinator check a transactional batch. Returns the state to log with it, or None if there is none.
+    Raises KafkaError.
 
-    After a transient error, the producer's later batches are refused too until this one comes again.
+    After a transient error, later batches of the producer are refused until this one comes again.
     """
     try:
         return broker.admission.admit_batch(transactional_id, batch, partition, call.version)
@@ -289,8 +292,8 @@ def _admit(broker: Services, call: Call, partition: Partition, batch: Batch, tra
 
 
 def _refusal_of_unknown(broker: Services, call: Call, batch: Batch) -> ErrorCode | None:
-    """Return the error for a batch whose producer the partition does not know and whose sequence is not 0; None to
-    accept it.
+    """Return the error for a batch whose sequence is not 0 and whose producer the partition does not know; None to
+    accept the batch.
     """
     if batch.is_transactional and call.version >= TV2_SINCE:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -308,12 +311,12 @@ def _append_answer(partition: Partition, base_offset: int, log_append_time_ms: i
 
 
 def _no_room(broker: Services, batch: Batch, size_bytes: int) -> KafkaError:
-    """Return the error for a batch that is always too large, or too large now. size_bytes: of the whole unit.
+    """Return the error for a batch that is larger than the journal can ever take, or for which it has no room now.
+    size_bytes: of the whole unit.
 
-    Why NOT_ENOUGH_REPLICAS: of the errors that mean "nothing was written, try again", every client retries this one.
-
-    KAFKA_STORAGE_ERROR, the truer name, is unknown to clients before 1.0, is not retried by older sarama, and makes the
-    others ask for metadata at each attempt.
+    NOT_ENOUGH_REPLICAS is chosen because, of the errors that mean "nothing was written, try again", it is the one that
+    every client retries. KAFKA_STORAGE_ERROR, which is nearer to the truth, is unknown to clients before 1.0, is not
+    retried by older sarama, and makes other clients request metadata at each attempt.
     """
     largest = broker.store.largest_append_bytes
     if batch.size > largest:
@@ -324,9 +327,9 @@ def _no_room(broker: Services, batch: Batch, size_bytes: int) -> KafkaError:
 def _check_room_for_producer(broker: Services, producers: ProducerStates, batch: Batch) -> None:
     """Raise KafkaError if the partition cannot remember this new producer (max.producer.ids).
 
-    An id that was never given out evicts none: anyone can make those up. Its error makes an honest client, which has an
-    id of another broker, ask for a new one. The other error must not be retried: that would hide why nothing is
-    written.
+    An id that was never given out evicts no other, because anyone can invent such ids. Its error makes an honest
+    client, which got the id from another broker, ask for a new one. The error for other ids must not be one that
+    clients retry, because that would hide why nothing is written.
     """
     limit = broker.producer_limit
     if not limit.full:
@@ -344,8 +347,8 @@ def _check_room_for_producer(broker: Services, producers: ProducerStates, batch:
 
 
 def _refusal(broker: Services, call: Call, index: int, error: KafkaError, *, says_why: bool = False) -> Answer:
-    """Return a partition's answer with an error, and count it. says_why: include its message, whatever the error code
-    is.
+    """Return a partition's answer with this error, and count the error. says_why: whether to include its message,
+    whatever the code.
     """
     metrics = broker.metrics
     metrics.error("Produce", error.code)
@@ -370,8 +373,8 @@ def _refusal(broker: Services, call: Call, index: int, error: KafkaError, *, say
 
 
 def _tells_log_start(error: KafkaError, target: Target) -> bool:
-    """Return whether the answer has the log start offset besides this error. In Kafka it does if the log found the
-    error.
+    """Return whether the answer with this error contains the log start offset. As in Kafka, it does if the log found
+    the error.
     """
     records = target.part.records
     if error.code is ErrorCode.INVALID_RECORD:

@@ -40,7 +40,7 @@ log = logging.getLogger("fencepost.broker")
 def alter_client_quotas(
     broker: Services, call: Call, request: AlterClientQuotasRequest
 ) -> Steps[AlterClientQuotasResponse]:
-    """Set and remove quotas, or only check whether that is allowed."""
+    """Set and remove quotas, or only check whether that would be allowed."""
     broker.access.check_on_cluster(call.session, Operation.ALTER_CONFIGS)
     answers: dict[Entity, _Altered] = {}
     open_changes = _OpenChanges(broker, call)
@@ -75,18 +75,18 @@ class _OpenChanges:
 
     @property
     def are_many(self) -> bool:
-        """Return whether the collected changes should be written now, so that one unit does not become too large."""
+        """Whether so many changes are collected that they should be written now, before one unit becomes too large."""
         return self._count >= CHANGES_AT_ONCE
 
     def add(self, entity: Entity, changes: list[Change]) -> None:
-        """Collect the changes of one entity, to be written with the others."""
+        """Collect the changes of one entity. They are written together with others."""
         if changes:
             self._changes[entity] = changes
             self._count += len(changes)
             self.new_entities += not self._broker.security_log.state.quotas.of(entity)
 
     def commit(self, answers: dict[Entity, _Altered]) -> None:
-        """Write all changes as one unit. If there is no room, their answers are errors."""
+        """Write all collected changes as one unit. If there is no room, the answers of their entities become errors."""
         changes, self._changes = self._changes, {}
         count, self._count, self.new_entities = self._count, 0, 0
         if not changes:
@@ -133,7 +133,7 @@ def describe_client_quotas(
 
 
 def _describe(entity: Entity, values: dict[str, float]) -> _Described:
-    """Return one entity with its quotas, sorted by key, as the response has it."""
+    """Return one entity with its quotas, sorted by key, in the form of the response."""
     return _Described(
         entity=[_Described.Entity(entity_type=type_, entity_name=name) for type_, name in entity],
         values=[_Described.Value(key=key, value=value) for key, value in sorted(values.items())],

@@ -59,7 +59,7 @@ def _partition(broker: Services, topic: str, index: int) -> Partition | None:
 
 @handles(ElectLeadersRequest, may_be_long=True)
 def elect_leaders(broker: Services, call: Call, request: ElectLeadersRequest) -> Steps[ElectLeadersResponse]:
-    """Answer that each partition has its leader already, or is offline."""
+    """Answer for each partition that no election is needed, because it has its leader, or why none is possible."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     is_known = request.election_type in (PREFERRED, UNCLEAN)
     results = []
@@ -78,7 +78,7 @@ def elect_leaders(broker: Services, call: Call, request: ElectLeadersRequest) ->
 
 
 def _election(broker: Services, kind: int, topic: str, index: int) -> _Elected.Partition:
-    """Return the result of a leader election: not needed, or why it is refused."""
+    """Return the result of a leader election in one partition: not needed, or the reason why it is refused."""
     partition = _partition(broker, topic, index)
     code, text = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
     if kind not in (PREFERRED, UNCLEAN):
@@ -101,7 +101,7 @@ def _election(broker: Services, kind: int, topic: str, index: int) -> _Elected.P
 def alter_partition_reassignments(
     broker: Services, call: Call, request: AlterPartitionReassignmentsRequest
 ) -> Steps[AlterPartitionReassignmentsResponse]:
-    """Accept a move of a partition to this broker, where it is. There is never a move to cancel."""
+    """Accept the move of a partition to this broker, which has it already. There is never a move to cancel."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     responses = []
     for topic in request.topics:
@@ -117,7 +117,7 @@ def alter_partition_reassignments(
 def _reassign(
     broker: Services, topic: str, asked: AlterPartitionReassignmentsRequest.Topic.Partition
 ) -> _Reassigned.Partition:
-    """Return the result of moving one partition: it succeeds only to this broker."""
+    """Return the result of moving one partition. It succeeds only if the target is this broker."""
     result = _Reassigned.Partition(partition_index=asked.partition_index)
     try:
         _check_move(broker, topic, asked.partition_index, asked.replicas)
@@ -128,7 +128,9 @@ def _reassign(
 
 
 def _check_move(broker: Services, topic: str, index: int, replicas: Sequence[int] | None) -> None:
-    """Check a move. Raises UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT."""
+    """Raise UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS or INVALID_REPLICA_ASSIGNMENT, unless the partition
+    is to move to this broker.
+    """
     if _partition(broker, topic, index) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {_quote(topic)}:{index}.")
     if replicas is None:
@@ -140,7 +142,7 @@ def _check_move(broker: Services, topic: str, index: int, replicas: Sequence[int
 def list_partition_reassignments(
     broker: Services, call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Answer with no moves: there is only one broker."""
+    """Answer with an empty list, because with one broker nothing is ever moved."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     return ListPartitionReassignmentsResponse()
 
@@ -152,7 +154,9 @@ def list_partition_reassignments(
 def alter_replica_log_dirs(
     broker: Services, call: Call, request: AlterReplicaLogDirsRequest
 ) -> Steps[AlterReplicaLogDirsResponse]:
-    """Accept a move of a replica to the only directory, where it is. Each replica is answered once."""
+    """Accept the move of a replica to the broker's only directory, which has it already. Each replica is
+    answered once.
+    """
     allowed = broker.access.allows_on_cluster(call.session, Operation.ALTER)
     own = os.path.abspath(broker.store.directory)
     answers: dict[str, dict[int, ErrorCode]] = {}
@@ -176,8 +180,8 @@ def alter_replica_log_dirs(
 
 
 def _move_to(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCode:
-    """Return NONE if the replica is in this broker's directory already, else the error. is_own: the request names that
-    directory.
+    """Return NONE if the replica is already in the directory that the request names, else the error. is_own: whether
+    that is this broker's directory.
     """
     if len(topic) > LONGEST:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -194,7 +198,7 @@ def _move_to(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCod
 
 @handles(DescribeQuorumRequest, waits=False, may_be_long=True)
 def describe_quorum(broker: Services, call: Call, request: DescribeQuorumRequest) -> Steps[DescribeQuorumResponse]:
-    """Answer with this broker as only voter and leader. There is no metadata log here, so offsets are 0."""
+    """Answer with this broker as the only voter and leader. All offsets are 0, because there is no metadata log."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
     if asked != [(METADATA_TOPIC, 0)] or len(request.topics) != 1:
@@ -224,6 +228,8 @@ def describe_quorum(broker: Services, call: Call, request: DescribeQuorumRequest
 
 
 def _without_voters(asked: DescribeQuorumRequest.Topic.Partition) -> _Quorum.Partition:
-    """Return the answer for a partition other than the metadata log's: it is unknown, since it has no quorum."""
+    """Return the answer for a partition other than that of the metadata log: the error for an unknown partition, since
+    it has no quorum.
+    """
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return _Quorum.Partition(partition_index=asked.partition_index, error_code=code, error_message=code.text)

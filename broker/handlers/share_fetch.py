@@ -41,8 +41,8 @@ Answers = dict[TopicIdPartition, KafkaError | None]
 
 @handles(ShareFetchRequest, reads_released=True, may_be_long=True)
 def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Steps[ShareFetchResponse | Parked]:
-    """Apply the request's acknowledgements, then acquire records. Returns the response, or a Parked while there are
-    none.
+    """Apply the request's acknowledgements, then acquire records. Returns the response, or a Parked while there are no
+    records.
     """
     group, member = _check_who(broker, call, request.group_id, request.member_id)
     _check_fetch(request)
@@ -81,7 +81,9 @@ def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Ste
 def share_acknowledge(
     broker: Services, call: Call, request: ShareAcknowledgeRequest
 ) -> Steps[ShareAcknowledgeResponse]:
-    """Apply acknowledgements. At the end of a session, release the records that are still acquired."""
+    """Apply acknowledgements. If the request ends the session, release the records that the member still has
+    acquired.
+    """
     group, member = _check_who(broker, call, request.group_id, request.member_id)
     asked = yield from _read_acks(broker, call, request.topics, request.is_renew_ack)
     acknowledging = yield from _decide_ahead(broker, group, member, asked)
@@ -109,7 +111,9 @@ def share_acknowledge(
 
 
 def _check_who(broker: Services, call: Call, group: str | None, member: str | None) -> tuple[str, str]:
-    """Return group and member id after checking them. Raises INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED."""
+    """Return (group id, member id) if they are valid and the client may read as the group. Raises INVALID_REQUEST,
+    GROUP_AUTHORIZATION_FAILED.
+    """
     if group is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group)
@@ -128,11 +132,13 @@ def _check_fetch(request: ShareFetchRequest) -> None:
 
 
 def _refuse_later(broker: Services, error: KafkaError, wait_ms: int) -> Parked:
-    """Answer with the error, but only after wait_ms: clients repeat a refused request at once (KAFKA-19231)."""
+    """Return a Parked that is answered with the error after wait_ms, because clients repeat a refused request at once
+    (KAFKA-19231).
+    """
     parked = Parked()
 
     def answer(at_deadline: bool) -> bool:
-        """Answer with the error. Returns that the wait has ended."""
+        """Answer with the error. Returns True, because the wait is over."""
         parked.answer(error)
         return True
 
@@ -151,8 +157,8 @@ def _read_acks(
     topics: Iterable[ShareFetchRequest.Topic | ShareAcknowledgeRequest.Topic],
     is_renew: bool,
 ) -> Steps[Asked]:
-    """Return the acknowledgements of each partition that has some, or the partition's error. is_renew: types may be
-    RENEW.
+    """Return the acknowledgements of each partition that has some, or the error in them. is_renew: whether the type
+    RENEW is allowed.
     """
     asked: Asked = {}
     most = AckType.RENEW if call.version >= RENEW_SINCE else AckType.REJECT
@@ -170,9 +176,10 @@ def _read_acks(
 def _ranges_of(
     batches: Sequence[AcknowledgementBatch], most: AckType, is_renew: bool
 ) -> Steps[list[AckRange] | KafkaError]:
-    """Convert a partition's acknowledgements. Returns INVALID_REQUEST for an unknown type, or RENEW without is_renew.
+    """Convert a partition's acknowledgements. Returns INVALID_REQUEST for an unknown type, or for RENEW without
+    is_renew.
 
-    most: the highest type of the request's version. The share partition checks everything else.
+    most: the highest type that this version of the request knows. Everything else is checked by the share partition.
     """
     ranges = []
     for batch in batches:
@@ -187,9 +194,7 @@ def _ranges_of(
 
 
 def _decide_ahead(broker: Services, group: str, member: str, asked: Asked) -> Steps[Acknowledging]:
-    """Compute the effect of long acknowledgements in steps, before the session's epoch is checked. Nothing is changed
-    yet.
-    """
+    """Decide long acknowledgements in steps, before the session's epoch is checked. Nothing is changed yet."""
     acks = {place: ranges for place, ranges in asked.items() if ranges and not isinstance(ranges, KafkaError)}
     acknowledging = broker.share_partitions.begin_acknowledging(group, member, acks)
     yield from acknowledging.decide_ahead()
@@ -199,7 +204,7 @@ def _decide_ahead(broker: Services, group: str, member: str, asked: Asked) -> St
 def _acknowledge(broker: Services, call: Call, group: str, asked: Asked, acknowledging: Acknowledging) -> Answers:
     """Apply all acknowledgements in one unit.
 
-    Returns each partition's error, None for success, in the request's order.
+    Returns each partition's error (None for success), in the order of the request.
     """
     answers: Answers = dict.fromkeys(asked)
     for place, ranges in asked.items():
@@ -218,7 +223,9 @@ def _acknowledge(broker: Services, call: Call, group: str, asked: Asked, acknowl
 
 
 def _check_place(broker: Services, call: Call, group: str, place: TopicIdPartition) -> None:
-    """Raise KafkaError if the partition is unknown, may not be read, or is not a share partition of the group."""
+    """Raise KafkaError if the partition is unknown, the client may not read it, or it is not a share partition of the
+    group.
+    """
     topic_id, index = place
     topic = broker.topics.by_id.get(topic_id)
     if topic is None:

@@ -55,7 +55,9 @@ Reply = ShareGroupHeartbeatResponse | Parked
 
 @handles(ShareGroupHeartbeatRequest)
 def share_group_heartbeat(broker: Services, call: Call, request: ShareGroupHeartbeatRequest) -> Reply | Steps[Reply]:
-    """Handle a member's heartbeat, join or leave. The answer has its epoch, and its assignment if that is new."""
+    """Handle a member's heartbeat, join or leave. The answer contains the member's epoch, and its assignment if that is
+    new.
+    """
     names = request.subscribed_topic_names or []
     if len(names) > MANY_TOPICS:
         return _answer_in_steps(broker, call, request)
@@ -89,7 +91,7 @@ def _answer(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, *
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
-    """Raise INVALID_REQUEST if the request contradicts itself."""
+    """Raise INVALID_REQUEST if the request is not valid by itself."""
     for text, name in (request.member_id, "MemberId"), (request.group_id, "GroupId"), (request.rack_id, "RackId"):
         check_text(text, name)
     if request.member_epoch == JOINS and not request.subscribed_topic_names:
@@ -99,7 +101,7 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
 
 
 def _refused(broker: Services, error: KafkaError) -> _Response:
-    """Return a response with the error, and count it."""
+    """Return a response with this error, and count the error."""
     broker.metrics.error("ShareGroupHeartbeat", error.code)
     return _Response(error_code=error.code, error_message=error.text)
 
@@ -133,7 +135,7 @@ def _beat(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, loo
 
 
 def _assignment(assigned: Partitions) -> _Response.Assignment:
-    """Return the assignment as a response has it: topic ids, each with its partitions in ascending order."""
+    """Return the assignment in the form of the response: topic ids, each with its partitions in ascending order."""
     made = _Response.Assignment.TopicPartitions
     return _Response.Assignment(
         topic_partitions=[made(topic_id=key, partitions=sorted(each)) for key, each in assigned.items()]
@@ -149,8 +151,8 @@ class _Lookup:
     def __init__(
         self, broker: Services, call: Call, request: ShareGroupHeartbeatRequest, wanted: Mapping[TopicIdPartition, int]
     ) -> None:
-        """Begin the lookups, and answer at once if none needs a worker thread. wanted: the time in ms whose offset is
-        looked up, by partition.
+        """Begin the lookups; if none needs a worker thread, answer at once. wanted: by partition, the time in ms whose
+        offset is looked up.
         """
         self.parked = Parked()
         self._broker = broker
@@ -163,8 +165,8 @@ class _Lookup:
         self._job_ended()
 
     def _look_up(self, place: TopicIdPartition, at_ms: int) -> None:
-        """Find the first offset at or after time at_ms; if there is none, the end of the log. A worker thread searches
-        if needed.
+        """Find the first offset at or after the time at_ms, or the end of the log if there is none. If needed, a worker
+        thread searches.
         """
         topic = self._broker.topics.by_id.get(place[0])
         if topic is None or topic.partitions[place[1]].log.offline is not None:
@@ -183,7 +185,7 @@ class _Lookup:
         )
 
     def _take(self, place: TopicIdPartition, at_ms: int, found: object) -> None:
-        """Use a worker's result. If segments were deleted meanwhile, look up again."""
+        """Use a worker's result. If segments were deleted meanwhile, search again."""
         if isinstance(found, Gone):
             self._look_up(place, at_ms)
         elif isinstance(found, tuple):
@@ -197,7 +199,7 @@ class _Lookup:
         self._job_ended()
 
     def _job_ended(self) -> None:
-        """Count one job less; after the last one, handle the heartbeat and answer it."""
+        """Count one lookup less. After the last one, handle the heartbeat and answer it."""
         self._jobs_left -= 1
         if not self._jobs_left and not self.parked.cancelled:
             self.parked.answer(_beat(self._broker, self._call, self._request, self._found))
@@ -216,7 +218,7 @@ def share_group_describe(
 
 
 def _describe(broker: Services, call: Call, with_operations: bool, group_id: str, room: AnswerRoom) -> _Described:
-    """Return the description of one share group. Raises KafkaError. room: bytes left for the answer."""
+    """Return the description of one share group. Raises KafkaError. room: how many bytes the answer may still have."""
     group = broker.group_kinds.share_group(group_id)
     check_sight(broker, call, _named_topics(broker, group))
     members = list(group.members)

@@ -48,7 +48,9 @@ _Altered = AlterShareGroupOffsetsResponse.Topic.Partition
 def describe_share_group_offsets(
     broker: Services, call: Call, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
-    """Answer with each group's start offsets in the named partitions, or in all that the user may describe."""
+    """Answer with each group's start offset in each named partition, or in all partitions that the client may
+    describe.
+    """
     room = AnswerRoom(len(broker.server.connections))
     answers = (_describe_or_refuse(broker, call, asked, room) for asked in request.groups)
     return DescribeShareGroupOffsetsResponse(groups=Lazy(len(request.groups), answers))
@@ -57,7 +59,7 @@ def describe_share_group_offsets(
 def _describe_or_refuse(
     broker: Services, call: Call, asked: DescribeShareGroupOffsetsRequest.Group, room: AnswerRoom
 ) -> _Described:
-    """Return the description of one group, or its error. room: bytes left for the answer."""
+    """Return the description of one group, or its error. room: how many bytes the answer may still have."""
     try:
         broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
         broker.group_offsets.check_online(asked.group_id)
@@ -94,7 +96,9 @@ def _all_of(broker: Services, call: Call, group_id: str) -> Iterable[tuple[str, 
 def _topic(
     broker: Services, call: Call, group_id: str, name: str, which: Sequence[int], room: AnswerRoom
 ) -> _Described.Topic:
-    """Return one topic of the answer; its partitions are looked up when it is encoded. which: their indexes."""
+    """Return one topic of the answer. Its partitions are looked up when the answer is encoded. which: the indexes of
+    the partitions.
+    """
     topic = broker.topics.by_name.get(name)
     if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, name):
         refused = (_refused(broker, index, room) for index in which)
@@ -115,7 +119,7 @@ def _refused(broker: Services, index: int, room: AnswerRoom) -> _Described.Topic
 def _partitions(
     broker: Services, call: Call, group_id: str, topic: Topic | None, which: Iterable[int], room: AnswerRoom
 ) -> Iterator[_Described.Topic.Partition]:
-    """Yield the answer for each partition, looked up when it is encoded."""
+    """Yield the answer for each of these partitions. Each is looked up when it is encoded."""
     topic_id = topic.id if topic is not None else ZERO_UUID
     limit = broker.group_configs.obeyed(group_id).share_partition_max_record_locks
     for index in which:
@@ -137,9 +141,10 @@ def _partitions(
 
 
 def _window(broker: Services, call: Call, key: SharePartitionKey, limit: int, room: AnswerRoom) -> _Window | None:
-    """Return the group's window in the partition (records delivered and not done), with its first pending ranges.
+    """Return the group's window in the partition (from the first record that is not done to the last that was
+    delivered), with its first pending ranges.
 
-    None if there is no such share partition. limit: the most records in the window.
+    Returns None if there is no such share partition. limit: how many records the window may have.
     """
     found = broker.share_partitions.window(key)
     if found is None:
@@ -176,7 +181,7 @@ def _window(broker: Services, call: Call, key: SharePartitionKey, limit: int, ro
 def alter_share_group_offsets(
     broker: Services, call: Call, request: AlterShareGroupOffsetsRequest
 ) -> Steps[AlterShareGroupOffsetsResponse]:
-    """Set a group's start offsets. The group is created if it does not exist. AT_ONCE partitions are written in one
+    """Set a group's start offsets. If the group does not exist, it is created. AT_ONCE partitions are written in one
     unit.
     """
     group_id = request.group_id
@@ -212,8 +217,8 @@ def _alter(
     starts: Mapping[TopicIdPartition, int],
     answers: Mapping[TopicIdPartition, Sequence[_Altered]],
 ) -> Steps[None]:
-    """Write the start offsets, AT_ONCE partitions in a unit; set errors in `answers`. Raises KafkaError if none was
-    written.
+    """Write the start offsets, AT_ONCE partitions in one unit; put errors into `answers`. Raises KafkaError if nothing
+    could be written.
     """
     places, some = list(starts), dict[TopicIdPartition, int]()
     for first in range(0, len(places), AT_ONCE):
@@ -238,7 +243,7 @@ def _alter(
 
 
 def _refuse(broker: Services, answer: _Altered, error: ErrorCode) -> None:
-    """Count an error of AlterShareGroupOffsets, and put its code and text into the response."""
+    """Count an error of AlterShareGroupOffsets, and put its code and text into the partition's answer."""
     broker.metrics.error("AlterShareGroupOffsets", error)
     answer.error_code, answer.error_message = error, error.text
 
@@ -286,9 +291,9 @@ def delete_share_group_offsets(
 
 
 def _check_group(broker: Services, group_id: str, *, may_be_missing: bool) -> None:
-    """Raise KafkaError unless the group is an empty share group without pending acknowledgements.
+    """Raise KafkaError unless the group is a share group without members and without pending acknowledgements.
 
-    may_be_missing: a group that does not exist at all is accepted too.
+    may_be_missing: whether a group that does not exist at all is accepted, too.
     """
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id must not be empty")

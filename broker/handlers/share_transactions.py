@@ -32,8 +32,8 @@ Wrong = Mapping[TopicIdPartition, KafkaError]
 def txn_share_acknowledge(
     broker: Services, call: Call, request: TxnShareAcknowledgeRequest
 ) -> Steps[TxnShareAcknowledgeResponse]:
-    """Make these acknowledgements pending in the transaction, all or none: its commit applies them, its abort drops
-    them.
+    """Make these acknowledgements pending in the transaction, all of them or none. The transaction's commit applies
+    them, its abort drops them.
     """
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
@@ -69,7 +69,7 @@ def _read(request: TxnShareAcknowledgeRequest) -> Steps[Acks]:
 
 
 def _refused(broker: Services, call: Call, group_id: str, acks: Acks) -> Wrong:
-    """Return the partitions that do not exist or that the user may not read, with their errors."""
+    """Return the partitions that do not exist or that the client may not read, each with its error."""
     wrong: dict[TopicIdPartition, KafkaError] = {}
     for topic_id, index in acks:
         topic = broker.topics.by_id.get(topic_id)
@@ -86,8 +86,8 @@ def _refused(broker: Services, call: Call, group_id: str, acks: Acks) -> Wrong:
 def _acknowledge(
     broker: Services, request: TxnShareAcknowledgeRequest, acks: Acks, acknowledging: Acknowledging
 ) -> Wrong:
-    """Write and apply the acknowledgements as pending, in one unit. Returns the errors of partitions; if any, nothing
-    is written.
+    """Write the acknowledgements and make them pending, in one unit. Returns the errors of partitions; if there are
+    any, nothing is written.
 
     Raises KafkaError.
     """
@@ -114,9 +114,10 @@ def _acknowledge(
 
 
 def _check_end(broker: Services, producer_id: int, ranges: Mapping[SharePartitionKey, int]) -> None:
-    """Raise POLICY_VIOLATION if one journal entry could not log the transaction's end with these ranges pending too.
+    """Raise POLICY_VIOLATION if one unit (journal entry) could not log the transaction's end once these ranges are
+    pending, too.
 
-    ranges: how many more ranges of offsets this request acknowledges, by share partition.
+    ranges: by share partition, how many ranges of offsets this request acknowledges.
     """
     state_log = broker.share_partitions.state_log
     pending = state_log.pending
@@ -125,11 +126,11 @@ def _check_end(broker: Services, producer_id: int, ranges: Mapping[SharePartitio
 
 
 def check_logged_at_end(broker: Services, ended: str, size: int, more: int) -> None:
-    """Raise POLICY_VIOLATION if one unit could not log the end of these transactions.
+    """Raise POLICY_VIOLATION if one unit (journal entry) could not log the end of these transactions.
 
-    An abort archives, in the unit that ends them, all pending records that were delivered for the last time. A unit
-    above the journal's limit is never written. ended: names the transactions. size, more: bytes for what is pending in
-    them, and for what this request adds.
+    An abort archives, in the unit that ends the transactions, all pending records that were delivered for the last
+    time. A unit above the journal's limit could never be written. ended: names the transactions, for the error text.
+    size, more: how many bytes that takes for the records already pending, and for those of this request.
     """
     most = int(PART_OF_UNIT * broker.store.largest_append_bytes)
     if size + more > most:
@@ -141,7 +142,9 @@ def check_logged_at_end(broker: Services, ended: str, size: int, more: int) -> N
 
 
 def _answers(broker: Services, request: TxnShareAcknowledgeRequest, wrong: Wrong) -> list[_Topic]:
-    """Return the response's topics. wrong: the errors; if any, all other partitions get OPERATION_NOT_ATTEMPTED."""
+    """Return the topics of the response. wrong: errors by partition; if there are any, all other partitions get
+    OPERATION_NOT_ATTEMPTED.
+    """
     answers = []
     for topic in request.topics:
         answer = _Topic(topic_id=topic.topic_id, partitions=[])

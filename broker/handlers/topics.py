@@ -70,14 +70,16 @@ def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) ->
 
 
 def _may_create(broker: Services, call: Call, names: set[str]) -> Steps[set[str]]:
-    """Return the names for which the client may create topics."""
+    """Return those of the names for which the client may create topics."""
     if broker.access.allows_on_cluster(call.session, Operation.CREATE):
         return names
     return set((yield from allowed_names(broker, call, Operation.CREATE, ResourceType.TOPIC, names)))
 
 
 def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
-    """Return how many partitions a topic is to have, from its number or its list of assignments; 0 if it names none."""
+    """Return how many partitions a topic is to have: the number, or the number of assignments; 0 if the request gives
+    neither.
+    """
     return max(asked.num_partitions, len(asked.assignments), 0)
 
 
@@ -100,8 +102,8 @@ def _create_or_refuse(
 def _create(
     broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
 ) -> _Created:
-    """Check and create one topic. Returns its answer, with its settings. Raises KafkaError. known: settings answered
-    before.
+    """Check and create one topic. Returns its answer, with its settings. Raises KafkaError. known: by the settings
+    given in earlier topics of the request, all their settings.
     """
     configs = _given_configs(asked.configs)
     broker.topics.check_new(asked.name, 1, configs)
@@ -128,7 +130,7 @@ def _check_mutations(broker: Services, call: Call, partitions: int, strict_since
 
 
 def _given_configs(configs: Iterable[CreateTopicsRequest.Topic.Config]) -> dict[str, str]:
-    """Return the request's settings. Raises INVALID_CONFIG for one without a value."""
+    """Return the settings in the request. Raises INVALID_CONFIG for a setting without a value."""
     given: dict[str, str] = {}
     for config in configs:
         if config.value is None:
@@ -138,7 +140,7 @@ def _given_configs(configs: Iterable[CreateTopicsRequest.Topic.Config]) -> dict[
 
 
 def _config(broker: Services, name: str, configs: Mapping[str, str]) -> _Created.Config:
-    """Return one setting of the answer: its effective value and where that comes from."""
+    """Return one setting for the answer: its effective value, and the source of that."""
     _, value, source = broker.topics.config_synonyms(name, configs)[0]
     return _Created.Config(name=name, value=value, read_only=False, config_source=source, is_sensitive=False)
 
@@ -193,7 +195,7 @@ def _assigned_partitions(broker: Services, asked: CreateTopicsRequest.Topic) -> 
 
 @handles(DeleteTopicsRequest, may_be_long=True)
 def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) -> Steps[DeleteTopicsResponse]:
-    """Delete topics, by name or by id. One that is named twice is not deleted, and answered once."""
+    """Delete topics, by name or by id. A topic that is named twice is not deleted, and answered once, with an error."""
     if not broker.settings.delete_topic_enable:
         old = call.version < 3
         raise KafkaError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
@@ -222,9 +224,9 @@ def _find(broker: Services, asked: DeleteTopicsRequest.Topic) -> Topic | None:
 
 
 def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Topic) -> _Deleted | None:
-    """Return the refusal if the client may not delete the topic, else None.
+    """Return the refusal if the client may not delete the topic; None if it may.
 
-    The refusal has the topic's name and id only if the client may describe it.
+    The refusal contains the topic's name and id only if the client may describe the topic.
     """
     access, session, topic = broker.access, call.session, _find(broker, asked)
     name = topic.name if topic is not None else asked.name
@@ -272,9 +274,9 @@ def _delete_or_refuse(broker: Services, call: Call, group: Sequence[DeleteTopics
 
 
 def _check_not_internal(topic: Topic) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION for an internal topic: it may not be deleted or get more partitions.
+    """Raise INVALID_TOPIC_EXCEPTION for an internal topic, which may not be deleted or get more partitions.
 
-    The partition of a coordinator's key depends on their number.
+    The number of its partitions decides which of them has the state of a coordinator's key.
     """
     if topic.internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal: it is the broker's alone")
@@ -332,7 +334,7 @@ def _additional_partitions(broker: Services, asked: CreatePartitionsRequest.Topi
 def _grown_or_refused(
     broker: Services, call: Call, asked: CreatePartitionsRequest.Topic, validate_only: bool, may: bool
 ) -> _Grown:
-    """Add the partitions to one topic. Returns its result, with the error if it was refused."""
+    """Add the partitions to one topic. Returns its result, which contains the error if it was refused."""
     try:
         if not may:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -351,7 +353,7 @@ def _grown_or_refused(
 
 
 def _check_growth(broker: Services, topic: Topic, asked: CreatePartitionsRequest.Topic) -> None:
-    """Raise KafkaError if the topic cannot get this number of partitions, or the assignment does not fit."""
+    """Raise KafkaError if the topic cannot be given this number of partitions, or the assignment is not valid."""
     now = len(topic.partitions)
     if asked.count == now:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
@@ -378,7 +380,9 @@ def _check_growth(broker: Services, topic: Topic, asked: CreatePartitionsRequest
 
 @handles(DeleteRecordsRequest, reads_released=True, may_be_long=True)
 def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
-    """Move logs' start offsets. Records below are gone for readers at once, and from disk some time later."""
+    """Move the start offsets of logs up. The records below are gone for readers at once, and are deleted from disk some
+    time later.
+    """
     answers: dict[str, dict[int, DeleteRecordsResponse.Topic.Partition]] = {}
     for topic in request.topics:
         of_topic = answers.setdefault(topic.name, {})
@@ -408,7 +412,7 @@ def _empty_or_refuse(
 
 
 def _delete_records(broker: Services, name: str, index: int, offset: int) -> int:
-    """Move the partition's start offset. Returns the new one. Raises KafkaError."""
+    """Move the partition's start offset up. Returns the new start offset. Raises KafkaError."""
     topic = broker.topics.by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -49,7 +49,7 @@ _STATES = {status.text: status for status in Status}
 
 @handles(WriteTxnMarkersRequest, may_be_long=True)
 def write_txn_markers(broker: Services, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
-    """Write the markers that an admin requests, to end hanging transactions. Each partition has its own error."""
+    """Write the markers that an admin requests to end hanging transactions. Each partition has its own error code."""
     if not broker.access.allows_on_cluster(call.session, Operation.CLUSTER_ACTION):
         broker.access.check_on_cluster(call.session, Operation.ALTER)
     response = WriteTxnMarkersResponse(markers=[])
@@ -161,7 +161,9 @@ def _state_of(broker: Services, call: Call, transactional_id: str, room: AnswerR
 def list_transactions(
     broker: Services, call: Call, request: ListTransactionsRequest
 ) -> Steps[ListTransactionsResponse]:
-    """List the transactions that match all filters. Unknown states match nothing, and are named in the answer."""
+    """List the transactions that match all filters. Names of unknown states match nothing, and are returned in the
+    answer.
+    """
     wanted = _Filter(broker, request)
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     transactions = broker.transactions.transactions
@@ -207,7 +209,9 @@ class _Filter:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     def passes(self, txn: Transaction) -> bool:
-        """Return whether a transaction matches all filters except the pattern. Dead ones never do."""
+        """Return whether a transaction matches all filters except the pattern. An id in the state Dead never
+        matches.
+        """
         return (
             txn.status is not Status.DEAD
             and (self._any_state or txn.status in self._states)
@@ -223,7 +227,7 @@ class _Filter:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     def _open_for(self, txn: Transaction) -> int:
-        """Return for how many milliseconds of the store's age the transaction has been open."""
+        """Return for how many ms, on the store's clock, the transaction has been open."""
         return self._age_ms - txn.started_age_ms
 
 
@@ -238,14 +242,14 @@ def describe_producers(broker: Services, call: Call, request: DescribeProducersR
 def _producers_of(
     broker: Services, call: Call, asked: DescribeProducersRequest.Topic, room: AnswerRoom
 ) -> DescribeProducersResponse.Topic:
-    """Return one topic of the DescribeProducers answer. Its partitions are described when it is encoded."""
+    """Return one topic of the DescribeProducers answer. Its partitions are described when the answer is encoded."""
     indexes = asked.partition_indexes
     partitions = (_describe_or_refuse(broker, call, asked.name, index, room) for index in indexes)
     return DescribeProducersResponse.Topic(name=asked.name, partitions=Lazy(len(indexes), partitions))
 
 
 def _describe_or_refuse(broker: Services, call: Call, name: str, index: int, room: AnswerRoom) -> _Partition:
-    """Return the active producers of one partition, or its error. room: bytes left for the answer."""
+    """Return the active producers of one partition, or its error. room: how many bytes the answer may still have."""
     try:
         if room.is_full:
             raise KafkaError(*LATER_PARTITION)

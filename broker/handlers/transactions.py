@@ -43,9 +43,10 @@ register_fast_path(
 
 @handles(InitProducerIdRequest)
 def init_producer_id(broker: Services, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Give out a producer id: a new one with epoch 0; for a transactional id its own, with the next epoch.
+    """Give out a producer id: without a transactional id a new one with epoch 0, otherwise the id's own with the next
+    epoch.
 
-    Without a transactional id, the request's former producer id and its timeout are ignored.
+    Without a transactional id, the former producer id and the timeout in the request are ignored.
     """
     try:
         return _initialise(broker, call, request)
@@ -78,7 +79,7 @@ def _initialise(broker: Services, call: Call, request: InitProducerIdRequest) ->
 
 
 def _check_may_produce(broker: Services, call: Call, request: InitProducerIdRequest) -> None:
-    """Check the right to a producer id. Raises TRANSACTIONAL_ID_ or CLUSTER_AUTHORIZATION_FAILED.
+    """Raise TRANSACTIONAL_ID_ or CLUSTER_AUTHORIZATION_FAILED if the client may not get a producer id.
 
     A client that may write to any topic may be an idempotent producer. The right IDEMPOTENT_WRITE also allows it, as in
     older Kafka.
@@ -93,7 +94,7 @@ def _check_may_produce(broker: Services, call: Call, request: InitProducerIdRequ
 
 
 def _check_writes(broker: Services, call: Call, transactional_id: str) -> None:
-    """Check the right to write with a transactional id. Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+    """Raise TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the client may not write with this transactional id."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
@@ -118,7 +119,7 @@ def _check_id(transactional_id: str) -> None:
 
 @handles(AddPartitionsToTxnRequest)
 def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    """Add partitions to a transaction, all or none: if one does not exist, none is added."""
+    """Add partitions to a transaction, all or none: if one of them does not exist, none is added."""
     _check_writes(broker, call, request.v3_and_below_transactional_id)
     added: dict[PartitionKey, int] = {}
     missing: dict[PartitionKey, ErrorCode] = {}
@@ -151,7 +152,7 @@ def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequ
 
 
 def _not_attempted(broker: Services, codes: dict[PartitionKey, ErrorCode]) -> AddPartitionsToTxnResponse:
-    """Answer AddPartitionsToTxn where it added nothing, because some partitions had errors.
+    """Return the AddPartitionsToTxn response if nothing was added, because some partitions had errors.
 
     As in Kafka each partition is answered once, even if the request named it more than once.
     """
@@ -203,7 +204,9 @@ def add_offsets(broker: Services, call: Call, request: AddOffsetsToTxnRequest) -
 
 @handles(EndTxnRequest)
 def end_txn(broker: Services, call: Call, request: EndTxnRequest) -> EndTxnResponse:
-    """Commit or abort. The answer is sent when every marker is durable, so that every reader sees the outcome."""
+    """Commit or abort a transaction. The answer is sent when every marker is durable, so that every reader sees the
+    outcome.
+    """
     _check_writes(broker, call, request.transactional_id)
     _check_id(request.transactional_id)
     decision = broker.transactions.end(

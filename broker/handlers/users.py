@@ -70,7 +70,9 @@ def alter_users(
 
 
 def _commit(broker: Services, call: Call, changes: list[Change]) -> None:
-    """Write these changes in one unit; with the first one, also the broker's secret. Raises KafkaError."""
+    """Write these changes in one unit. If they are the first ever, the unit also contains the broker's secret for
+    decoys. Raises KafkaError.
+    """
     users = broker.security_log.state.users
     secret = [] if users.secret else [secret_set(broker.rng.bytes(SECRET_BYTES))]
     broker.security_log.commit(secret + changes)
@@ -93,7 +95,7 @@ def _alter_response(broker: Services, results: list[Altered]) -> AlterUserScramC
 def describe_users(
     broker: Services, call: Call, request: DescribeUserScramCredentialsRequest
 ) -> Steps[DescribeUserScramCredentialsResponse]:
-    """Answer with the users named, or all, without the secret parts of their credentials."""
+    """Answer with the named users, or with all, without the secret parts of their credentials."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     users = broker.security_log.state.users
     times = Counter([each.name for each in request.users or []] or users.names)
@@ -109,7 +111,7 @@ def describe_users(
 
 
 def _describe(found: list[tuple[str, Infos]], times: Counter[str]) -> Iterator[Described]:
-    """Yield the description of each user; an error for one that the request names more than once. times: how often it
-    does.
+    """Yield the description of each user, or an error for one that the request names more than once. times: how often
+    it names each.
     """
     return (describe(name, infos) if times[name] == 1 else refuse_duplicate(name) for name, infos in found)

@@ -32,8 +32,8 @@ def tls_files(listener: ListenerSettings) -> TlsFiles:
 
 
 class ListenerAdmission:
-    """Admits the connections of one listener. certificate: the server's; None without TLS. rules: of logins; None
-    without.
+    """Admits the connections of one listener. certificate: the listener's; None without TLS. rules: those of logins;
+    None if clients do not log in.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class ListenerAdmission:
         self._authenticator.remove_unauthenticated(handshake)
 
     def connection_opened(self, connection: Connection) -> None:
-        """Begin the login of a new connection, or get its user from its certificate. Called by the server before any
-        request.
+        """Begin the login of a new connection, or take its user from its certificate. Called by the server before the
+        first request.
         """
         if self._rules is not None:
             self._authenticator.take(connection, self._rules)
@@ -72,7 +72,9 @@ class ListenerAdmission:
             self._look_at(connection)
 
     def _look_at(self, connection: Connection) -> None:
-        """Set the connection's user from its client certificate, if it sent one; close it if that names no user."""
+        """Set the connection's user from its client certificate, if it has sent one. If that names no user, close the
+        connection.
+        """
         shown = peer_certificate(connection.transport)
         if shown is None:  # the client need not send one
             return

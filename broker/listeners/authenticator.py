@@ -48,7 +48,7 @@ Unauthenticated = Connection | Handshake
 
 
 class Authenticator:
-    """Handles the requests of all connections that have to log in, and of those that have to log in again later."""
+    """Handles the requests of all connections that still have to log in, and of those whose session expires."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Authenticator:
         settings: Callable[[], BrokerSettings],
         passwords: Executor,
     ) -> None:
-        """settings: returns the present ones. passwords: the executor whose threads check passwords."""
+        """settings: returns the present settings. passwords: the executor whose threads check passwords."""
         self.metrics: Metrics = server.metrics
         self.store = server.store
         self.touch = server.touch
@@ -85,7 +85,7 @@ class Authenticator:
     # ---- as the owner of a connection ------------------------------------------------------------------------
 
     def serve(self, connection: Connection, frame: Readable) -> None:
-        """Pass the request to the server if the state of the login allows it; else close the connection."""
+        """Pass the request on to the server if the state of the login allows it; otherwise close the connection."""
         login: Login = connection.login.login
         key = bytes(frame[:2])
         if login.phase is Phase.KNOWN:
@@ -115,8 +115,8 @@ class Authenticator:
     # ---- who comes and logs in -------------------------------------------------------------------------------
 
     def take(self, connection: Connection, rules: LoginRules) -> None:
-        """Begin the login of a client that has connected to a listener with these rules: only login requests are
-        served.
+        """Begin the login of a client that has connected to a listener with these rules. Until it succeeds, only
+        requests of the login are served.
         """
         connection.login = ConnectionLogin(self, connection, Login(rules))
         connection.belong_to(self, self.settings().sasl_server_max_receive_size)
@@ -141,8 +141,8 @@ class Authenticator:
         self._unauthenticated.remove(client)
 
     def let_in(self, connection: Connection, login: Login) -> None:
-        """Serve the connection as this user from now on, because its login has succeeded; close it if the user has too
-        many.
+        """Serve the connection as this user from now on, because its login has succeeded; or close it if the user has
+        too many connections.
         """
         assert login.name is not None
         self._unauthenticated.remove(connection)
@@ -155,7 +155,7 @@ class Authenticator:
         connection.belong_to(owner, self.settings().socket_request_max_bytes)
 
     def has_room_for(self, connection: Connection, principal: Principal) -> bool:
-        """Return whether this user may have one more connection. If not, that is counted and logged."""
+        """Return whether this user may have one more connection. If not, count and log the refusal."""
         most, others = self.settings().max_connections_per_principal, self.server.connections
         if len(others) <= most or sum(one.session.principal == principal for one in others) < most:
             return True
@@ -179,7 +179,7 @@ class Authenticator:
             self._timer = self.loop.call_later(delay_ms / 1000, self._cut_late)
 
     def _cut_late(self) -> None:
-        """Close the connections that have not logged in in time. Called by the timer."""
+        """Close the connections that have not logged in within their time. Called by the timer."""
         self._timer = None
         for client in self._unauthenticated.late(self._clock.monotonic_ms()):
             self._unauthenticated.remove(client)
@@ -208,12 +208,12 @@ class ConnectionLogin:
         return self.login.phase is Phase.KNOWN
 
     def handshake(self, request: SaslHandshakeRequest, version: int) -> Any:
-        """Handle a SaslHandshake. Returns the response; a Parked that gets it later if the login failed."""
+        """Handle a SaslHandshake. Returns the response; if the login failed, a Parked that gets the response later."""
         return self._answer(self.login.handshake(request, version, self._authenticator.now))
 
     def authenticate(self, request: SaslAuthenticateRequest) -> Any:
-        """Handle a SaslAuthenticate. Returns the response, or a Parked that gets it when a worker has checked the
-        password.
+        """Handle a SaslAuthenticate. Returns the response, or a Parked that gets it when a worker thread has checked
+        the password.
         """
         authenticator, connection = self._authenticator, self._connection
         outcome = self.login.authenticate(request, authenticator.now)
@@ -246,9 +246,9 @@ class ConnectionLogin:
                 connection.go_on(LOGGING_IN)
 
     def _answer(self, reply: Reply) -> Any:
-        """Return the response to a login request, and serve the user if the login succeeded.
+        """Return the response to a login request. If the login has succeeded, serve the connection as that user.
 
-        If it failed, return a Parked that gets the response after a delay, when the connection is closed too.
+        If it has failed, return a Parked that gets the response after a delay, when the connection is also closed.
         """
         authenticator, connection, login = self._authenticator, self._connection, self.login
         if not reply.ends:

@@ -26,7 +26,9 @@ class Certificate:
     context: ssl.SSLContext
 
     def __init__(self, listener: str, files: TlsFiles, clock: Clock) -> None:
-        """Load the certificate; an expired one is logged. listener: its name, for the log. Raises BadTlsFiles."""
+        """Load the certificate. If it has expired, a warning is logged. listener: the listener's name, for the log.
+        Raises BadTlsFiles.
+        """
         self._listener = listener
         self._files = files
         self._clock = clock
@@ -37,8 +39,8 @@ class Certificate:
             log.warning("listener %s: the certificate in %s has ended: %s", listener, files.certificate, _day(end_ms))
 
     def changed(self, *, always: bool = False) -> Callable[[], None] | None:
-        """Load the files if they have changed, or always. Returns a function that puts them into effect; None if
-        unchanged.
+        """Load the files if they have changed, or in any case with `always`. Returns a function that puts them into
+        effect; None if they have not changed.
 
         Blocks briefly; may run in any thread. The returned function must run in the loop. Raises BadTlsFiles.
         """
@@ -90,12 +92,12 @@ class CertificateWatch:
         self._stopped = False
 
     def start(self) -> None:
-        """Check the files after LOOK_S seconds, and so on. Does nothing without certificates."""
+        """Check the files after LOOK_S seconds, and then again and again. Does nothing without certificates."""
         if self.certificates:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def stop(self) -> None:
-        """Cancel the timer: files are not checked any more."""
+        """Cancel the timer, so that files are no longer checked."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -112,8 +114,8 @@ class CertificateWatch:
                 self._reload(certificate, always)
 
     def _reload(self, certificate: Certificate, always: bool) -> None:
-        """Load one certificate in a worker thread. If its files are unusable, the old certificate stays, and that is
-        logged.
+        """Load one certificate in a worker thread. If its files cannot be used, log why; the old certificate stays in
+        use.
         """
 
         def done(outcome: Callable[[], None] | BaseException | None) -> None:

@@ -37,8 +37,8 @@ SECRET_BYTES = 32
 
 
 class Listeners:
-    """The logins, certificates and token keys of all listeners. authenticator: serves clients until they have logged
-    in.
+    """The logins, certificates and token keys of all listeners. authenticator: handles the requests of clients that
+    have not logged in.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Listeners:
         settings: Callable[[], BrokerSettings],
         disk: Disk,
     ) -> None:
-        """Start the threads that check passwords. Raises CannotStartThread."""
+        """Start the threads that check passwords. Raises CannotStartThread if that fails."""
         self._server = server
         self._clock = clock
         self._rng = rng
@@ -64,7 +64,7 @@ class Listeners:
         self._refreshers: list[KeyRefresher] = []
 
     def admissions(self, security_log: SecurityLog) -> list[ConnectionAdmission]:
-        """Return what admits the new connections of each listener. Raises InvalidOption, BadTlsFiles,
+        """Return the object that admits new connections, for each listener. Raises InvalidOption, BadTlsFiles,
         CannotStartThread.
         """
         users = security_log.state.users
@@ -84,7 +84,7 @@ class Listeners:
         return admissions
 
     def _login_rules(self, listener: ListenerSettings, users: ScramUsers) -> LoginRules:
-        """Return the rules of a listener's logins. users: those who may log in by a password."""
+        """Return the rules of a listener's logins. users: those who may log in with a password."""
         options = listener.options
         tokens = TokenSource(listener) if BY_TOKEN in options.sasl_enabled_mechanisms else None
         if tokens is not None:
@@ -123,7 +123,7 @@ class Listeners:
             refresher.stop()
 
     def close(self) -> None:
-        """Wait until worker threads have ended their jobs, except for requests to web servers."""
+        """Wait until worker threads have ended their jobs. Requests to web servers are not waited for."""
         self._passwords.close()
         if self._fetches is not None:
             self._fetches.abandon()

@@ -19,7 +19,7 @@ INSTALL = "install it: pip install 'fencepost[oauth]'"
 
 
 class TokenSource:
-    """Where the keys of one listener come from. verifier: verifies tokens with them. every_ms: how often they are
+    """Where the keys of one listener come from. verifier: verifies tokens with these keys. every_ms: how often they are
     fetched.
     """
 

@@ -11,8 +11,8 @@ C = TypeVar("C")
 
 
 class UnauthenticatedClients(Generic[C]):
-    """The clients in the order in which they connected, each with its address and the time by which it has to log
-    in.
+    """The clients that have not logged in, in the order in which they connected, each with its address and the time by
+    which it has to log in.
     """
 
     def __init__(self) -> None:
@@ -26,10 +26,11 @@ class UnauthenticatedClients(Generic[C]):
         return connection in self._all
 
     def add(self, connection: C, host: str, deadline_ms: int, most: int, most_of_host: int) -> C | None:
-        """Add a connection. If there are too many now, remove the oldest, and return that for the caller to close;
-        else None.
+        """Add a connection. If there are too many now, remove the oldest and return it, so that the caller closes it;
+        else return None.
 
-        most_of_host: how many may be of one address; if that is reached, the oldest of that address is removed.
+        most: how many there may be. most_of_host: how many there may be of one address; at that number the oldest of
+        this address is removed.
         """
         own = self._by_host.get(host, {})
         leaves = next(iter(own)) if len(own) >= most_of_host else next(iter(self._all)) if len(self) >= most else None
@@ -59,5 +60,5 @@ class UnauthenticatedClients(Generic[C]):
         return found
 
     def next_deadline_ms(self) -> int | None:
-        """Return by when the oldest connection has to log in, in monotonic ms; None if there are no connections."""
+        """Return the monotonic ms by which the oldest connection has to log in; None if there are no connections."""
         return next((deadline_ms for _, deadline_ms in self._all.values()), None)

@@ -12,9 +12,10 @@ IPV4_IN_IPV6 = "::ffff:"
 
 
 def advertised_address(listener: ListenerSettings, reached: tuple[str, int]) -> tuple[str, int]:
-    """Return the host and port to which clients of this listener are to connect.
+    """Return the (host, port) to which clients of this listener are to connect.
 
-    reached: our own address at which the client's connection arrived; used if the listener has no address of its own.
+    reached: the broker's own address at which the client's connection arrived. Its host is used if the listener is on
+    every interface, its port if that was chosen by the system.
     """
     host, port = listener.advertised or (listener.host, listener.port)
     if host in EVERY_INTERFACE:

@@ -15,7 +15,9 @@ ZERO_SINCE = 4
 
 
 class Feature(NamedTuple):
-    """A feature and its lowest and highest version. needs: the APIs it depends on, as (API key, version)."""
+    """A feature, with its lowest and highest version. needs: the APIs that it depends on, each as (API key,
+    version).
+    """
 
     name: str
     low: int
@@ -68,7 +70,7 @@ INIT_PRODUCER_ID, WITH_TWO_PHASES = 22, 6
 def highest_served(api: _Api, settings: _Settings) -> int:
     """Return the newest served version of an API.
 
-    Of InitProducerId it is one more if two-phase commit (KIP-939) is enabled.
+    That of InitProducerId is one higher if two-phase commit (KIP-939) is enabled.
     """
     opted_in = api.key == INIT_PRODUCER_ID and settings.transaction_two_phase_commit_enable
     return WITH_TWO_PHASES if opted_in else api.max

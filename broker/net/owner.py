@@ -11,7 +11,7 @@ C = TypeVar("C", contravariant=True)
 
 
 class OlderConnection(Exception):
-    """Raised for a request on an older connection of a client that already uses a newer one: it was delayed on the
+    """Raised for a request that comes over an older connection than one its client already uses. It was delayed on the
     way.
 
     The request is neither carried out nor answered, and the connection is closed.
@@ -19,20 +19,22 @@ class OlderConnection(Exception):
 
 
 class Stored(Protocol):
-    """What a connection needs to know of the store."""
+    """The attributes of the store that a connection uses."""
 
     congested: bool  # whether it is full, so that nothing more may be appended for now
 
     def has_room_for(self, request_bytes: int) -> bool:
-        """Return whether a large request may be appended now; if not, wait until a journal file has room for it."""
+        """Return whether a large request may be appended now. If not, it must wait until a journal file has room for
+        it.
+        """
 
     @property
     def last_unit(self) -> int:
-        """The number of the newest unit (journal entry): when it is durable, all that was written so far is."""
+        """The number of the newest unit (journal entry). When it is durable, everything written so far is."""
 
 
 class Owner(Protocol[C]):
-    """What a connection needs of the server it belongs to."""
+    """The methods that a connection calls of the server it belongs to."""
 
     metrics: Metrics
 
@@ -42,29 +44,31 @@ class Owner(Protocol[C]):
         ...
 
     def touch(self, connection: C, /) -> None:
-        """Have the connection's flush() called at the end of this turn, and again later while a reply waits for the
-        journal.
+        """Arrange that the connection's flush() is called at the end of this turn, and again later while a reply waits
+        for the journal.
         """
 
     def serve(self, connection: C, frame: Readable, /) -> None:
-        """Handle one request: call the connection's reply() or park(), or neither if there is to be no reply."""
+        """Handle one request, by calling the connection's reply() or park(); neither is called if there is to be no
+        reply.
+        """
 
     def reserve(self, connection: C, size_bytes: int) -> bool:
-        """Reserve memory for more of a large request. Returns False if there is none; admitted() is called when there
-        is.
+        """Reserve memory for more bytes of a large request. Returns False if there is none; then admitted() is called
+        when there is.
         """
 
     def give_back(self, connection: C, size_bytes: int) -> None:
-        """Release all memory reserved for a large request: it is handled, or the connection has ended."""
+        """Release all memory reserved for a large request, because it is handled, or the connection has ended."""
 
     def stalled(self, connection: C) -> None:
-        """Note that the connection waits for room in the store; its relieved() is called when there is some."""
+        """Note that the connection waits for room in the store. Its relieved() is called when there is room."""
 
     def soon(self, work: Callable[[], None], /) -> object:
         """Call the function in a later turn of the loop."""
 
     def failed(self, connection: C, error: Exception) -> None:
-        """Close the connection after an unexpected error: the request cannot even be answered with an error."""
+        """Close the connection after an unexpected error, because the request cannot even be answered with an error."""
 
     def malformed(self, connection: C, reason: str) -> None:
         """Log that the connection is closed because of malformed bytes."""

@@ -37,7 +37,8 @@ _GRANTED = ("producer_id", "producer_epoch", "protocol_type", "protocol_name")
 
 
 def refusal(response: type, version: int, request: Any, error: KafkaError) -> Any:
-    """Return the response to `request` that says `error`, in its own error code or in that of each item asked for.
+    """Return the response to `request` that contains `error`: in the error code of the response, or in that of each
+    item asked for.
 
     response: the class of the response. version: of the request, which decides what fields there are.
     """
@@ -45,8 +46,8 @@ def refusal(response: type, version: int, request: Any, error: KafkaError) -> An
 
 
 def _refuse(made: type, version: int, asked: Any, error: KafkaError) -> Any:
-    """Make an object of this response class, or of its items, that says `error`. asked: the request or item it
-    answers.
+    """Make an object of this response class, or of the class of its items, that contains `error`. asked: the request or
+    item that it answers.
     """
     schema = schema_of(made)
     own = any(field.name == _CODE and version in field.versions for field in schema.fields)
@@ -59,9 +60,11 @@ def _refuse(made: type, version: int, asked: Any, error: KafkaError) -> Any:
 
 
 def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool) -> Any:
-    """Return the value of one field of a refusal; None for the field's default. asked: the request or item it answers.
+    """Return the value of one field of a refusal; None for the field's default. asked: the request or item that it
+    answers.
 
-    own: the struct has an error code itself, so its arrays stay empty; else their items say the error.
+    own: whether the struct has an error code itself, so that its arrays stay empty; otherwise their items contain the
+    error.
     """
     if field.name in _CODES:
         return int(error.code)
@@ -90,11 +93,11 @@ def _tells(made: type) -> bool:
 
 
 def _items_to_answer(made: type, asked: Any) -> list[Any]:
-    """Return the items of `asked` to each of which a refusal has one item of the class `made`. asked: the request, or
+    """Return the items of `asked` for each of which a refusal has one item of the class `made`. asked: the request, or
     one of its items.
 
-    These are the items of its first list that share a field name with `made`. If `made` has only an error, they are the
-    items of the first list there is, in its order.
+    They are the items of the first list whose fields have a name in common with `made`. If `made` has only an error,
+    they are the items of the first list, in its order.
     """
     wanted = {_plain(field.name) for field in schema_of(made).fields}
     nameless = all(
@@ -111,7 +114,7 @@ def _items_to_answer(made: type, asked: Any) -> list[Any]:
 
 
 def _field_named(asked: Any, name: str) -> Any:
-    """Return the value of the request's field with this name, or with another name for the same thing; None if it has
+    """Return the value of the request's field with this name, or with another name for the same thing; None if there is
     none.
     """
     plain = _plain(name)
@@ -124,5 +127,5 @@ def _field_named(asked: Any, name: str) -> Any:
 
 
 def _plain(name: str) -> str:
-    """Return the one name for fields that are named differently but mean the same."""
+    """Return the name that stands for all names of the same thing."""
     return _SAME.get(name, name)

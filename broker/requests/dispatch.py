@@ -78,10 +78,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Call:
-    """One request: who sent it and how, for the handlers; and what the dispatcher needs until its reply.
+    """One request: who sent it and how, for the handlers, and what the dispatcher needs until it is replied to.
 
-    request: None until it is decoded. meter: measures its cost, if its client has a quota. slot: its place in the order
-    of its connection's replies, if the answer comes later; parked_ns: the time since when it waits.
+    request: None until it is decoded. meter: measures its cost, if its client has a quota. slot: its place among the
+    connection's replies, if the answer comes later. parked_ns: since when it waits.
     """
 
     __slots__ = (
@@ -178,9 +178,10 @@ def handles(
 
 
 def register_fast_path(*requests: type, made_by: Callable[[Services], FastPath]) -> None:
-    """Register a fast path for these requests: an object that made_by(broker) returns, one for each broker. It does in
-    fewer steps what their handlers would do, and only for requests of the ordinary form. It reads the frame by itself,
-    whose API key may also be one that differs in its upper byte.
+    """Register a fast path for these requests: an object that made_by(broker) returns, one for each broker.
+
+    It does in fewer steps what their handlers would do, and only for requests of the ordinary form. It is called by the
+    lower byte of the API key, so it must check the whole key in the frame.
     """
     keys = tuple(key for request in requests if (key := schema_of(request).api) is not None)
     FAST_PATHS.append((keys, made_by))
@@ -213,8 +214,8 @@ class Dispatcher:
             self._serve_generally(connection, frame)
 
     def _serve_generally(self, connection: Connection, frame: Readable) -> None:
-        """Serve a request by its handler. A malformed header closes the connection; an unserved API or version is
-        refused.
+        """Serve a request by its handler. A malformed header closes the connection. An API or version that is not
+        served is refused.
         """
         try:
             header = read_request_header(frame)
@@ -244,7 +245,9 @@ class Dispatcher:
             self._begin(call, job)
 
     def _serve_produce(self, call: Call, frame: Readable, header: RequestHeader) -> None:
-        """Serve a Produce in one step. If this turn's allowance is spent, put the frame back for a later turn."""
+        """Serve a Produce in one step. If this turn of the loop may do no more work, put the frame back for a later
+        turn.
+        """
         turns = self._turns
         if turns.is_spent():
             call.connection.put_back(frame)
@@ -272,14 +275,18 @@ class Dispatcher:
             call.meter.pause()
 
     def _add_meter(self, call: Call, size_bytes: int) -> None:
-        """Give the call a meter for its time and bytes, if a quota applies to its client. size_bytes: the request's."""
+        """If a quota applies to the client, give the call a meter for its time and bytes. size_bytes: of the
+        request.
+        """
         if self._measures.is_active:
             call.meter = self._throttling.meter(call.connection, call.handler.api.key, call.client_id, size_bytes)
 
     # ---- the job of a request: from its frame to the reply, or to a Parked -------------------------------------
 
     def _work(self, call: Call, frame: Readable, header: RequestHeader) -> Steps[Reply | Parked]:
-        """Decode the request, call its handler, encode the answer. Returns a reply or a Parked. Raises BrokerHalted."""
+        """Decode the request, call its handler and encode the answer, in steps. Returns a reply or a Parked. Raises
+        BrokerHalted.
+        """
         try:
             if len(frame) > SMALL_BYTES:
                 call.request = yield from read_in_steps(call.handler.api, header, memoryview(frame))
@@ -302,7 +309,9 @@ class Dispatcher:
         return self._encode(call, answer)
 
     def _work_on(self, call: Call, answer: Any) -> Steps[Reply | Parked]:
-        """Run Steps to their end, and encode the response. Returns the reply or a Parked. Raises BrokerHalted."""
+        """Run the steps of an answer to their end, if it has steps, and encode the response. Returns the reply or a
+        Parked. Raises BrokerHalted.
+        """
         try:
             if answer.__class__ is GeneratorType:
                 answer = yield from answer
@@ -320,7 +329,9 @@ class Dispatcher:
         return self._encode(call, answer)
 
     def _encode(self, call: Call, answer: Any) -> Reply:
-        """Encode a response, None or an error in one step. What cannot be encoded closes the connection."""
+        """Encode a response, None or an error in one step. Returns the reply. If it cannot be encoded, close the
+        connection.
+        """
         api = call.handler.api
         try:
             if isinstance(answer, BaseException):
@@ -345,7 +356,7 @@ class Dispatcher:
     # ---- its states: at hand, queued, parked, replied ----------------------------------------------------------
 
     def _begin(self, call: Call, job: Job) -> None:
-        """Run the job's first slice now, which finishes nearly every request; queue the job if it has more."""
+        """Run the job's first slice now, which is enough for nearly every request. If it has more, queue the job."""
         try:
             is_finished = self._turns.begin(job)
         except BrokerHalted:
@@ -359,7 +370,7 @@ class Dispatcher:
     def _queue(self, call: Call, job: Job, after_unit: int = 0) -> None:
         """Run the job, or the rest of it, in turns with other jobs. Later requests of the connection wait for it.
 
-        after_unit: the job begins only when this unit (journal entry) is released; 0: at once.
+        after_unit: the unit (journal entry) that must be released before the job begins; 0 if it need not wait.
         """
         if call.meter is not None:
             call.meter.pause()
@@ -393,9 +404,11 @@ class Dispatcher:
         parked.then(partial(self._finish, call))
 
     def _finish(self, call: Call, answer: Any) -> None:
-        """Put the reply in the request's place. answer: what the handler gave (a response, None, an error, Steps or a
-        Parked), or the reply that a job has made. Two kinds do not finish it yet: a Parked, and Steps given late, which
-        are worked in turns.
+        """Put the reply in the request's place. answer: what the handler returned (a response, None, an error, Steps or
+        a Parked), or the reply that a job has made.
+
+        A Parked, or Steps given later, do not finish it yet: the request waits, or the steps are run in turns with
+        other jobs.
         """
         if answer.__class__ is Parked:
             self._park(call, answer)
@@ -424,7 +437,7 @@ class Dispatcher:
         return refusal(call.handler.api.response, call.version, call.request, error)
 
     def _bug_error(self, call: Call, error: BaseException) -> KafkaError:
-        """Return the KafkaError to answer. Another exception is a bug: it is logged, and the answer
+        """Return the KafkaError to answer with. Any other exception is a bug, which is logged, and answered with
         UNKNOWN_SERVER_ERROR.
         """
         if isinstance(error, KafkaError):
@@ -467,7 +480,7 @@ def _metered(call: Call, steps: Steps[Reply | Parked]) -> Steps[Reply | Parked]:
 
 
 def _go_on(connection: Connection) -> Steps[None]:
-    """Serve the requests that a connection sent behind a queued one, as a job with a turn of its own."""
+    """Serve the requests that a connection has sent after a queued one. It is run as a job of its own."""
     connection.go_on_now()
     yield 1
 

@@ -31,13 +31,13 @@ def _of_topics(value: Callable[[TopicSums], float]) -> Callable[[Services, Seen]
 
 
 def _requests(broker: Services) -> dict[str, float]:
-    """Return the number of requests of each API that was asked for, by the API's name."""
+    """Return the number of requests of each API that was used, by the API's name."""
     counts = broker.metrics.requests
     return {api.name: counts[counter_of(key)] for key, api in APIS.items() if counts[counter_of(key)]}
 
 
 def _durations(broker: Services) -> dict[tuple[str, ...], Histogram]:
-    """Return a histogram of request durations (ns) for each API that was asked for, by its label values."""
+    """Return a histogram of request durations (ns) for each API that was used, by its label values."""
     found = broker.metrics.request_ns
     return {(api.name,): found[counter_of(key)] for key, api in APIS.items() if counter_of(key) in found}
 
@@ -68,7 +68,7 @@ def _logins(broker: Services) -> dict[str, float]:
 
 
 def _fences(broker: Services) -> dict[str, float]:
-    """Return how many requests of outdated producers were refused, by what recognised them."""
+    """Return how many requests of outdated producers were refused, by what detected them."""
     metrics = broker.metrics
     return {
         "stale_epoch": metrics.stale_epochs,
@@ -392,8 +392,8 @@ def export(broker: Services) -> Steps[list[Family]]:
 
 
 def _see_topics(broker: Services, seen: Seen) -> Steps[None]:
-    """Sum up, in steps, the records and bytes appended to each topic since the start, and its size. At most
-    MOST_TOPICS topics.
+    """Add up, in steps, the records and bytes appended to each topic since the start, and its size; for MOST_TOPICS
+    topics at most.
     """
     before = broker.metrics.appended_before
     for name, topic in list(broker.topics.by_name.items())[:MOST_TOPICS]:
@@ -408,7 +408,7 @@ def _see_topics(broker: Services, seen: Seen) -> Steps[None]:
 
 
 def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
-    """Collect for how long each open transaction has been open, and how many transactions are in each state."""
+    """Note, in steps, for how long each open transaction has been open, and how many transactions are in each state."""
     coordinator, age_ms = broker.transactions, broker.store.age_ms()
     for count, name in enumerate(list(coordinator.open)):
         txn = coordinator.transactions.get(name)
@@ -427,7 +427,9 @@ def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
 
 
 def _histogram(labels: tuple[str, ...], counted: Histogram, each: Exported) -> Sample:
-    """Return a histogram's sample: cumulative buckets at powers of two, scaled, from `lowest` to `highest`."""
+    """Return the sample of a histogram: scaled cumulative buckets at the powers of two from `lowest` to `highest`, and
+    one for all.
+    """
     buckets, count = [], 0
     for power, more in enumerate(counted.counts):
         count += more

@@ -47,8 +47,8 @@ _NO_TAGS = b"\x00\x00\x00"  # after the partition, the topic and the request
 
 
 class Route:
-    """What equal Produce requests of a connection share: all bytes but the correlation id, the partition and the
-    batch; and how the answer is encoded.
+    """What equal Produce requests of a connection have in common: all bytes except the correlation id, the partition
+    and the batch; and how the answer is encoded.
     """
 
     __slots__ = (
@@ -97,10 +97,10 @@ class Route:
 
 
 def find_route(frame: Readable) -> Route | None:
-    """Parse a Produce request up to its partition's index.
+    """Parse a Produce request up to the index of its partition.
 
-    Returns None if it does not have the ordinary form. If it ends too early or is malformed, raises IndexError,
-    struct.error, MalformedFrame or UnicodeDecodeError.
+    Returns None if it does not have the ordinary form. Raises IndexError, struct.error, MalformedFrame or
+    UnicodeDecodeError if it ends too early or is malformed.
     """
     header = read_request_header(frame)
     if not OLDEST <= header.api_version <= NEWEST:
@@ -164,7 +164,7 @@ class FastProduce:
     def serve(self, connection: Connection, frame: Readable) -> bool:
         """Append the batch and reply. Returns False, and changes nothing, if the request is not an ordinary success.
 
-        The caller then takes the general path, which answers it or finds the error.
+        The caller then takes the general path, which serves the request or finds the error.
         """
         route, store = connection.route, self._store
         try:
@@ -223,8 +223,8 @@ class FastProduce:
         return True
 
     def _goes_on(self, route: Route, producer_id: int, epoch: int, partition: Partition, on: Connection) -> bool:
-        """Return whether the batch continues an open transaction that has the partition already, so nothing must be
-        logged for it. on: the connection that it came over.
+        """Return whether the batch continues an open transaction that already has the partition, so that nothing must
+        be logged for the transaction. on: the connection that the batch came over.
         """
         transactional_id = route.transactional_id
         assert transactional_id is not None

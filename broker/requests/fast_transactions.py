@@ -34,7 +34,9 @@ _Result = TxnTopicResult.Partition
 
 
 class OrdinaryRequest:
-    """A parsed request, and its reply in case of success. partitions: of AddPartitionsToTxn; commit: of EndTxn."""
+    """A parsed request, and its reply if it succeeds. partitions: those of an AddPartitionsToTxn. commit: that of an
+    EndTxn.
+    """
 
     __slots__ = (
         "api",
@@ -50,7 +52,7 @@ class OrdinaryRequest:
     )
 
     def __init__(self, api: int, version: int, client_id: str, pair: tuple[str, int, int], answer: bytes) -> None:
-        """pair: transactional id, producer id and epoch. answer: the whole frame of a success, whose correlation id is
+        """pair: (transactional id, producer id, epoch). answer: the whole frame of a success, whose correlation id is
         replaced for each request.
         """
         self.api = api
@@ -79,7 +81,9 @@ class FastTransactions:
         self._given = broker.transactions.inputs("")  # as of this turn's first request
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
-        """Apply the request and reply. Returns False, and changes nothing, if it is not an ordinary success."""
+        """Apply the request and reply. Returns False, and changes nothing, unless it is of the ordinary form and
+        succeeds.
+        """
         if frame.__class__ is bytes and self._turns.left > 0:  # else the frame is large, or the turn is over
             asked = self._known.get(frame[:4] + frame[8:]) or self._read(frame)
             if asked is not None and self._is_free(connection, asked) and self._carry_out(asked, connection):

@@ -75,8 +75,8 @@ class Wanted:
 def add_wanted(
     found: dict[Key, Wanted], topic: FetchRequest.Topic, parts: Sequence[FetchRequest.Topic.Partition]
 ) -> None:
-    """Add a topic's partitions of the request to `found`. If a partition is named twice, the last one counts, as in
-    Kafka.
+    """Add the partitions of a topic in the request to `found`. If a partition is named twice, the last one counts, as
+    in Kafka.
     """
     name, topic_id = topic.topic, topic.topic_id
     by: str | bytes = name or topic_id
@@ -93,7 +93,9 @@ def add_wanted(
 
 
 class LastAnswer(NamedTuple):
-    """What a session remembers of the last answer about one partition."""
+    """What a session remembers of its last answer about one partition. diverging: whether the answer said that the
+    client's log diverges from the broker's.
+    """
 
     has_records: bool
     error_code: int
@@ -138,8 +140,8 @@ class Session:
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the session epoch after this one. After the highest comes 1, because 0 and -1 mean a full fetch; after a
-    negative one, FINAL_EPOCH.
+    """Return the session epoch after this one. The highest is followed by 1, because 0 and -1 mean a full fetch. A
+    negative one is followed by FINAL_EPOCH.
     """
     if epoch < 0:
         return FINAL_EPOCH
@@ -147,9 +149,9 @@ def next_epoch(epoch: int) -> int:
 
 
 def must_tell(wanted: Wanted, answer: LastAnswer) -> bool:
-    """Return whether an incremental answer must include this partition because something changed.
+    """Return whether an incremental answer must include this partition, because something has changed.
 
-    Updates what the session remembers of it (`wanted`).
+    Updates in `wanted` what the session remembers of the partition.
     """
     changed = answer.has_records or answer.diverging
     if wanted.high_watermark != answer.high_watermark:
@@ -165,9 +167,10 @@ def must_tell(wanted: Wanted, answer: LastAnswer) -> bool:
 
 
 def has_no_news(wanted: Wanted, partition: "Partition") -> bool:
-    """Return whether the partition is as in the last answer and has no records for the client, so it need not be read.
+    """Return whether nothing about the partition has changed since the last answer and it has no records for the
+    client, so that it need not be read.
 
-    That holds for most partitions of an idle session, so this is quick.
+    This is so for most partitions of an idle session, so the check is made quick.
     """
     log, epoch = partition.log, partition.leader_epoch
     return (
@@ -180,7 +183,9 @@ def has_no_news(wanted: Wanted, partition: "Partition") -> bool:
 
 
 class SessionCache:
-    """All fetch sessions, at most `slots`. A new one may evict one unused for long, or an older, smaller one."""
+    """All fetch sessions, at most `slots`. A new session may evict one that was not used for long, or an older one that
+    is not larger.
+    """
 
     def __init__(self, slots: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
         """new_id: returns random positive ids below 2**31; an id in use is drawn again."""
@@ -222,7 +227,7 @@ class SessionCache:
         return session_id
 
     def remove(self, session_id: int) -> None:
-        """Close a session, if it is there."""
+        """Close the session if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._unlist(session)
@@ -251,8 +256,8 @@ class SessionCache:
             session.cached_size = -1
 
     def _evict_for(self, size: int, now_ms: int) -> bool:
-        """Evict one session for a new one of `size` partitions: one unused for eviction_ms, else an older one that is
-        not larger.
+        """Evict one session for a new one of `size` partitions: one that was not used for eviction_ms, or else an older
+        one that is not larger.
 
         Returns whether one was evicted.
         """
@@ -271,9 +276,11 @@ class SessionCache:
 
 
 class Fetching:
-    """One fetch request with its session: which partitions to read, and which of them to put into the answer.
+    """One fetch request with its session, which tells which partitions to read, and which of them to include in the
+    answer.
 
-    error: the request is refused with it, and nothing is read. wanted: the partitions, in the order to read them.
+    error: if set, the request is refused with it and nothing is read. wanted: the partitions, in the order in which to
+    read them.
     """
 
     __slots__ = ("_cache", "_epoch", "_owner", "_session", "error", "session_id", "uses_topic_ids", "wanted")
@@ -288,8 +295,8 @@ class Fetching:
         uses_topic_ids: bool = False,
         owner: Principal = ANONYMOUS,
     ) -> None:
-        """wanted: the partitions to read, unless a session has them. cache: where to open a session for the owner with
-        the answer; None: open none.
+        """wanted: the partitions to read, used if there is no session. cache: where to open a session for `owner` when
+        the request is answered; None to open none.
         """
         self.wanted = session.partitions if session else wanted
         self.error = error
@@ -302,7 +309,7 @@ class Fetching:
 
     @property
     def is_incremental(self) -> bool:
-        """Whether the answer has only what changed since the last one."""
+        """Whether the answer contains only what has changed since the last one."""
         return self._session is not None
 
     @property
@@ -311,18 +318,18 @@ class Fetching:
         return self._session is not None or self._cache is not None
 
     def partitions(self) -> list[tuple[Key, Wanted]]:
-        """The partitions to read now.
+        """Return the partitions to read now.
 
-        A copy: a later request of the session may change the list while this one waits.
+        It is a copy, because a later request of the session may change the list while this one waits.
         """
         return list(self.wanted.items())
 
     def finish(self, answers: Collection[tuple[Key, LastAnswer]], now_ms: int) -> set[Key] | None:
-        """Update or open the session by the answers. Sets session_id, or `error` if another request has used the
-        session since.
+        """Update or open the session according to the answers. Sets session_id; or `error`, if another request has used
+        the session since.
 
-        answers: of partitions that may have changed; of all if a session is to be opened. Returns the keys of the
-        partitions to put into the response; None for all of them.
+        answers: of the partitions that may have changed; of all partitions if a session is to be opened. Returns the
+        keys of the partitions to include in the response; None for all.
         """
         if self._session is None:
             if self._cache is not None:
@@ -334,7 +341,7 @@ class Fetching:
         return self._changed_partitions(self._session.partitions, answers)
 
     def put_off(self) -> ErrorCode | None:
-        """Finish without any answers, because the client is throttled. The session is not changed, and none is opened.
+        """Finish without answers, because the client is throttled. The session is not changed, and none is opened.
 
         Returns the error to answer with; None if there is none.
         """
@@ -355,8 +362,8 @@ class Fetching:
 
     @staticmethod
     def _changed_partitions(partitions: dict[Key, Wanted], answers: Collection[tuple[Key, LastAnswer]]) -> set[Key]:
-        """Return the keys whose answers must be sent. A partition that got records moves to the end of the session's
-        order.
+        """Return the keys of the partitions whose answers must be sent. A partition that has records moves to the end
+        of the session's order, so that all get their turn.
         """
         named = set()
         for key, state in answers:
@@ -372,8 +379,8 @@ class FetchSessions:
     """The fetch sessions of one broker: finds, opens, updates and closes the session that a fetch request names."""
 
     def __init__(self, slots: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
-        """slots: how many sessions there may be. eviction_ms: how long one must be unused before any other may evict
-        it. new_id: returns random positive ids below 2**31.
+        """slots: how many sessions there may be. eviction_ms: after what time without use any other session may evict
+        one. new_id: returns random positive ids below 2**31.
         """
         self.cache = SessionCache(slots, eviction_ms, new_id)
 
@@ -388,11 +395,11 @@ class FetchSessions:
         now_ms: int,
         owner: Principal = ANONYMOUS,
     ) -> Fetching:
-        """Begin a fetch request. A full one (epoch 0 or -1) closes the session it names; an incremental one updates
-        it.
+        """Begin a fetch request. A full one (epoch 0 or -1) closes the session that it names; an incremental one
+        updates it.
 
-        Returns the request with its session, or with the error to answer. owner: the request's principal; a session of
-        another one counts as unknown.
+        Returns the request with its session, or with the error to answer. owner: the principal that sent the request; a
+        session of another principal counts as unknown.
         """
         session = self.cache.get(session_id)
         if session is not None and session.owner != owner:

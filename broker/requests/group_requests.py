@@ -43,7 +43,9 @@ def sight(broker: Services, call: Call) -> Callable[[str], bool]:
 
 
 def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
-    """Return, in steps, whether the client may describe all these topics. Sorts `names` in place."""
+    """Return, in steps, whether the client may describe all these topics. It also sorts `names` in place, which a later
+    step then need not do.
+    """
     sees, may_see = sight(broker, call), True
     for begin in range(0, len(names), TOPICS_OF_A_STEP):
         may_see = may_see and all(map(sees, names[begin : begin + TOPICS_OF_A_STEP]))
@@ -54,8 +56,8 @@ def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
 
 
 def check_sight(broker: Services, call: Call, names: Iterable[str]) -> None:
-    """Raise TOPIC_AUTHORIZATION_FAILED if the client may not describe one of the topics that a group's description
-    names.
+    """Raise TOPIC_AUTHORIZATION_FAILED if the client may not describe one of the topics that are part of a group's
+    description.
     """
     if not all(map(sight(broker, call), names)):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
@@ -73,13 +75,15 @@ def describe_each(
 ) -> Lazy[Described]:
     """Return describe(group_id, room) for each group, computed when the answer is encoded.
 
-    If that raises KafkaError, the entry is refused(group_id=…, error_code=…, error_message=…). room: counts the bytes
-    left for the answer.
+    If that raises KafkaError, the entry is refused(group_id=…, error_code=…, error_message=…) instead. room: counts how
+    many bytes the answer may still have.
     """
     room, api = AnswerRoom(len(broker.server.connections)), call.handler.api.name
 
     def describe_or_refuse(group_id: str) -> Described:
-        """Return the group's description, or its refusal if it may not be described, or the answer has no room left."""
+        """Return the group's description. If the client may not describe it, or the answer has no room left, return its
+        refusal.
+        """
         try:
             broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
             if room.left_bytes <= 0:  # clients ask for these again
@@ -95,8 +99,8 @@ def describe_each(
 def named_partitions(
     broker: Services, assigned: Mapping[TopicId, Iterable[int]], made: Callable[..., Named]
 ) -> list[Named]:
-    """Return made(topic_id, topic_name, partitions) for each topic, partitions sorted. Deleted topics are left out, as
-    in Kafka.
+    """Return made(topic_id, topic_name, partitions) for each topic, with its partitions sorted. Deleted topics are left
+    out, as in Kafka.
     """
     by_id = broker.topics.by_id
     return [

@@ -21,15 +21,15 @@ class GuardedFastProduce(FastProduce):
         self._access = broker.access
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
-        """Serve as without an authorizer; first drop the remembered route if rights or session changed."""
+        """Serve as without an authorizer. If ACLs or the session have changed, drop the remembered route before."""
         route = connection.route
         if route is not None and route.allowed_to != (connection.session, self._access.version):
             connection.route = None
         return super().serve(connection, frame)
 
     def _route_of(self, connection: Connection, frame: Readable) -> Route:
-        """Parse the request. Raises LookupError if it is not ordinary, or its client may not write to the topic or as
-        its transactional id.
+        """Parse the request. Raises LookupError if it is not of the ordinary form, or if the client may not write to
+        the topic or with the transactional id.
         """
         route = super()._route_of(connection, frame)
         route.allowed_to = connection.session, self._access.version
@@ -55,8 +55,8 @@ class GuardedFastTransactions(FastTransactions):
         self._access = broker.access
 
     def _carry_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
-        """Apply the request if its client has the rights. Returns False, and changes nothing, if not or if it would
-        not succeed.
+        """Apply the request if the client has the rights it needs. Returns False, and changes nothing, if it lacks one,
+        or the request would not succeed.
         """
         may, session = self._access.allows, connection.session
         return (

@@ -36,8 +36,8 @@ class LongProduce:
         answered: bool,
         meter: Meter | None = None,
     ) -> None:
-        """finish: called after the check, to append and answer; raises nothing but BrokerHalted. answered: whether the
-        client waits for an answer. meter: counts the time; None: it is not counted.
+        """finish: called after the check, to append and answer; it raises nothing but BrokerHalted. answered: whether
+        the client waits for an answer. meter: counts the worker's time; None if no quota applies.
         """
         self._broker = broker
         self._connection = connection
@@ -47,10 +47,10 @@ class LongProduce:
         self._meter = meter
 
     def begin(self) -> bool:
-        """Hand the batches to a worker thread if checking them takes long. Returns False, and does nothing, if it does
-        not.
+        """If checking the batches takes long, let a worker thread do it, and return True. Otherwise do nothing and
+        return False.
 
-        The results are stored in the request's targets; then finish() is called.
+        The worker's results are stored in the request's targets; then finish() is called.
         """
         now_ms = self._broker.clock.now_ms()
         inside = [
@@ -76,8 +76,8 @@ class LongProduce:
         return True
 
     def _is_wanted(self) -> bool:
-        """Return whether the request is still to be done: the broker is not stopping, and a client that waits has not
-        left.
+        """Return whether the request is still to be carried out: the broker is not stopping, and the client has not
+        left if it waits for an answer.
 
         Also called by worker threads.
         """
@@ -86,7 +86,7 @@ class LongProduce:
         return not (self._answered and self._connection.has_left())
 
     def _go_on_with(self, result: BaseException | None) -> None:
-        """Finish the request after the worker thread is done; drop it if its client has left.
+        """Finish the request when the worker thread is done; drop it if the client has left.
 
         result: the exception that the worker raised, or None. If topic or rules have changed meanwhile, the batches are
         checked again.

@@ -24,12 +24,13 @@ class TopicSums:
 
 @dataclass(slots=True)
 class Seen:
-    """What takes a walk over many things to know. oldest_ms: how long the oldest transaction is open; 0 without one.
-    held_ms: the same of those that are held until their decision, from PrepareTxn on.
+    """Sums that are collected by going through all topics, transactions and share partitions, for several metrics.
 
-    open_ms: how long each producer's transaction is open. Of all share partitions: in_flight, from the first record
-    that is not done to the last that was delivered; pending, in transactions; pending_oldest_ms, how long the oldest
-    of these is open. without_memory: share partitions that lack it for more runs.
+    oldest_ms: for how long the oldest transaction has been open; 0 without one. held_ms: for how long the oldest held
+    transaction has waited for its decision. open_ms: by producer id, for how long its transaction has been open. Of all
+    share partitions: in_flight_records and in_flight_runs, the records and runs (ranges in the same state) in all
+    windows; without_memory, how many lack memory for more runs; pending_records, acknowledged in open transactions;
+    pending_oldest_ms, for how long the oldest of these transactions has been open.
     """
 
     topics: dict[str, TopicSums] = field(default_factory=dict[str, TopicSums])
@@ -47,7 +48,8 @@ class Seen:
 class Exported(NamedTuple):
     """One metric family. read: returns its samples.
 
-    A histogram has `counted` instead, which returns histograms by label values; its numbers are multiplied by `scale`.
+    A histogram has `counted` instead, which returns histograms by label values; their numbers are multiplied by
+    `scale`.
     """
 
     name: str
@@ -62,7 +64,7 @@ class Exported(NamedTuple):
 
 
 def one(value: Callable[[Services], float]) -> Callable[[Services, Seen], Samples]:
-    """Return a function that reads a single sample without labels."""
+    """Return a function that reads one sample without labels."""
     return lambda broker, seen: [((), value(broker))]
 
 

@@ -26,11 +26,11 @@ def is_named(request: ProduceRequest, part: Part) -> bool:
 def append_named(
     broker: Services, session: Session, request: ProduceRequest, part: Part, partition: Partition, batch: Batch
 ) -> Answer | None:
-    """Append an accepted batch of a named producer. Returns the partition's answer, also for a duplicate, which is not
-    written.
+    """Append an accepted batch of a named producer. A duplicate is not written. Returns the partition's answer in both
+    cases.
 
-    None: the journal has no room, and nothing was changed. Raises KafkaError: what NamedProducers.judge raises, and
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    Returns None if the journal has no room; then nothing was changed. Raises KafkaError: what NamedProducers.judge
+    raises, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
     """
     producer, sequences = request.producer, part.sequences
     if producer is None or sequences is None:
@@ -60,7 +60,7 @@ def append_named(
 
 
 def _answer(partition: Partition, base_offset: int, log_append_time_ms: int, named: Answer.Named) -> Answer:
-    """Return the response for one partition of a named producer. named: the outcome for its sequences."""
+    """Return the answer for one partition of a named producer. named: what became of its sequences."""
     return Answer(
         index=partition.index,
         base_offset=base_offset,
@@ -71,6 +71,8 @@ def _answer(partition: Partition, base_offset: int, log_append_time_ms: int, nam
 
 
 def tell_highest(answer: Answer, error: KafkaError) -> None:
-    """If the batch was refused because it straddles the name's highest sequence, add that sequence to the answer."""
+    """If the batch was refused because only a part of it was already written, add the name's highest sequence to the
+    answer.
+    """
     if isinstance(error, Straddles):
         answer.named = Answer.Named(duplicate=False, highest=error.highest)

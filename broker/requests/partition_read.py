@@ -15,7 +15,7 @@ Found = Slice | Committed | tuple[Slice, list[AbortedTransaction]] | list[Aborte
 
 
 class PartitionRead:
-    """One partition of a Fetch, until the answer is sent."""
+    """One partition of a Fetch: what the client asked for, and what was read for the answer."""
 
     __slots__ = (
         "answer",

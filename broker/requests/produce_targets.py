@@ -25,7 +25,8 @@ _producer = struct.Struct(">qh").unpack_from
 class Target:
     """One partition of a Produce request, with its batch.
 
-    partition: None if it does not exist. transactional: whether the batch is marked as part of a transaction.
+    partition: None if it does not exist, or the client may not write to it. transactional: whether the batch is marked
+    as part of a transaction.
     """
 
     __slots__ = ("_found", "_rules", "_seen", "part", "partition", "transactional")
@@ -52,17 +53,19 @@ class Target:
         return producer_id, epoch
 
     def looked_into(self, partition: Partition, rules: AppendRules, found: Batch | BaseException) -> None:
-        """Store what Partition.accept() returned or raised in a worker thread, for this partition and these rules."""
+        """Store what Partition.accept() returned or raised in a worker thread. The result is valid for this partition
+        and these rules only.
+        """
         self._seen, self._rules, self._found = partition, rules, found
 
     @property
     def is_looked_into(self) -> bool:
-        """Whether a worker's result is stored, and partition and rules are still the same."""
+        """Whether a worker's result is stored, and is still valid because partition and rules are the same."""
         seen = self._seen
         return seen is not None and seen is self.partition and self._rules is seen.rules
 
     def accept(self, partition: Partition, records: memoryview, wall_ms: int) -> Batch:
-        """Return the checked batch: the worker's result if it is still valid, else that of Partition.accept(), called
+        """Return the checked batch: the worker's result if it is still valid, otherwise what Partition.accept() returns
         now. Raises what that raises.
         """
         found = self._found if self.is_looked_into else None
@@ -74,14 +77,14 @@ class Target:
 
 
 class Targets:
-    """All partitions of one Produce request. by_topic: grouped as in the request; all: in one list."""
+    """All partitions of one Produce request. by_topic: grouped as in the request. all: in one list."""
 
     __slots__ = ("_by_id", "_may_write", "_topics", "all", "by_topic")
 
     def __init__(
         self, topics: Topics, request: ProduceRequest, version: int, may_write: Callable[[str], bool] | None = None
     ) -> None:
-        """may_write: whether the client may write to a topic; None: every client may."""
+        """may_write: returns whether the client may write to a topic; None if every client may."""
         self._topics = topics
         self._may_write = may_write
         self._by_id = version >= TOPIC_IDS_SINCE
@@ -90,7 +93,7 @@ class Targets:
         self.look_up()
 
     def look_up(self) -> None:
-        """Look up the partition of each batch. One that the client may not write to counts as missing."""
+        """Look up the partition of each batch. A partition that the client may not write to counts as missing."""
         topics, by_id, may_write = self._topics, self._by_id, self._may_write
         for named, targets in self.by_topic:
             topic = topics.by_id.get(named.topic_id) if by_id else topics.by_name.get(named.name)

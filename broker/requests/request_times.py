@@ -17,7 +17,7 @@ Counts = dict[int, int]
 
 
 class Units(Protocol):
-    """What is needed of the store: the numbers of its units (journal entries)."""
+    """The numbers of the store's units (journal entries) that RequestTimes uses."""
 
     @property
     def last_unit(self) -> int:
@@ -62,9 +62,10 @@ class RequestTimes:
     # ---- called by the dispatcher ------------------------------------------------------------------------------
 
     def note_answer(self, counter: int, waits: bool) -> int:
-        """Count an answered request of this turn. Returns the unit for whose release its reply waits; 0 for none.
+        """Count a request that was answered in this turn. Returns the unit (journal entry) whose release its reply
+        waits for; 0 if it waits for none.
 
-        counter: metrics.counter_of(API). waits: whether its replies wait at all.
+        counter: metrics.counter_of(API). waits: whether replies of this API wait at all.
         """
         unit = self._store.last_unit if waits else 0
         counts = self._waiting if unit > self._store.released_unit else self._answered
@@ -72,8 +73,8 @@ class RequestTimes:
         return unit
 
     def note_late_answer(self, counter: int, waits: bool, parked_ns: int) -> int:
-        """Count a request that was parked since parked_ns and is answered now. Returns the unit for whose release its
-        reply waits; 0 for none.
+        """Count a request that was parked since parked_ns and is answered now. Returns the unit (journal entry) whose
+        release its reply waits for; 0 if it waits for none.
         """
         unit = self._store.last_unit if waits else 0
         if unit > self._store.released_unit:
@@ -85,12 +86,12 @@ class RequestTimes:
     # ---- called by rounds --------------------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        """Note the time of the first answer, or of the first unit, of this turn of the loop."""
+        """Note the time. Called at the first answer, or the first unit (journal entry), of this turn of the loop."""
         self._began_ns = self.now_ns()
 
     def end_turn(self, waits: bool) -> None:
-        """Note the end of this turn's requests. waits: a round (write of the journal) is open or under way, for which
-        answers wait.
+        """Note that this turn's requests are done. waits: whether a round (write of the journal) is open or being
+        written, for which answers wait.
         """
         counts, fast, before = self._waiting, self._fast, self._fast_before
         for counter in COUNTED_FAST:
@@ -107,21 +108,23 @@ class RequestTimes:
             self._add(self.now_ns() - self._began_ns, counts)
 
     def count_answers(self) -> None:
-        """Count the durations of this turn's answers that waited for no unit: they have been sent now."""
+        """Count the durations of those answers of this turn that waited for no unit, because they have been
+        sent now.
+        """
         if self._answered:
             counts, self._answered = self._answered, {}
             self._add(self.now_ns() - self._began_ns, counts)
 
     def begin_round(self) -> None:
-        """Note that the open round (the units that one write of the journal takes) is being written, and a new one is
-        open.
+        """Note that the open round (the units that one write of the journal takes) is being written. Later units go to
+        a new round.
         """
         self._flying.append(self._open)
         self._open = []
 
     def end_round(self, is_last: bool) -> None:
-        """Count the durations of the answers that waited for the oldest round, which is released. is_last: no other
-        round is under way.
+        """Count the durations of the answers that waited for the oldest round (write of the journal), which is released
+        now. is_last: whether no other round is being written.
         """
         done = self._flying.popleft()
         if is_last and self._open:
@@ -132,7 +135,7 @@ class RequestTimes:
                 self._add(now_ns - began_ns, counts)
 
     def _add(self, duration_ns: int, counts: Counts) -> None:
-        """Add this duration to the histogram of each API in `counts`, as often as it says."""
+        """Add this duration to the histogram of each API in `counts`, as many times as `counts` says."""
         for counter, count in counts.items():
             histogram = self._histograms.get(counter)
             if histogram is None:

@@ -70,7 +70,8 @@ class SafePattern:
     def matches(self, text: str) -> bool:
         """Return whether the pattern matches all of the text. Raises InvalidPattern if that takes too long.
 
-        A pattern may have as many sets of states as texts have characters; then each set is computed anew.
+        The sets of states that were reached are remembered. If there are too many of them, they are computed again for
+        each character.
         """
         if not text:
             return self._empty_matches
@@ -96,8 +97,8 @@ class SafePattern:
         return accepts
 
     def _after(self, states: frozenset[int], character: str) -> frozenset[int]:
-        """Return the set of states reached from these by reading this character. Raises InvalidPattern after too much
-        work.
+        """Return the set of states that is reached from these by reading this character. Raises InvalidPattern after
+        too much work.
         """
         self._work_left -= len(states)
         self._work_left_of_text -= len(states)
@@ -116,8 +117,8 @@ class SafePattern:
         return self._closure(reached)
 
     def _closure(self, states: Iterable[int], *, begins: bool = False, ends: bool = False) -> frozenset[int]:
-        """Return these states and all that are reached from them without reading a character. begins, ends: `^`, `$`
-        match here.
+        """Return these states, and all that are reached from them without reading a character. begins, ends: whether
+        `^` and `$` match here.
         """
         found: set[int] = set()
         waiting = list(states)

@@ -78,7 +78,9 @@ class Services:
     server: Server
 
     def note_limit(self, api_name: str, host: str, client_id: str | None, error: KafkaError) -> None:
-        """Log which limit a client met, if the error is POLICY_VIOLATION: most answers have no field for that."""
+        """If the error is POLICY_VIOLATION, log which limit the client has met, because most responses have no field
+        for that.
+        """
         if error.code is ErrorCode.POLICY_VIOLATION:
             self.server.rare_log.write(
                 logging.WARNING, "%s of %s (%r) is refused: %s", api_name, host, client_id, error.text

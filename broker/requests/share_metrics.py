@@ -72,7 +72,7 @@ SHARE_FAMILIES = (
 
 
 def see_share_partitions(broker: Services, seen: Seen) -> Steps[None]:
-    """Add up in `seen`, in steps, the records and transactions of all share partitions. Transactions must be in `seen`
+    """Add to `seen`, in steps, the records and transactions of all share partitions. Transactions must be in `seen`
     already.
     """
     known = broker.share_partitions.state_log.known

@@ -19,7 +19,7 @@ PartitionAnswer = ShareFetchResponse.Topic.Partition
 
 
 class SharedRead:
-    """One partition of a ShareFetch, with the batches and record ranges that were acquired."""
+    """One partition of a ShareFetch, with the batches and the ranges of records that the member has acquired."""
 
     __slots__ = ("acquired", "buffers", "key", "max_bytes", "partition")
 
@@ -47,9 +47,9 @@ def share_response(
     answers: dict[TopicIdPartition, PartitionAnswer],
     acknowledged: dict[TopicIdPartition, KafkaError | None],
 ) -> ShareFetchResponse:
-    """Return the response with these partitions, and those that only had acknowledgements.
+    """Return the response with these partitions, and with those that only had acknowledgements.
 
-    acknowledged: the error of each partition's acknowledgements, None for success.
+    acknowledged: by partition, the error of its acknowledgements; None for success.
     """
     for place, error in acknowledged.items():
         answer = answers.setdefault(place, PartitionAnswer(partition_index=place[1]))
@@ -70,7 +70,8 @@ def refused(place: TopicIdPartition, error: KafkaError) -> PartitionAnswer:
 
 
 def pieces_of(batches: Sequence[Header], acquired: Sequence[AcquiredRange]) -> list[tuple[int, int]]:
-    """Return the byte ranges (begin, end exclusive) of the batches with acquired records; adjacent ones are merged.
+    """Return the byte ranges (begin, exclusive end) of the batches that contain acquired records. Adjacent ranges are
+    merged.
 
     Both arguments are in offset order.
     """
