@@ -171,8 +171,10 @@ def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
 
 
 def part_for(cls: type[ConnectionSettings], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration without what only other clients of ours have, for a program that has one configuration
-    for all of its clients. Names that none of them has stay, and are refused later.
+    """Return the configuration without the settings that only other clients than this one have.
+
+    A program that has one configuration for all its clients calls this for each of them. Names that no client of ours
+    has stay in, and are refused later.
     """
     known = keywords_of(cls)
     others = (keywords_of(ProducerSettings) | keywords_of(ConsumerSettings)) - known
@@ -181,7 +183,9 @@ def part_for(cls: type[ConnectionSettings], config: Mapping[str, Any]) -> dict[s
 
 
 def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> None:
-    """Convert one dotted setting into keywords. Raises: InvalidConfigurationError if it is unknown or unsupported."""
+    """Convert one setting with a dotted name and add it to `keywords`. Raises InvalidConfigurationError if the setting
+    is unknown or not supported.
+    """
     if name in _IGNORED or (name in _LEVELS and "compression_level" in known):
         return
     if name in _ALWAYS:

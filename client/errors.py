@@ -165,7 +165,9 @@ class CommitFailedError(ApplicationRecoverableError):
 
 
 class InboxFencedError(CommitFailedError):
-    """Another consumer has moved a partition's place in the database, or claimed it. The block was rolled back."""
+    """Another consumer has moved a partition's place (its offset in the database), or claimed it. The block was rolled
+    back.
+    """
 
     default_hint = "go on with the next batch: what is still this consumer's is read again from its place"
 
@@ -402,7 +404,9 @@ def code_of(number: int) -> ErrorCode:
 
 
 def error_of(code: int, detail: str = "", *, transactional: bool = False) -> KafkaError:
-    """Return the error for a code. transactional: one that only fails a transaction is AbortableTransactionError."""
+    """Return the error for a code. transactional: return AbortableTransactionError if the error only makes the
+    transaction fail.
+    """
     known = code_of(code)
     if known is ErrorCode.UNKNOWN_SERVER_ERROR and not detail and code != known:
         detail = f"the broker returned error code {code}, which this client does not know"

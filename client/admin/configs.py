@@ -27,8 +27,8 @@ class ConfigAdmin(Asking):
     ) -> dict[str, list[ConfigEntry]]:
         """Return all configs, by the name of the topic or group, or the id of the broker. Raises UnknownTopicError.
 
-        A group need not exist; brokers before Kafka 4.0 refuse to describe one. A topic and a group of the same name
-        are to be asked for one after the other.
+        A group need not exist; brokers before Kafka 4.0 refuse to describe one. Ask for a topic and a group of the same
+        name in two calls, because the result has one entry for each name.
         """
         found: dict[str, list[ConfigEntry]] = {}
         named = [(_TOPIC, name) for name in one_or_more(topics)]
@@ -44,8 +44,8 @@ class ConfigAdmin(Asking):
         return found
 
     async def _describe(self, target: Target, resources: list[tuple[int, str]]) -> list[DescribeConfigsResponse.Result]:
-        """Send DescribeConfigs for these resources (type, name). Returns the results; raises the broker's error for
-        one.
+        """Send DescribeConfigs for these resources (type, name) and return the results. Raises the error of the first
+        resource that the broker refuses.
         """
         request = DescribeConfigsRequest(
             resources=[
@@ -71,7 +71,8 @@ class ConfigAdmin(Asking):
         delete: Iterable[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Change some configs of one topic, group or broker ("": of all brokers); deleted ones are as by default.
+        """Change some configs of one topic, group or broker ("": of all brokers); deleted ones get their default values
+        again.
 
         With a broker before 2.3 all configs are read and written back, which can undo a change made in between.
         """

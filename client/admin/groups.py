@@ -59,7 +59,7 @@ class GroupAdmin(Asking):
         return [each for each in listed if not wanted or (each.group_type.lower() or CLASSIC) in wanted]
 
     async def describe_groups(self, groups: str | Iterable[str]) -> dict[str, GroupDescription]:
-        """Return the groups by name. A group that does not exist is left out."""
+        """Return the descriptions of these groups, by group id. A group that does not exist is left out."""
         described = await all_of(self._describe_group(each) for each in one_or_more(groups))
         return {each.group_id: each for each in described if each is not None}
 

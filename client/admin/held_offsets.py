@@ -57,7 +57,9 @@ class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
     async def _held_in(
         self, partition: TopicPartition, transactions: list[OpenTransaction]
     ) -> dict[tuple[OpenTransaction, str], set[TopicPartition]]:
-        """Return which offsets of which groups each transaction holds, from the records that it wrote there."""
+        """Return, for each transaction and group, the partitions whose offsets the transaction holds. They are read
+        from the records that it wrote to this partition of __consumer_offsets.
+        """
         by_producer = {each.producer.producer_id: each for each in transactions}
         found: dict[tuple[OpenTransaction, str], set[TopicPartition]] = {}
         position = min(each.start_offset for each in transactions)
@@ -75,7 +77,7 @@ class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
 
 
 def _offsets_of(batch: Batch) -> Iterable[tuple[str, TopicPartition]]:
-    """Return group and partition of each committed offset in a batch."""
+    """Yield group and partition of each committed offset in a batch."""
     if batch.is_control:
         return
     for record in records(batch, limit=LEAST_DECOMPRESSED_LIMIT):

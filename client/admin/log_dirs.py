@@ -34,8 +34,8 @@ class LogDirAdmin(ConfigAdmin):
     async def find_low_log_dirs(self) -> list[LowLogDir]:
         """Return the directories on nearly full disks.
 
-        Fencepost's below storage.min.free.bytes, where it refuses what needs space; another's below 1 GiB and 2 % of
-        the disk.
+        A directory of fencepost is returned if its disk has no more free space than storage.min.free.bytes, from where
+        on the broker refuses writes; one of another broker if less than 1 GiB and less than 2 % of the disk are free.
         """
         low: list[LowLogDir] = []
         for node, directories in (await self.describe_log_dirs()).items():
@@ -48,7 +48,9 @@ class LogDirAdmin(ConfigAdmin):
         return low
 
     async def _floor_of(self, node: int) -> int | None:
-        """Return the free bytes below which the broker refuses writes; None: no limit, or it is not shown to us."""
+        """Return storage.min.free.bytes of the broker, which refuses writes with less free space. Returns None if it
+        has no such setting or we may not see it.
+        """
         try:
             configs = (await self.describe_configs(brokers=[node])).get(str(node), [])
         except KafkaError:

@@ -51,7 +51,8 @@ class MonitoringAdmin(Asking):
     async def describe_transaction_owners(
         self, transactional_ids: str | Iterable[str] | None = None
     ) -> dict[str, TransactionOwner]:
-        """Return, by transactional id, the client that took it last, of these ids or of all with an open transaction.
+        """Return, by transactional id, the client that initialised it last, of these ids or of all with an open
+        transaction.
 
         Left out is an id whose owner the broker does not know. Needs fencepost.
         """

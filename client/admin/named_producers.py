@@ -37,9 +37,10 @@ class NamedProducerAdmin(Asking):
         }
 
     async def remove_named_producers(self, names: str | Iterable[str]) -> None:
-        """Forget these names: what was written under one may be written again. Needs fencepost.
+        """Make the broker forget these names and their sequences, so that records of the same numbers can be written
+        again.
 
-        Needs Alter on the cluster. Raises RESOURCE_NOT_FOUND.
+        Needs Alter on the cluster. Raises RESOURCE_NOT_FOUND. Needs fencepost.
         """
         request = RemoveNamedProducersRequest(names=list(one_or_more(names)))
         response: RemoveNamedProducersResponse = await self._ask(

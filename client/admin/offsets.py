@@ -20,8 +20,8 @@ class OffsetAdmin(Asking):
         isolation_level: IsolationLevel = "read_uncommitted",
         skip_missing: bool = False,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Return the first offset at or after each timestamp, or at LATEST or EARLIEST. Its offset is -1 if there is
-        none.
+        """Return the first offset at or after each timestamp, or at LATEST or EARLIEST. Its offset is -1 if there is no
+        record at or after the timestamp.
 
         LATEST is the high watermark, or with read_committed the last stable offset. skip_missing: leave out partitions
         that do not exist, instead of raising UnknownTopicError.
@@ -64,7 +64,7 @@ class OffsetAdmin(Asking):
         *,
         skip_missing: bool = False,
     ) -> dict[TopicPartition, int]:
-        """The offsets of these partitions at EARLIEST or LATEST. skip_missing: of list_offsets."""
+        """Return the offsets of these partitions at EARLIEST or LATEST. skip_missing: as in list_offsets."""
         found = await self.list_offsets(
             dict.fromkeys(partitions, which), isolation_level=isolation_level, skip_missing=skip_missing
         )

@@ -23,8 +23,10 @@ class QuotaAdmin(Asking):
     async def describe_client_quotas(
         self, entity: QuotaEntity | None = None, *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Return the quotas of all entities that have these names, or of all. strict: only of those without other
-        names.
+        """Return the quotas of all entities that have the user, client id or ip of this entity; by default of all
+        entities.
+
+        strict: leave out entities that have another name besides, such as a client id if only a user is given.
         """
         Component = DescribeClientQuotasRequest.Component
         kinds = {DEFAULT_ENTITY: _DEFAULT, ANY_ENTITY: _ANY}

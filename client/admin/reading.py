@@ -22,7 +22,8 @@ _WAIT_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class FetchedPage:
-    """The sound batches of one fetch, with markers and aborted records, and where the partition ended.
+    """The batches of one fetch that are whole and undamaged, with markers and aborted records, and where the partition
+    ended.
 
     aborted: (producer id, first offset) of each aborted transaction that overlaps with a read_committed fetch.
     next_offset: where the next page begins; the offset of this one if it is the end for the isolation level.
@@ -42,10 +43,10 @@ class ReadingAdmin(Asking):
     """Raw batches of partitions, with markers and aborted records."""
 
     async def read_batches(self, partition: TopicPartition, start: int, end: int) -> AsyncIterator[Batch]:
-        """The batches from offset `start` up to `end` (exclusive), or up to the end of the log.
+        """Yield the batches from offset `start` up to `end` (exclusive), or up to the end of the log.
 
-        Raises OFFSET_OUT_OF_RANGE if the log begins above `start`; CorruptRecordError or RecordTooLargeError after the
-        last batch before the damaged or too large one.
+        Raises OFFSET_OUT_OF_RANGE if the log begins above `start`; CorruptRecordError or RecordTooLargeError when the
+        batches before the damaged or too large one have been yielded.
         """
         position, ask_bytes = start, FETCH_BYTES
         while position < end:
@@ -66,7 +67,7 @@ class ReadingAdmin(Asking):
         isolation_level: IsolationLevel = "read_uncommitted",
         most_bytes: int = MOST_BYTES,
     ) -> FetchedPage:
-        """The batches from offset `start` on, about a megabyte of them, without waiting for more.
+        """Return the batches from offset `start` on, about a megabyte of them, without waiting for more.
 
         Raises OFFSET_OUT_OF_RANGE; CorruptRecordError if the first batch is damaged; RecordTooLargeError if it is
         larger than most_bytes.
@@ -83,8 +84,9 @@ class ReadingAdmin(Asking):
         isolation: int = 0,
         wait_ms: int = 0,
     ) -> FetchedPage:
-        """Fetch until at least one whole batch is there or the fetch is empty, and return that page. Raises
-        RecordTooLargeError for a batch above most_bytes.
+        """Fetch, each time more bytes, until the answer contains a whole batch or nothing; return that page.
+
+        Raises CorruptRecordError if the first batch is damaged, RecordTooLargeError if it is larger than most_bytes.
         """
         partition = TopicPartition(*partition)
         while True:

@@ -122,7 +122,7 @@ class SecurityAdmin(Asking):
             await self._alter_users(list(once.values()))
 
     async def _alter_users(self, changes: list[ScramChange]) -> None:
-        """Send the changes in one request: it may have each user once. Raises the broker's errors."""
+        """Send the changes in one request, in which each user may occur only once. Raises the broker's errors."""
         request = _Request(
             deletions=[
                 _Request.Deletion(name=each.user, mechanism=MECHANISMS[each.mechanism][0])
@@ -166,8 +166,8 @@ def _check_change(change: ScramChange) -> None:
 
 
 def _check_count(answered: int, asked: int, what: str) -> None:
-    """Raise ClientError if the response has another number of entries than the request. what: they are called, for the
-    text.
+    """Raise ClientError if the response has another number of entries than the request. what: a word for the entries in
+    the error message.
     """
     if answered != asked:
         raise ClientError(f"the broker answered for {answered} of {asked} {what}")

@@ -74,7 +74,9 @@ def _resource_text(acl: AclBinding) -> str:
 
 
 class AclFilter(NamedTuple):
-    """Which rules are meant; None includes all. pattern "match": all rules that apply to this resource name."""
+    """Which rules to select; a field that is None matches every value. pattern "match": all rules that apply to this
+    resource name.
+    """
 
     principal: str | None = None
     operation: AclOperation | None = None

@@ -30,7 +30,7 @@ class ShareGroupAdmin(Asking):
     """Share groups. They are listed by list_groups(types=["share"]) and deleted by delete_groups()."""
 
     async def describe_share_groups(self, groups: str | Iterable[str]) -> dict[str, GroupDescription]:
-        """Return the share groups by name. One that does not exist, or is of another kind, is left out."""
+        """Return the share groups by name. One that does not exist, or is not a share group, is left out."""
         described = await all_of(self._describe_share_group(each) for each in one_or_more(groups))
         return {each.group_id: each for each in described if each is not None}
 

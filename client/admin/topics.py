@@ -59,7 +59,8 @@ class TopicAdmin(Asking):
     async def allowed_operations(self, topics: str | Iterable[str]) -> dict[str, frozenset[str]]:
         """Return what this login may do with each topic, as words such as "write". Raises UnknownTopicError.
 
-        Without an authorizer that is everything. A broker before Kafka 2.3 does not say it: no topic has an entry.
+        A broker without an authorizer allows everything. A broker before Kafka 2.3 does not tell, and the result is
+        empty.
         """
         request = MetadataRequest(
             topics=[MetadataRequest.Topic(name=name) for name in one_or_more(topics)],

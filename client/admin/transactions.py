@@ -139,9 +139,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, skip_missing: bool = False
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """Return the producers that each partition has state of, sorted by producer id.
+        """Return the producers whose state each partition keeps, sorted by producer id.
 
-        Raises UnknownTopicError, unless skip_missing leaves out what does not exist.
+        Raises UnknownTopicError for a partition that does not exist; with skip_missing such partitions are left out.
         """
 
         def request(some: list[TopicPartition]) -> DescribeProducersRequest:
@@ -250,7 +250,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return {each.producer_id: each for each in described.values() if each.producer_id in wanted}
 
     async def _decisions(self, described: Iterable[TransactionDescription]) -> dict[int, PreparedTransaction]:
-        """Return the decisions that some of these wait for, by producer id; none without the right to see them."""
+        """Return those of these transactions that are prepared and wait for a decision, by producer id. Returns none if
+        this client may not see them.
+        """
         names = {each.transactional_id for each in described}
         if not names:
             return {}
@@ -278,10 +280,12 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         }
 
     async def fence_described(self, found: TransactionDescription) -> ProducerIdentity:
-        """Fence the producer that was described and abort its open transaction; not one that came after it (KIP-360).
+        """Fence the described producer and abort its open transaction, unless another producer has taken the id since
+        (KIP-360).
 
         Raises PRODUCER_FENCED or INVALID_PRODUCER_EPOCH if the id has another producer id or epoch by now. fencepost
-        then does nothing; Apache Kafka has aborted what that one had open. Needs Kafka 2.5, else it is fence_producers.
+        then does nothing; Apache Kafka has already aborted the open transaction of the new producer. With a broker
+        before Kafka 2.5 this is fence_producers().
         """
         name, expected = found.transactional_id, ProducerIdentity(found.producer_id, found.producer_epoch)
         if await self._version(InitProducerIdRequest) < _EXPECTED_SINCE or min(expected) < 0:
@@ -344,8 +348,8 @@ _STATES_HINT = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, Com
 
 
 def _describe(found: DescribeTransactionsResponse.TransactionState, node: int) -> TransactionDescription:
-    """Make the public description of an answer's transaction. Its start time is None if the answer gives none, or no
-    partitions. node: the id of the coordinator's broker.
+    """Make the public description of an answer's transaction. Its start time is None if the answer has no start time or
+    no partitions. node: the id of the coordinator's broker.
     """
     started = found.transaction_start_time_ms
     return TransactionDescription(

@@ -37,7 +37,7 @@ class NewTopic:
 
 
 class PartitionDescription(NamedTuple):
-    """leader: the node id of the leader, -1 if the partition has none now."""
+    """One partition of a topic. leader: the node id of the leader, -1 if the partition has none now."""
 
     partition: int
     leader: int
@@ -48,7 +48,7 @@ class PartitionDescription(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """topic_id: zeros on brokers before 2.8."""
+    """A topic and its partitions. topic_id: zeros on brokers before 2.8."""
 
     name: str
     topic_id: bytes
@@ -66,7 +66,9 @@ class TopicDescription:
 
 
 class ConfigEntry(NamedTuple):
-    """value: None if it is secret. source: topic, broker, all brokers, group, file or flag, default, broker logger."""
+    """One setting of a topic, a broker or a group. value: None if it is secret. source: topic, broker, all brokers,
+    group, file or flag, default, broker logger.
+    """
 
     name: str
     value: str | None
@@ -86,7 +88,9 @@ def source_of(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """controller: its node id, -1 if unknown. features: the finalized versions, by name."""
+    """The brokers of a cluster. controller: the controller's node id, -1 if unknown. features: the finalized versions,
+    by name.
+    """
 
     cluster_id: str | None
     controller: int
@@ -110,7 +114,9 @@ class QuotaEntity(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """state, group_type: "" if the broker is too old. protocol_type: "" for a group that has offsets only."""
+    """A group in a list of groups. state, group_type: "" if the broker is too old. protocol_type: "" for a group that
+    has offsets only.
+    """
 
     group_id: str
     state: str
@@ -138,7 +144,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """protocol: the name of the assignor in use. coordinator: a node id.
+    """A group and its members. protocol: the name of the assignor in use. coordinator: a node id.
 
     group_type: "consumer" if the broker assigns the partitions (KIP-848), "share" if members share them (KIP-932), else
     "classic". epoch: of the group, -1 in a classic one.
@@ -168,11 +174,12 @@ class PendingRange(NamedTuple):
 
 
 class ShareWindow(NamedTuple):
-    """The records of a partition that a share group has begun: `size` from its start offset on, `limit` at most.
+    """The records from a share group's start offset in a partition to the last one that it delivered.
 
-    pending_count: how many of them are acknowledged in open transactions. pending: where, by offset; of many only the
-    first. runs: how many runs of neighbours in the same state. lacks_memory: the broker has no memory for more runs, so
-    no new record is delivered.
+    size: how many they are; limit: how many there may be. pending_count: how many of them are acknowledged in open
+    transactions. pending: the offsets of those, or of the first of them if they are many. runs: how many runs
+    (neighbouring records in the same state) the broker keeps. lacks_memory: the broker has no memory for more runs, so
+    it delivers no new record.
     """
 
     size: int
@@ -222,10 +229,11 @@ class TransactionListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """started_ms: start of the open transaction, None if none is open. partitions: those it has written to.
+    """A transactional id as its coordinator knows it.
 
-    transaction_id: 32 hexadecimal digits, the id of the open transaction or else of the last one: no other transaction
-        of the cluster has it. None if there is none since the producer began, or the broker is not fencepost.
+    started_ms: start of the open transaction, None if none is open. partitions: those it has written to.
+    transaction_id: 32 hexadecimal digits, the id of the open transaction or else of the last one; no other transaction
+    of the cluster has it. None if there was none since the producer began, or if the broker is not fencepost.
     """
 
     transactional_id: str
@@ -245,10 +253,10 @@ class TransactionDescription:
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that waits for a decision, as a sink's does for that about its batch.
+    """A transaction that is prepared: it waits for a decision, such as that of a sink about its batch.
 
-    sink: the ledger key. number: of the decision, for a sink its batch. owner: who decided last, if known.
-    held: nobody else ends it, because the decision may have been taken already, in a database perhaps.
+    sink: the ledger key. number: of the decision, for a sink its batch. owner: who decided last, if known. held: nobody
+    else may end it, because the decision may have been taken already, in a database perhaps.
     """
 
     transactional_id: str
@@ -364,7 +372,9 @@ class LogDir(NamedTuple):
 
 
 class LowLogDir(NamedTuple):
-    """A directory on a nearly full disk. floor_bytes: where its broker begins to refuse; None if that is not known."""
+    """A directory on a nearly full disk. floor_bytes: with less free space its broker refuses writes; None if that
+    limit is not known.
+    """
 
     broker: int
     path: str
@@ -373,7 +383,9 @@ class LowLogDir(NamedTuple):
 
 
 class ClientDescription(NamedTuple):
-    """Connections of one client to a fencepost broker. idle_ms: since anything came or left, as far as it looked."""
+    """Connections of one client to a fencepost broker. idle_ms: how long the broker has seen nothing come or leave on
+    them.
+    """
 
     client_id: str | None
     software: str
@@ -388,7 +400,7 @@ class ClientDescription(NamedTuple):
 
 
 class TransactionOwner(NamedTuple):
-    """The client that took a transactional id last. connected: whether it still is, over the same connection."""
+    """The client that initialised a transactional id last. connected: whether it still is, over the same connection."""
 
     client_id: str | None
     software: str
@@ -419,7 +431,9 @@ class MetricSample(NamedTuple):
 
 
 class MetricFamily(NamedTuple):
-    """A metric. kind: gauge, counter or histogram. labels: the names of what `labels` of a sample has."""
+    """A metric. kind: gauge, counter or histogram. labels: the names of the labels, in the order of `labels` of each
+    sample.
+    """
 
     name: str
     kind: str

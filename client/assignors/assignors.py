@@ -69,7 +69,7 @@ class RoundRobinAssignor:
 
 
 def in_order(members: Members) -> list[str]:
-    """Return static members first, by instance id; then the others, by member id."""
+    """Return the member ids in order: static members first, by instance id; then the others, by member id."""
 
     def rank(member: str) -> tuple[bool, str]:
         instance = members[member].group_instance_id

@@ -115,7 +115,9 @@ def owned_now(subscription: Subscription) -> Claim:
 def _assign(
     partitions: Partitions, members: Members, claim_of: Callable[[Subscription], Claim]
 ) -> tuple[Assigned, dict[TopicPartition, str] | None]:
-    """Return the assignment, and the partitions of it that another member still has (None: not computed)."""
+    """Return the assignment, and its partitions that another member still owns, each with its new member. The second is
+    None if it was not computed.
+    """
     there = {topic: partitions[topic] for topic in subscribed(partitions, members)}
     ordered = {member: members[member] for member in hash_order(members, text_hash)}
     claims = settle(there, ordered, {member: claim_of(subscription) for member, subscription in ordered.items()})

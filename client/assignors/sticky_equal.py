@@ -16,7 +16,9 @@ from .assignment import Assigned, Partitions, partitions_of
 def assign_equal(
     partitions: Partitions, owned: Mapping[str, Sequence[TopicPartition]], disputed: set[TopicPartition]
 ) -> tuple[Assigned, dict[TopicPartition, str]]:
-    """Return the assignment, and what of it another member has now. The order of `owned` decides ties."""
+    """Return the assignment, and its partitions that another member has now, each with its new member. The order of
+    `owned` decides ties.
+    """
     return _Equal(partitions, owned, disputed).assign()
 
 

@@ -57,9 +57,10 @@ class Batch(Sequence[Record]):
         asks: Collection[PartitionState] = (),
         commits_itself: bool = False,
     ) -> None:
-        """settled: called with the batch after a commit or abort. commits_itself: with enable_auto_commit.
+        """settled: called with the batch after a commit or abort. commits_itself: whether enable_auto_commit is on.
 
-        asks: partitions of which a part may be committed already: the group is asked after an abort.
+        taken: the offset of the first record of each partition. asks: partitions of which a part may be committed
+        already, so that their committed offset is looked up after an abort.
         """
         self._records = records
         self._states = tuple(taken)
@@ -99,7 +100,7 @@ class Batch(Sequence[Record]):
         return f"<Batch of {count_text(len(self._records), 'record')}: {spans}>"
 
     def _own(self) -> Iterator[PartitionState]:
-        """Return the states of the batch's partitions that were assigned all the time since it was read."""
+        """Return the states of the batch's partitions that have stayed assigned since it was read."""
         return (state for state in self._states if self._subscription.is_current(state))
 
     def spans(self) -> Iterator[tuple[PartitionState, int, int, int]]:
@@ -115,7 +116,8 @@ class Batch(Sequence[Record]):
         return self.group_metadata is not None and self.group_metadata.generation < 0
 
     def claim(self, by: "Sources") -> None:
-        """Assign the batch to a transaction. Also to another one after a rollback, if nothing was read since.
+        """Note that a transaction uses the batch. After a rollback another transaction may use it, if nothing was read
+        since.
 
         Raises if records would be committed twice or skipped: AlreadyCommittedError, CommitOutcomeUnknownError (which
         can be resolved), IllegalStateError.
@@ -148,7 +150,7 @@ class Batch(Sequence[Record]):
             self._subscription.on_change()
 
     def _will_be_read_again(self, state: PartitionState) -> bool:
-        """Return whether a rollback since then went back to an offset before the batch's end."""
+        """Return whether a rollback since the batch was read, or last used, went back to an offset before its end."""
         return state.rewinds.lowest_since(self._rewinds[state]) < self.offsets[state.tp].offset
 
     def _may_continue_after(self, state: PartitionState) -> bool:
@@ -216,10 +218,10 @@ class Batch(Sequence[Record]):
         self._settled(self)
 
     def aborted(self) -> None:
-        """Go back to the batch's first offsets, or before them, in the partitions that are still assigned: it was
-        rolled back.
+        """Note that the batch was rolled back: move the positions back to its first offsets, or before them.
 
-        A partition that was rolled back meanwhile with an earlier batch keeps that position.
+        Only the partitions that are still assigned are moved. A partition that was rolled back meanwhile with an
+        earlier batch keeps that position.
         """
         self._release()
         for state in self._own():
@@ -231,9 +233,9 @@ class Batch(Sequence[Record]):
         self._subscription.on_change()
 
     def outcome_unknown(self) -> None:
-        """Look up the positions from the committed offsets, since the outcome of the batch's commit is unknown.
+        """Look up the positions from the committed offsets, because the outcome of the batch's commit is unknown.
 
-        If there is none, the batch was not committed, and is read again.
+        If a partition has no committed offset, the batch was not committed there, and is read again.
         """
         self._release()
         for state in self._own():

@@ -40,8 +40,9 @@ _Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
 
 class Consumer:
-    """Keywords: those of ConsumerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
+    """Reads records, as a member of a group or by itself.
 
+    Keywords: those of ConsumerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
     topics: to subscribe to from the start. Without a group_id, the consumer reads all partitions of them.
     """
 
@@ -147,10 +148,11 @@ class Consumer:
     def subscribe(
         self, topics: Collection[str] = (), *, pattern: "str | re.Pattern[str] | None" = None, listener: Any = None
     ) -> None:
-        """Read these topics, or those whose whole name matches: shared with the group, or all partitions without one.
+        """Read these topics, or those whose whole name matches the pattern.
 
-        pattern: with group_protocol="consumer" a str is evaluated by the broker, as RE2; a compiled one always here.
-        listener: on_partitions_revoked, on_partitions_assigned and optionally on_partitions_lost, each sync or async.
+        The members of a group share the partitions; a consumer without a group_id reads all. pattern: with
+        group_protocol="consumer" a str is evaluated by the broker, as RE2; a compiled one always here. listener:
+        on_partitions_revoked, on_partitions_assigned and optionally on_partitions_lost, each sync or async.
         """
         self._polls.check_open()
         if isinstance(topics, str):
@@ -258,7 +260,7 @@ class Consumer:
         return await self._one(partitions, timeout_ms)
 
     async def _one(self, wanted: Collection[TopicPartition], timeout_ms: float | None = None) -> Record:
-        """Wait for the next record of these partitions and return it."""
+        """Wait for the next record of these partitions and return it. Raises RequestTimedOutError after timeout_ms."""
         reading, most = self._reading, self._settings.max_poll_records
         deadline_ms = self._until_ms(timeout_ms)
         self._note_asked()
@@ -301,7 +303,7 @@ class Consumer:
     def batches(
         self, max_records: int | None = None, *, max_wait_ms: float = 0, timeout_ms: float | None = None
     ) -> Batches:
-        """Batches of at most max_records (default: max_poll_records), each for one transaction.
+        """Return an iterator over batches of at most max_records (default: max_poll_records), each for one transaction.
 
         max_wait_ms: how long a batch waits for more records after its first. timeout_ms: the loop ends if no record
         comes for so long; another loop over the same iterator continues. An error does not end the iterator.
@@ -338,10 +340,12 @@ class Consumer:
             self._spans.asked()
 
     def processing(self, records: Record | Sequence[Record]) -> AbstractContextManager[Any]:
-        """`with consumer.processing(records) as span:` a current span, with links to what sent them; tracing.md.
+        """Return a context manager whose span is current while records are processed: `with
+        consumer.processing(records) as span:`.
 
-        records: one, a list or a batch. Without tracing it does nothing, and span is None. Raises TypeError for an
-        iterator, which would be at its end before the work begins.
+        The span has links to the spans that sent the records; see tracing.md. records: one, a list or a batch. Without
+        tracing it does nothing, and span is None. Raises TypeError for an iterator, which would be at its end before
+        the work begins.
         """
         if not isinstance(records, Sequence):
             raise TypeError(f"records must be a record, a list or a batch, not {type(records).__name__}")
@@ -441,7 +445,9 @@ class Consumer:
         return {tp: OffsetAndTimestamp(*one) if one.offset >= 0 else None for tp, one in found.items()}
 
     async def lag(self, *, isolation: IsolationLevel | None = None) -> dict[TopicPartition, int]:
-        """Return how many offsets each position is behind the end for this isolation level (by default its own)."""
+        """Return how many offsets each position is behind the end for this isolation level (by default the consumer's
+        own).
+        """
         ends = await self.end_offsets(self.assignment(), isolation=isolation)
         found = {tp: await self._position(tp) for tp in ends}
         return {tp: max(0, ends[tp] - position) for tp, position in found.items() if position is not None}
@@ -488,7 +494,8 @@ class Consumer:
     async def committed(
         self, *partitions: TopicPartition, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets, by default of the assigned partitions; None for a partition without one.
+        """Return the group's committed offsets, by default of the assigned partitions; None for a partition without
+        one.
 
         require_stable: wait for open transactions that will commit offsets.
         """

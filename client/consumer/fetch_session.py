@@ -62,8 +62,8 @@ class FetchSession:
         return Ask(self._id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """Note a response without a top-level error: the session's epoch grows by one. session_id: of the response; 0:
-        the broker made no session.
+        """Note a response without a top-level error: the session's epoch grows by one. session_id: as in the response;
+        0 if the broker made no session.
         """
         if session_id == NO_SESSION:
             self._id, self._epoch = NO_SESSION, FULL

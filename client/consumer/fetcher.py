@@ -86,8 +86,8 @@ class Fetcher:
                 node.opening.cancel()
 
     def check(self) -> None:
-        """Raise an error of a request or of a background task, if there is one that does not concern a single
-        partition.
+        """Raise the error that ended a request or a background task, if there is one. Errors of single partitions are
+        not raised here.
         """
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -168,7 +168,9 @@ class Fetcher:
             self._read_from_leader(state)
 
     def _read_from_leader(self, state: PartitionState) -> None:
-        """Fetch from the leader for a while, without our rack: else it would name the same follower again."""
+        """Fetch from the leader for a while. The requests leave out our rack, because the leader would name the same
+        follower again.
+        """
         state.replica = -1
         state.replica_until_ms = int(self._clock.monotonic_ms()) + _LEADER_ONLY_MS
 
@@ -179,7 +181,9 @@ class Fetcher:
         return "" if leader_only else self._settings.client_rack
 
     def _make_room(self, asking: dict[int, dict[TopicPartition, PartitionState]], bytes_needed: int) -> int:
-        """Drop fetched records that are not read now, if others need the room. Returns the number of freed bytes."""
+        """If others need the room, drop fetched records of partitions that are paused or not read now. Returns the
+        number of freed bytes.
+        """
         read_now = self.wanted
         if read_now and not any(tp in read_now for states in asking.values() for tp in states):
             return 0
@@ -197,7 +201,9 @@ class Fetcher:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_now)
 
     def pump_soon(self) -> None:
-        """Send the fetches that are due at the end of this turn of the loop, however often it is called in it."""
+        """Let the due fetches be sent in the next turn of the event loop, once, however often this is called before
+        that.
+        """
         if not self._is_pump_due:
             self._is_pump_due = True
             asyncio.get_running_loop().call_soon(self._pump_now)
@@ -213,7 +219,9 @@ class Fetcher:
             self._break(error)
 
     def _check_recreated(self, state: PartitionState) -> bool:
-        """Return whether the topic was deleted and created again since it was first read. Sets `refused` then."""
+        """Return whether the topic was deleted and created again since it was first read. Then sets `refused` for the
+        next read to raise, once no records of the old topic are left to return.
+        """
         topic_id = self._cluster.metadata.topic_id(state.tp.topic)
         if topic_id == ZERO_UUID or topic_id == state.topic_id:
             return False
@@ -406,8 +414,8 @@ class Fetcher:
         state.retry_at_ms = int(self._clock.monotonic_ms() + pause_ms)
 
     def _handle_out_of_range(self, state: PartitionState) -> bool:
-        """Handle OFFSET_OUT_OF_RANGE of a leader: reset the offset by auto_offset_reset, or set the error that the
-        next read raises. Returns False if fetched records must be returned first; it is then requested again.
+        """Handle OFFSET_OUT_OF_RANGE of a leader: reset the offset by auto_offset_reset, or set the error that the next
+        read raises. Returns False if fetched records must be returned first; the offset is then requested again later.
         """
         if state.fetched:  # fetched records are returned first; then it is requested again
             self._retry_later(state)
@@ -423,7 +431,7 @@ class Fetcher:
 
     def _handle_truncation(self, state: PartitionState, end_offset: int) -> bool:
         """Set the error that the next read raises, because the log was truncated at end_offset, below what was read.
-        Returns False if fetched records must be returned first; it is then requested again.
+        Returns False if fetched records must be returned first; the offset is then requested again later.
         """
         if state.fetched:
             self._retry_later(state)
@@ -437,7 +445,9 @@ class Fetcher:
         return True
 
     def _back_off(self, node: _Node, error: BaseException) -> None:
-        """After a failed request: start a new session, after a pause."""
+        """After a failed request, let the next one begin a new fetch session after a pause. An error that is not
+        retriable is kept, and raised at the next read.
+        """
         node.session.failed()
         for state in self._subscription.assigned.values():
             if state.replica == node.node_id:

@@ -29,7 +29,7 @@ log = logging.getLogger("fencepost.client")
 class Polls(ReaderParts):
     """The parts of one consumer, and the order in which a poll calls them.
 
-    group: None without a group_id. whole: reads whole topics without a group; None with one.
+    group: None without a group_id. whole: assigns all partitions of the topics without a group_id; None with one.
     """
 
     def __init__(self, settings: ConsumerSettings, environment: Environment) -> None:
@@ -89,7 +89,7 @@ class Polls(ReaderParts):
             self.group.abandon()
 
     def state(self, group_id: str | None) -> ConsumerSnapshot:
-        """A snapshot of the consumer's state."""
+        """Return a snapshot of the consumer's state."""
         self.reading.settle()  # else the position stays before the records that `async for` iterates over
         now_ms = self._clock.monotonic_ms()
         membership, member_id, generation = (None, "", -1) if self.group is None else self.group.member
@@ -140,7 +140,7 @@ class Polls(ReaderParts):
             self.positions.find()
 
     async def look(self, deadline_ms: float) -> None:
-        """Like poll(), to look up a position without reading; a rebalance listener may call it too."""
+        """Do the work of poll(), to look up a position without reading. In a rebalance listener, do only the lookup."""
         if self.group is None or not self.group.in_listener:
             await self.poll(deadline_ms)
             return
@@ -149,8 +149,8 @@ class Polls(ReaderParts):
         self.positions.find()
 
     async def wait(self, deadline_ms: float, wanted: Collection[TopicPartition] = (), *, news: bool = False) -> bool:
-        """Wait until something has happened, and return True; return False at deadline_ms. news: ignore fetched
-        records.
+        """Wait until the next poll or read may have something to do, and return True; return False at deadline_ms.
+        news: wait even if fetched records are there.
         """
         if deadline_ms <= self._clock.monotonic_ms():
             return False

@@ -33,7 +33,7 @@ RESETS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class KeptPlaces(Protocol):
-    """The places in a database from which a consumer reads on: `client/sql/keeping.py`."""
+    """The places in a database (offsets, as `client/sql/keeping.py` keeps them) from which a consumer reads on."""
 
     async def find(self, states: Collection[PartitionState]) -> bool:
         """Set the positions of these partitions to their places. Returns whether any was found. Raises KafkaError."""
@@ -81,7 +81,7 @@ class Positions:
             task.cancel()
 
     def _begin(self, need: Need, look: _Look) -> None:
-        """Start a task that looks up until nothing is missing, unless one is running."""
+        """Start a task that looks up the positions with this need until none is missing, unless one is running."""
         if need not in self._tasks and self._missing(need):
             self._tasks[need] = asyncio.get_running_loop().create_task(self._run(need, look))
 
@@ -173,7 +173,9 @@ class Positions:
         return f"fencepost txn why-blocked --group {self._settings.group_id}"
 
     def apply_policy(self, state: PartitionState) -> None:
-        """Look up the offset of auto_offset_reset; keep NoOffsetError for the poll if it is none."""
+        """Let the offset that auto_offset_reset names be looked up. If that is "none", keep a NoOffsetError that the
+        next read raises.
+        """
         if self.policy is not None:
             state.look_up(Need.OFFSET, self.policy)
             return

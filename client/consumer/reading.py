@@ -21,8 +21,8 @@ NO_RECORDS: Iterator[Record] = iter(())
 class _Given(NamedTuple):
     """The records of one partition that were returned and are not known to be committed.
 
-    first: the position before them. went_back: the reader, by a seek between them, so that the group's committed offset
-    proves nothing about them.
+    first: the position before them. went_back: whether the reader went back by a seek between them, so that the group's
+    committed offset proves nothing about them.
     """
 
     first: int
@@ -78,7 +78,8 @@ class Reading:
     # ---- available records -------------------------------------------------------------------------------------
 
     def _candidates(self, wanted: Collection[TopicPartition]) -> list[PartitionState]:
-        """Return the partitions with records or an error, in turn; first the one whose error was delayed.
+        """Return the partitions with records or an error, beginning with another one at each call, but first the one
+        whose error was delayed.
 
         If one has an error and no records left, raises the error before other partitions return more.
         """
@@ -99,7 +100,7 @@ class Reading:
         return any(_has_some(state, wanted) for state in self._subscription.assigned.values())
 
     def at_most(self) -> int:
-        """The highest possible number of fetched records: an upper limit, since they are not decoded yet."""
+        """Return an upper limit of the number of fetched records; how many they are is known when they are decoded."""
         states = self._subscription.assigned.values()
         return sum(found.at_most for state in states if not state.paused for found in state.fetched)
 
@@ -227,7 +228,9 @@ class Reading:
         self._unfinished = {}
 
     def unfinished(self) -> dict[TopicPartition, int]:
-        """Return the first offsets of what was returned last; none if more was asked for, or it was committed."""
+        """Return, by partition, the first offset of the records that were returned last. Returns nothing if the
+        application has asked for more since, or they are committed.
+        """
         self.settle()
         states = self._unfinished.items()
         return {state.tp: first for state, first in states if self._subscription.is_current(state)}
@@ -276,7 +279,9 @@ class Reading:
         return batch
 
     def last_batch(self) -> Batch | None:
-        """Return all records since the last commit or abort as a batch; without records if they are several batches."""
+        """Return a batch with the offsets of all records returned since the last commit or abort; None if there are
+        none. It contains the records themselves only if they were returned as one batch.
+        """
         if self.last is not None:
             return self.last
         self.settle()

@@ -43,7 +43,9 @@ class WholeTopics:
         self.needs_poll = self._subscription.is_subscribed
 
     def poll(self) -> None:
-        """Update the assignment; not before the metadata of every topic is known, even if only that it is missing."""
+        """Update the assignment, once the metadata says of every topic which partitions it has or that it does not
+        exist.
+        """
         self.needs_poll = False
         subscription, metadata = self._subscription, self._cluster.metadata
         if not subscription.is_subscribed:

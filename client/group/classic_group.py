@@ -140,7 +140,9 @@ class ClassicGroup(Group):
             raise failure
 
     def _metadata_changed(self) -> None:
-        """Rejoin if the group's topics have changed (leader), or if the pattern matches other ones."""
+        """Join again if this member is the leader and the group's topics have changed, or if its pattern matches other
+        topics.
+        """
         membership = self._membership
         if not self._subscription.is_subscribed or self._closed:
             return

@@ -90,15 +90,15 @@ class GroupCommits:
                 state.note_committed(wanted[state.tp].offset)
 
     def _newest(self, states: list[tuple[PartitionState, int]]) -> Callable[[], ConsumerGroupMetadata]:
-        """Return a function that returns the member with its newest epoch, to be called at each attempt: an older
-        epoch is refused (STALE_MEMBER_EPOCH). It raises CommitFailedError once the member is out, or a partition was
-        given up.
+        """Return a function that returns the member with its newest epoch, to be called at each attempt, because the
+        broker refuses an older epoch (STALE_MEMBER_EPOCH). It raises CommitFailedError once the member is out of the
+        group, or a partition is no longer assigned.
         """
         membership, since = self._membership, self._membership.stamp
 
         def member() -> ConsumerGroupMetadata:
-            """Return member and generation to commit with now. Raises CommitFailedError if the member or one of the
-            partitions is no longer the same.
+            """Return member and generation to commit with now. Raises CommitFailedError if the membership has changed
+            since the commit began, or one of the partitions is no longer assigned.
             """
             if membership.stamp != since:
                 raise self._out()
@@ -116,7 +116,8 @@ class GroupCommits:
         )
 
     def _check(self) -> None:
-        """Raises: CommitFailedError or FencedInstanceIdError if the member may not commit."""
+        """Raise CommitFailedError, FencedInstanceIdError or RebalanceInProgressError if the member may not commit now.
+        """
         membership = self._membership
         if membership.may_commit:
             return
@@ -163,13 +164,13 @@ class GroupCommits:
     # ---- automatic commits -----------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Start the timer of the next automatic commit, with enable_auto_commit."""
+        """If enable_auto_commit is on, start the timer of the next automatic commit, unless it runs."""
         if self._settings.enable_auto_commit and self._timer is None and not self._closed:
             seconds = self._settings.auto_commit_interval_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(seconds, self._end_interval)
 
     def _end_interval(self) -> None:
-        """Let the next automatic commit be made, because its interval has ended. Called by the timer."""
+        """Wake the poll that makes the next automatic commit, because the interval has ended. Called by the timer."""
         self._timer = None
         self._news(None)
 
@@ -208,7 +209,9 @@ class GroupCommits:
         return found
 
     def abandon(self) -> None:
-        """Log which records were read and are not committed, with enable_auto_commit."""
+        """If enable_auto_commit is on, warn which records were read and are not committed, because the consumer was
+        never closed.
+        """
         left = [
             f"{state.tp} from offset {max(0, state.committed_below)}"
             for state in self._subscription.assigned.values()
@@ -222,7 +225,9 @@ class GroupCommits:
             )
 
     def close(self, unfinished: Mapping[TopicPartition, int]) -> None:
-        """Start no more automatic commits, except the last one: without the records from `unfinished` on."""
+        """Start no more automatic commits than the last one, which leaves out the records from `unfinished` on (an
+        offset for each partition).
+        """
         self._unfinished = unfinished
         if unfinished and self._settings.enable_auto_commit:
             log.warning(

@@ -98,7 +98,7 @@ class ConsumerGroup(Group):
 
     async def _wait_for_group(self, deadline_ms: float) -> bool:
         """Wait until deadline_ms while the member joins and has no partitions. Returns whether a heartbeat brought
-        news. Raises its error.
+        news. Raises the error with which a heartbeat has failed.
         """
         if self._subscription.assigned or self._membership.state not in (State.JOINING, State.RECONCILING):
             return False
@@ -151,8 +151,8 @@ class ConsumerGroup(Group):
             raise failure
 
     async def _give_up(self, *, everything: bool = True) -> None:
-        """Revoke all partitions that the group has assigned to this consumer, whatever `everything` is. With assign()
-        there are none.
+        """Revoke all partitions that the group has assigned to this consumer. With assign() there are none. everything:
+        has no effect in this protocol.
         """
         if self._subscription.is_subscribed and self._subscription.assigned:
             await self._revoke(tuple(self._subscription.assigned))

@@ -153,7 +153,9 @@ class ConsumerMembership:
 
     @property
     def may_be_empty(self) -> bool:
-        """Return whether an assignment without partitions may be final: the response to a join may come before any."""
+        """Return whether an assignment without partitions may be final. The first response, to the join, may come
+        before partitions are assigned.
+        """
         return self._responses > 1
 
     @property
@@ -166,7 +168,9 @@ class ConsumerMembership:
         return self._known is not None and (self._known != self._now() or self.state is State.ACKNOWLEDGING)
 
     def metadata_for(self, partitions: Collection[TopicPartition]) -> ConsumerGroupMetadata:
-        """Return the epoch for a commit of these partitions: the newest, if the newest assignment has all of them."""
+        """Return member and epoch for a commit of these partitions: the newest epoch if the newest assignment has all
+        of them, else that of the assignment that was applied last.
+        """
         if self.may_commit and all(
             tp in self._owned and (self._owned[tp], tp.partition) in self._assigned for tp in partitions
         ):
@@ -197,8 +201,8 @@ class ConsumerMembership:
     def join(self, member_id: str = "") -> None:
         """Join with the next heartbeat. All partitions have been given up.
 
-        member_id: another one than before. A member that the broker still has may join again in the same epoch, which
-        would not refuse a late commit of what it read before.
+        member_id: a new id. Under the old one, a member that the broker still has might join again in the same epoch,
+        which would not refuse a late commit of what it read before.
         """
         self._begin(State.JOINING)
         self.member_id = member_id or self.member_id
@@ -206,14 +210,16 @@ class ConsumerMembership:
         self._owned = {}
 
     def note_names(self) -> None:
-        """Call this when metadata have changed: names of assigned topics may be known now."""
+        """Note that metadata have changed, so that the names of assigned topics may be known now."""
         if self._unknown:
             self._held = False
             if self.state in (State.STABLE, State.ACKNOWLEDGING):
                 self.state = State.RECONCILING
 
     def plan(self, name_of: Callable[[bytes], str | None]) -> Plan:
-        """Return how to apply the assignment, or the part that need not wait. name_of: a topic's name by its id."""
+        """Return what the next poll has to change to apply the assignment, or the part of it that need not wait for
+        names or for the heartbeat in flight. name_of: returns a topic's name by its id.
+        """
         names = {topic_id: tp.topic for tp, topic_id in self._owned.items()}
         wanted: dict[TopicPartition, bytes] = {}
         unknown: dict[bytes, None] = {}
@@ -292,8 +298,8 @@ class ConsumerMembership:
         )
 
     def on_heartbeat_response(self, response: ConsumerGroupHeartbeatResponse, sent: int) -> Turn:
-        """Apply a heartbeat's response and return what follows from it. sent: the stamp when it was sent; a response
-        for an older membership changes nothing.
+        """Apply a heartbeat's response and return what to do next. sent: the stamp when it was sent; a response for an
+        older membership changes nothing.
         """
         if sent != self.stamp or not self.in_generation:
             return Turn.GO_ON  # for a former membership: nothing changes
@@ -333,8 +339,8 @@ class ConsumerMembership:
             self.state = State.RECONCILING  # a poll has to note that there is nothing for it
 
     def on_no_response(self, sent: int, *, final: bool) -> None:
-        """Call this after a heartbeat that failed. The next one reports everything. sent: the membership's stamp when
-        it was sent; nothing changes if it is older. final: another try would fail too, so the member has to join again.
+        """Note that a heartbeat failed, so that the next one reports everything. sent: the membership's stamp when it
+        was sent; nothing changes if it is older. final: another try would fail too, so the member has to join again.
         """
         if sent != self.stamp:
             return
@@ -344,7 +350,7 @@ class ConsumerMembership:
             self._leave(State.UNJOINED, is_known=True)
 
     def refusal(self, response: ConsumerGroupHeartbeatResponse) -> KafkaError:
-        """Return the error for a response that is REFUSE or COMPLAIN, or a WAIT that was too long."""
+        """Return the error to raise for a response that means REFUSE or COMPLAIN, or WAIT for too long."""
         code = code_of(response.error_code)
         error = error_of(code, f"group {self.terms.group_id}: {response.error_message or code.text}")
         if code in _HINTS and isinstance(error, ClientError):
@@ -381,7 +387,9 @@ class ConsumerMembership:
         )
 
     def on_farewell(self, code: int) -> Turn:
-        """Apply the response to `farewell`. Returns what to do before the next join; GO_ON: nothing."""
+        """Apply the response to `farewell`, the heartbeat that leaves the former membership. Returns what to do before
+        the next join; GO_ON: nothing.
+        """
         turn = TABLE.get(code_of(code), Turn.REFUSE)
         if turn in (Turn.FIND, Turn.AGAIN):
             return turn
@@ -389,7 +397,9 @@ class ConsumerMembership:
         return Turn.GO_ON
 
     def _leave(self, state: State, *, is_known: bool = False) -> None:
-        """End the membership in this state. is_known: the broker may still have it, so a leaving heartbeat follows."""
+        """End the membership in this state. is_known: the broker may still have the member, so a heartbeat that leaves
+        the group is to follow.
+        """
         if is_known and self.generation >= 0:
             self.farewell = self._leaving()
         self._begin(state)

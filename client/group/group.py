@@ -91,7 +91,7 @@ class Group(ABC):
 
     @property
     def failure(self) -> BaseException | None:
-        """The error that the next poll raises; None if there is none."""
+        """Return the error that the next poll raises; None if there is none."""
         return self._failure
 
     @property
@@ -202,7 +202,9 @@ class Group(ABC):
         await self._end_step()
 
     async def _end_step(self) -> None:
-        """Wait for the step under way and raise its error, unless its poll was cancelled."""
+        """Wait for the running change of the assignment and raise its error, unless it was cancelled because the member
+        leaves.
+        """
         if (step := self._step) is not None:
             await asyncio.wait([step])
             self._step = None if self._step is step else self._step
@@ -325,7 +327,7 @@ class Group(ABC):
             await self._send_leave(request, deadline_ms - self._clock.monotonic_ms())
 
     async def _give_up_all_once(self) -> Exception | None:
-        """Give up all partitions, after a step of a cancelled poll is done. Returns the error of its listener.
+        """Revoke all partitions before leaving, after a running change of the assignment. Returns the listener's error.
 
         If another task is doing so, this waits for that, so that the listener is called once.
         """

@@ -29,8 +29,8 @@ MEMBER_CHOOSES_ID = 1  # ConsumerGroupHeartbeat from this version on (KIP-1082)
 
 
 class Member(Protocol):
-    """What the heartbeat task uses of a membership of any kind. Requests and responses are of the kind's own
-    classes.
+    """What the heartbeat task uses of a membership, whichever group protocol it speaks. Each protocol has its own
+    classes of requests and responses.
     """
 
     @property
@@ -158,7 +158,9 @@ class HeartbeatTask:
                 await self._send_heartbeat()
 
     async def _sleep(self) -> None:
-        """Wait until the next heartbeat or the application's deadline for a poll, or until `joined`."""
+        """Wait until the next heartbeat or the application's deadline for a poll, or until `joined` or `hurry` is
+        called.
+        """
         moments = [self.times.due_ms] if self._membership.in_generation else []
         until_ms = self.times.poll_until_ms
         if self._membership.is_member and until_ms is not None:
@@ -210,7 +212,9 @@ class HeartbeatTask:
             self._on_news(membership.refusal(response))
 
     def _wait_for_release(self, membership: ConsumerMembership, response: Any, now_ms: int) -> Turn:
-        """Return WAIT while the instance id may belong to a dead predecessor; after a session REFUSE."""
+        """Return WAIT while the instance id may belong to another member that has died. After RELEASE_MS, when its
+        session must have ended, end the membership and return REFUSE.
+        """
         since_ms = self._unreleased_ms
         if since_ms is None:
             since_ms = self._unreleased_ms = now_ms

@@ -130,8 +130,8 @@ class Joining:
             raise self._refusal(response)
 
     def _refusal(self, response: JoinGroupResponse | SyncGroupResponse) -> KafkaError:
-        """Return the error to raise for a refused response; without an error code in it, that the group's protocol is
-        none of ours.
+        """Return the error to raise for a refused response. If that has no error code, the group's protocol is none
+        that this member offered.
         """
         if response.error_code:
             return error_of(response.error_code)
@@ -169,7 +169,7 @@ class Joining:
         return known
 
     def has_changed(self) -> bool:
-        """Return whether the topics that this leader has assigned have other partitions now, or were deleted or
+        """Return whether a topic that this leader has assigned has another number of partitions now, or was deleted or
         created.
         """
         metadata = self._cluster.metadata

@@ -89,7 +89,8 @@ class GroupOffsets:
 
         def verdict(response: Any) -> ErrorCode:
             """Return the retriable error code in the response; NONE if the request need not be sent again. With
-            error_for, its error is raised instead, and retry() decides. Forgets the coordinator if it is elsewhere.
+            error_for, its error is raised instead, and retry() decides. Forgets the coordinator if the code means that
+            it has moved.
             """
             code = _retriable_code(codes(response), again)
             if code in _ELSEWHERE:
@@ -263,7 +264,9 @@ def fetch_request(
     require_stable: bool,
     reader: ConsumerGroupMetadata | None = None,
 ) -> OffsetFetchRequest:
-    """Return an OffsetFetch request for every version up to BY_NAME: the group single and as a list."""
+    """Return an OffsetFetch request that is valid in every version up to BY_NAME: the group is in it by itself, as
+    older versions have it, and as a list of one.
+    """
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)

@@ -171,8 +171,8 @@ class PartitionState:
         return dropped
 
     def move(self, offset: int, leader_epoch: int = -1) -> None:
-        """Set the position to an offset of another place, after a seek or a lookup. leader_epoch: of the record before
-        it, if known.
+        """Set the position to an offset anywhere in the log, after a seek or a lookup. leader_epoch: of the record
+        before it, if known.
         """
         self.jumps += 1
         self.committed_below = offset
@@ -198,10 +198,11 @@ class PartitionState:
             self.note_committed(self.position)
 
     def roll_back(self, offset: int, *, asks: bool = False) -> None:
-        """Read again from `offset`, the begin of a batch that was rolled back, or from an earlier offset.
+        """Read again from `offset`, where a batch that was rolled back begins, or from an earlier offset.
 
-        Records returned before the batch may belong to the same work without being committed. If there are such, or
-        with asks, the position is the group's committed offset, but not before the first such record.
+        Records returned before the batch may belong to the same work without being committed. If there are such
+        records, or if `asks` is true, the group's committed offset is looked up and becomes the position, unless it is
+        below the first such record.
         """
         first = self.committed_below = min(offset, self.committed_below)
         self._note_fallback_below()
@@ -217,7 +218,9 @@ class PartitionState:
         self.fallback_below = max(self.position, before)
 
     def look_up(self, need: Need, reset_to: int = LATEST, fallback: int | None = None) -> None:
-        """Forget the position, so that it is looked up. need: how; reset_to: EARLIEST or LATEST, for Need.OFFSET."""
+        """Forget the position, so that it is looked up. need: how; reset_to: EARLIEST or LATEST, for Need.OFFSET.
+        fallback: the lowest offset to use, also if there is no committed offset.
+        """
         self.jumps += 1
         self._note_fallback_below()
         self.position = self.position_epoch = -1
