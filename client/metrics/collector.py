@@ -14,7 +14,7 @@ PREFIX = "fencepost_client_"
 
 
 class ClientCollector(Collector):
-    """`prometheus_client.REGISTRY.register(metrics.collector())`."""
+    """A collector of what clients count, for `prometheus_client.REGISTRY.register(metrics.collector())`."""
 
     def __init__(self, snapshot: Callable[[], ClientMetricsSnapshot]) -> None:
         self._snapshot = snapshot

@@ -91,7 +91,9 @@ class ClientMetrics:
         )
 
     def _all_received(self) -> dict[str, int]:
-        """Return the counts of received records, including runs that are not finished."""
+        """Return the counts of received records by topic, including those that `async for` has returned and not yet
+        counted.
+        """
         received = dict(self._received)
         for reading in self._readings:
             if (given := reading.given_of_run()) is not None:
@@ -117,7 +119,7 @@ class ClientMetrics:
     # ---- called by clients -----------------------------------------------------------------------------------
 
     def watch_producer(self, sender: Any, accumulator: Any, machine: Any, now_ms: Callable[[], int]) -> None:
-        """Count what this producer does. machine: that of its transactions; None without transactions."""
+        """Count what this producer does. machine: the state machine of its transactions; None without transactions."""
 
         def finished(batch: Any, error: Exception | None) -> None:
             """Count a batch that was acknowledged, or failed with `error`."""
@@ -142,7 +144,7 @@ class ClientMetrics:
             machine.on_outcome = ended
 
     def _count_end(self, outcome: str, ms: int) -> None:
-        """Count a transaction that has ended. outcome: how. ms: from its begin to its end."""
+        """Count a transaction that has ended. outcome: "committed", for example. ms: from its begin to its end."""
         self._transactions[outcome] = self._transactions.get(outcome, 0) + 1
         self._ended.add(ms)
 

@@ -21,7 +21,8 @@ from .positions import BatchMark, Position, mark_of
 class Chunk(NamedTuple):
     """The records of a partition for one cycle, in order. first: the position before them, following: the one after.
 
-    divides: the cut is not closed. size: of the batches, in bytes.
+    divides: the cut is not closed, so a transaction may have records on both sides of it. size: of the batches, in
+    bytes.
     """
 
     tp: TopicPartition
@@ -49,7 +50,10 @@ class StoppedError(IllegalStateError):
 
 
 class Ahead:
-    """position: of the mirror, which moves when a chunk is taken. read_to: up to here the partition was read."""
+    """What was read of one source partition and not yet taken for a cycle.
+
+    position: of the mirror, which moves when a chunk is taken. read_to: the offset up to which the partition was read.
+    """
 
     def __init__(self, tp: TopicPartition, position: Position) -> None:
         self.tp = tp
@@ -63,21 +67,26 @@ class Ahead:
 
     @property
     def read_from(self) -> int:
-        """The offset of the next fetch: of the last batch that was read, to see that it is still there."""
+        """Return the offset of the next fetch. It is that of the last batch that was read, so that the answer shows
+        whether that batch is still there.
+        """
         return self.read_to if self._last is None else self._last.last
 
     def has_room(self, ahead_bytes: int) -> bool:
-        """Return whether more may be read: up to ahead_bytes, or as much as it takes to find a closed cut."""
+        """Return whether more may be read: up to ahead_bytes, or as much as it takes to find a closed cut (an offset
+        that divides no transaction).
+        """
         return self._bytes < ahead_bytes or (self._bytes < MOST_BYTES and self._closed() <= self.position.offset)
 
     def _closed(self) -> int:
-        """Return the highest closed cut in what was read."""
+        """Return the highest closed cut (an offset that divides no transaction) in what was read."""
         return self._spans.closed(self.read_to)
 
     def feed(self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]], now_ms: int) -> None:
-        """Add what a read_committed fetch from `read_from` on, or from `read_to` on, has brought. now_ms: monotonic.
+        """Add the batches that a read_committed fetch from `read_from` on, or from `read_to` on, has returned. now_ms:
+        monotonic.
 
-        Raises StoppedError if the log is another one, or a record has no time.
+        Raises StoppedError if the log is another one, or a record has no timestamp.
         """
         hides = AbortedFilter(aborted).hides
         for batch in batches:
@@ -96,7 +105,7 @@ class Ahead:
             self._waits_since_ms = now_ms
 
     def _add(self, batch: Batch, is_hidden: bool) -> None:
-        """Add a batch above those that were read. is_hidden: a marker, or aborted."""
+        """Add a batch above those that were read. is_hidden: it is a marker, or its transaction was aborted."""
         records: list[Record] = []
         if batch.is_control:
             self._spans.marker(batch.producer_id, batch.base_offset)
@@ -111,8 +120,10 @@ class Ahead:
         self.read_to = batch.next_offset
 
     def take(self, now_ms: int, most_bytes: int) -> Chunk | None:
-        """Remove the records up to a closed cut, about most_bytes of them, and move the position behind them; None if
-        there are none yet.
+        """Remove and return the records up to a closed cut, about most_bytes of them, and move the position behind
+        them; None if there are none yet.
+
+        If no closed cut was found for MOST_MS or in MOST_BYTES of batches, takes all that was read.
         """
         if not self._batches:
             return None
@@ -135,7 +146,9 @@ class Ahead:
         return Chunk(self.tp, first, records, self.position, divides, before - self._bytes)
 
     def _closed_cut_of(self, most_bytes: int) -> int:
-        """Return the closed cut below about most_bytes; a higher one if that is not above the position."""
+        """Return the highest closed cut below about most_bytes of batches; if that is not above the position, the
+        highest in all that was read.
+        """
         size = 0
         for batch in self._batches:
             size += batch.size

@@ -17,7 +17,7 @@ _NEVER = 1 << 63
 
 
 class Spans:
-    """The transactions of what was read of one partition since the last cut. Aborted ones are not told of."""
+    """The committed transactions in what was read of one partition since the last cut: where each begins and ends."""
 
     def __init__(self) -> None:
         self._ended: list[tuple[int, int]] = []  # (first record, marker) of each whose marker was read
@@ -34,7 +34,9 @@ class Spans:
             self._ended.append((first, offset))
 
     def closed(self, end: int) -> int:
-        """Return the highest closed cut at or below `end`, up to which all was read."""
+        """Return the highest closed cut (an offset that divides no transaction) at or below `end`, up to which all was
+        read.
+        """
         spans = [*self._ended, *((first, _NEVER) for first in self._open.values())]
         for first, marker in sorted(spans, reverse=True):
             if first < end <= marker:
@@ -42,6 +44,6 @@ class Spans:
         return end
 
     def cut(self, at: int) -> None:
-        """Forget what is below this offset. Of a transaction that it divides, the rest begins there."""
+        """Forget what is below this offset. A transaction that it divides is taken to begin there from now on."""
         self._ended = [(max(first, at), marker) for first, marker in self._ended if marker >= at]
         self._open = {producer_id: max(first, at) for producer_id, first in self._open.items()}

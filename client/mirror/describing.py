@@ -62,8 +62,8 @@ class Describing:
             return set()
 
     async def _ask_for_transactions(self) -> None:
-        """Note in `refused` if this login may not use the mirror's transactional ids: the right to write includes that
-        to describe.
+        """Note in `refused` if this login may not use the mirror's transactional ids. It tries to describe one, because
+        whoever may write as an id may also describe it.
         """
         try:
             await self._target.describe_transactions(transactional_id(self._mirror, "preflight"))
@@ -164,14 +164,14 @@ class Describing:
 
 
 async def _quotas(admin: Admin, side: str) -> list[Quota]:
-    """Return the quotas of bytes that may hold for a mirror; none if this login may not ask."""
+    """Return the quotas on bytes per second that may apply to a mirror; none if this login may not ask."""
     name = "consumer_byte_rate" if side == "source" else "producer_byte_rate"
     found = await _if_said(admin.describe_client_quotas()) or {}
     return [Quota(side, str(entity), name, values[name]) for entity, values in found.items() if name in values]
 
 
 async def _if_said(request: Awaitable[T]) -> T | None:
-    """Await the request; None if the broker does not have the API, or this login may not ask."""
+    """Await the request and return its result; None if the broker does not have the API, or this login may not ask."""
     try:
         return await request
     except _NOT_SAID:

@@ -16,9 +16,10 @@ class MapDamaged(Exception):
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs of one partition sorted by offset, those that touch joined, repeated ones once.
+    """Return the runs of one partition (each maps consecutive offsets) sorted by offset, with adjoining ones joined and
+    repeated ones once.
 
-    A run may be named again, as a whole or in part, since a compacted topic may be read while it is written. Raises
+    A run may be named again, as a whole or in part, because a compacted topic may be read while it is written. Raises
     MapDamaged.
     """
     found: list[Run] = []
@@ -68,5 +69,5 @@ class PartitionMap:
 
 
 def _end(run: Run) -> Run:
-    """Return the empty run behind it: the offsets after its last record."""
+    """Return the empty run that begins after this one: the offsets after its last record."""
     return Run(run.source + run.count, run.target + run.count, 0)

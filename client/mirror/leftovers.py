@@ -29,7 +29,7 @@ _MAP = TopicPartition(MAP_TOPIC, 0)
 
 
 class Leftovers:
-    """One task's view of them."""
+    """Finds for one task what other tasks have left behind, and aborts their transactions."""
 
     def __init__(self, target: Admin, mirror: str, environment: Environment) -> None:
         self._admin = target

@@ -53,7 +53,7 @@ class Membership:
             await self._cluster.close()
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Be assigned partitions of these topics from the next poll on."""
+        """Subscribe to these topics. Their partitions are assigned from the next poll on."""
         if frozenset(topics) != self._subscription.topics:
             self._subscription.subscribe(topics)
         self._cluster.request_refresh()

@@ -12,12 +12,14 @@ DEFAULT_NAME = "default"
 
 
 def group_id(mirror: str) -> str:
-    """Return the consumer group on the target whose members are the mirror's tasks, and whose offsets its positions."""
+    """Return the id of the consumer group on the target whose members are the mirror's tasks. Its committed offsets are
+    the mirror's positions.
+    """
     return f"{PREFIX}-{mirror}"
 
 
 def transactional_id(mirror: str, task: str) -> str:
-    """Return the transactional id of one task. task: what tells it from all others, also from those before it."""
+    """Return the transactional id of one task. task: a text that no other task has, nor had before."""
     return f"{PREFIX}-{mirror}-{task}"
 
 

@@ -25,7 +25,9 @@ def denial_of(topic: str) -> AclBinding:
 
 @dataclass(frozen=True)
 class Looking:
-    """Both clusters, the mirror's name, and the groups' as a regular expression. producers_stopped: as in Found."""
+    """Both clusters, the mirror's name, and the names of the groups as a regular expression. producers_stopped: as in
+    Found.
+    """
 
     source: Admin
     target: Admin
@@ -39,14 +41,15 @@ class Looking:
         return {partition: decode_position(at) for partition, at in committed.items()}
 
     async def source_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Return these topics, as far as the source has them."""
+        """Return the descriptions, by name, of those of these topics that the source has."""
         there = await self.source.describe_topics()
         return {name: there[name] for name in sorted(set(names)) if name in there}
 
     async def look(self, *, waits_for_stable: bool) -> Found:
         """Return all that the plan of a cutover has to know.
 
-        waits_for_stable: wait for offsets that a transaction holds; before it has been ended nobody knows for how long.
+        waits_for_stable: wait for offsets of groups that an open transaction holds. Before such transactions are
+        aborted, that may take any time.
         """
         positions = await self.positions()
         names = sorted({partition.topic for partition in positions if not is_own(partition.topic)})
@@ -96,7 +99,8 @@ class Looking:
         return frozenset()
 
     async def find_groups(self, topics: set[str], *, waits_for_stable: bool) -> dict[str, GroupFound]:
-        """Return the groups of the source that are meant and have offsets in these topics."""
+        """Return, by name, the groups of the source that match the regular expression and have offsets in these topics.
+        """
         meant = [each for each in await self.source.list_groups() if re.fullmatch(self.groups, each.group_id)]
         found: dict[str, GroupFound] = {}
         for each in meant:
@@ -144,7 +148,7 @@ def find_stopped(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, str]:
-    """Return the reason for each partition whose source log is not any more the one that was copied."""
+    """Return, for each partition whose log on the source is no longer the one that was copied, a text that says why."""
     found: dict[TopicPartition, str] = {}
     for partition, position in positions.items():
         if is_own(partition.topic):

@@ -65,7 +65,7 @@ class Step(NamedTuple):
 
 
 def find_refusals(found: Found) -> list[Finding]:
-    """Return why a cutover must not begin; none if it may."""
+    """Return the problems for which a cutover must not begin; an empty list if it may begin."""
     if not found.topics:
         return [fatal("the mirror has copied no topic", "start fencepost mirror, and wait until it has caught up")]
     return [
@@ -118,7 +118,7 @@ def _of_group(name: str, group: GroupFound, ends: Mapping[TopicPartition, int]) 
 
 
 def steps(found: Found) -> list[Step]:
-    """Return what a cutover does, in order, with what takes each step back."""
+    """Return the steps of a cutover in order, each with the action that takes it back."""
     denied = [name for name in found.topics if name not in found.refusing]
     kept = [name for name in found.topics if name in found.refusing]
     word = "its setting fencepost.writes.refused" if found.barrier == "setting" else "a rule of access"
@@ -161,8 +161,10 @@ def preview(
     target_ends: Mapping[TopicPartition, int],
     copied: Collection[TopicPartition],
 ) -> list[Move]:
-    """Return where the groups would go on now. copied: the partitions of which the mirror has everything: elsewhere the
-    offset of a group that is behind the last copied record is not known yet. Raises MapDamaged.
+    """Return where the groups would go on now. Raises MapDamaged.
+
+    maps: the source offsets and target offsets of each partition. copied: the partitions that the mirror has copied to
+    the end. In any other the offset of a group behind the last copied record is not known yet.
     """
     return [
         Move(
@@ -183,11 +185,11 @@ def move_groups(
     maps: Mapping[TopicPartition, PartitionMap],
     target_ends: Mapping[TopicPartition, int],
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
-    """Return the offsets to commit on the target, by group. What a group has committed with an offset is kept; the
-    leader epoch is not, since it is one of the source.
+    """Return the offsets to commit on the target, by group. The metadata of an offset is kept; its leader epoch is not,
+    because it is one of the source.
 
-    maps: of each partition, whole up to the source's end. target_ends: the ends of the target's partitions. Raises
-    MapDamaged.
+    maps: the source offsets and target offsets of each partition, complete up to the source's end. target_ends: the
+    ends of the target's partitions. Raises MapDamaged.
     """
     return {
         name: {
@@ -199,7 +201,9 @@ def move_groups(
 
 
 def find_overtaken(groups: Mapping[str, GroupFound], planned: Mapping[str, Offsets]) -> list[Finding]:
-    """Return the groups that have gone on at the target already: a commit would have them read records again."""
+    """Return a problem for each group that has already read on at the target beyond the offset to commit, which would
+    have it read records again.
+    """
     return [
         fatal(
             f"group {name} stands at offset {group.there[partition].offset} of {partition} at the target, behind "
@@ -213,7 +217,9 @@ def find_overtaken(groups: Mapping[str, GroupFound], planned: Mapping[str, Offse
 
 
 def find_moved(before: Mapping[str, GroupFound], after: Mapping[str, GroupFound]) -> list[Finding]:
-    """Return the groups that are not as they were: other offsets on the source, or members on one of the sides."""
+    """Return a problem for each group that is not as it was: with other offsets on the source, or with members on one
+    of the sides.
+    """
     none = GroupFound("", {})
     pairs = {name: (before.get(name, none), after.get(name, none)) for name in sorted({*before, *after})}
     moved = [
@@ -255,7 +261,7 @@ class Written(NamedTuple):
 
     @property
     def by(self) -> str:
-        """The producer, as people know it."""
+        """Return a text that names the producer, as far as it is known."""
         if self.transactional_id is not None:
             return f"the transactional producer {self.transactional_id}"
         if self.producer_id >= 0:
@@ -275,7 +281,7 @@ def refuse_written(written: Iterable[Written], side: Literal["source", "target"]
 
 
 def named(names: Iterable[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return a text with the first few names, and how many more there are."""
     found = sorted(set(names))
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return ", ".join(found[:NAMED]) + more

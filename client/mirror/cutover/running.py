@@ -34,7 +34,7 @@ LEFT = "writes are still refused at the source: run the cutover again, which fin
 
 
 class CutoverFailed(Exception):
-    """Raised with what stood in the way, and what there is now.
+    """Raised with the problems, and with the state in which they left both clusters (`now`).
 
     nothing: it had not begun. taken back: all is as it was. left: writes are still refused, because taking that back
     failed, too. moved: the groups have their offsets at the target, and only what comes after that failed.
@@ -75,7 +75,7 @@ class Sides(Protocol):
         ...
 
     async def allow_writes(self, topic: str, barrier: Barrier) -> None:
-        """Take refuse_writes() back."""
+        """Undo refuse_writes()."""
         ...
 
     async def end_transactions(self, groups: Sequence[str]) -> list[str]:
@@ -85,21 +85,27 @@ class Sides(Protocol):
         ...
 
     async def drain(self, ends: Mapping[TopicPartition, int], tell: Tell) -> list[Finding]:
-        """Wait until the mirror's positions are at these ends. Returns why it gave up, or nothing."""
+        """Wait until the mirror's positions are at these ends. Returns the problem for which it gave up waiting; an
+        empty list if all was copied.
+        """
         ...
 
     async def written_since(self, ends: Mapping[TopicPartition, int]) -> list[Written]:
-        """Return the first record that is at or above its end, of each source partition that has one."""
+        """Return, for each source partition that has records at or above this end, the first of them."""
         ...
 
     async def read_maps(self) -> Mapping[TopicPartition, PartitionMap]:
-        """Return the maps of all mirrored partitions."""
+        """Return, for each mirrored partition, the map of its source offsets to target offsets. It is empty for a
+        partition without one.
+        """
         ...
 
     async def target_ends(
         self, maps: Mapping[TopicPartition, PartitionMap]
     ) -> tuple[Mapping[TopicPartition, int], list[Written]]:
-        """Return the ends of the target's partitions, and what somebody else has written behind the mirror's last."""
+        """Return the ends of the target's partitions, and of each partition the first record behind the mirror's last
+        one: somebody else has written it.
+        """
         ...
 
     async def put_back(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
@@ -112,7 +118,11 @@ class Sides(Protocol):
 
 
 async def cut_over(sides: Sides, tell: Tell) -> CutoverRecord:
-    """Move the groups. Returns what was committed. Raises CutoverFailed, with all taken back, or Overtaken."""
+    """Move the groups to the target. Returns the record of what was committed.
+
+    Raises CutoverFailed, which says whether all was taken back, or Overtaken if another cutover of the mirror has
+    begun.
+    """
     try:
         return await _cut_over(sides, tell)
     except ProducerFencedError as error:
@@ -120,7 +130,7 @@ async def cut_over(sides: Sides, tell: Tell) -> CutoverRecord:
 
 
 async def _cut_over(sides: Sides, tell: Tell) -> CutoverRecord:
-    """cut_over(), but raises ProducerFencedError where another cutover has begun."""
+    """Do what cut_over() does, but raise ProducerFencedError if another cutover has begun."""
     record = await sides.take_record()
     if record is not None and record.state == "undoing":
         tell("an earlier cutover was not quite taken back: doing that first")
@@ -162,8 +172,8 @@ async def _begin(sides: Sides, left: CutoverRecord | None, tell: Tell) -> Cutove
 
 
 async def _stop(sides: Sides, found: Found, tell: Tell) -> tuple[Found, Mapping[TopicPartition, int]]:
-    """End what is open, and wait for the mirror. Returns what there was when nothing was written any more, and the ends
-    then. Raises CutoverFailed.
+    """Abort the open transactions, and wait until the mirror has copied everything. Returns what was found when nothing
+    was written any more, and the ends at that time. Raises CutoverFailed.
     """
     ended = await sides.end_transactions(sorted(found.groups))
     tell(f"aborted: {', '.join(ended)}" if ended else "no transaction was open")
@@ -202,7 +212,9 @@ def _carried(group: GroupFound, planned: Offsets) -> dict[TopicPartition, Carrie
 
 
 async def _commit(sides: Sides, record: CutoverRecord) -> None:
-    """Commit the offsets and the record. If the outcome is unknown, the target is asked."""
+    """Commit the offsets and the record. If the outcome is unknown, reads the record on the target to find out; raises
+    the error if it was not committed.
+    """
     offsets = {name: {at: each.target for at, each in carried.items()} for name, carried in record.groups.items()}
     try:
         await sides.write(record, offsets)

@@ -85,7 +85,7 @@ class AdminSides:
             await self._source.create_acls(denial_of(topic))
 
     async def allow_writes(self, topic: str, barrier: Barrier) -> None:
-        """Take refuse_writes() back. A rule is removed also where this login may not see the topic any more."""
+        """Undo refuse_writes(). A rule is removed also where this login may not see the topic any more."""
         rule = denial_of(topic)
         if barrier == "rule":
             kind, name, host, permission = rule.resource_type, rule.resource_name, rule.host, rule.permission
@@ -129,7 +129,9 @@ class AdminSides:
         return sorted(ended)
 
     async def _wait_until_quiet(self) -> None:
-        """Wait until no end moves any more, for a while at most: written_since() finds later records."""
+        """Wait until the ends of the source's partitions stand still, at most MOST_QUIET_ROUNDS times QUIET_S. Records
+        that are written later are found by written_since().
+        """
         before = await self._source.ends(self._partitions, LATEST)
         for _ in range(MOST_QUIET_ROUNDS):
             await asyncio.sleep(QUIET_S)
@@ -157,7 +159,9 @@ class AdminSides:
             raise CutoverFailed([fatal(text, hint)])
 
     async def _abort_open(self, groups: Sequence[str], ended: set[str]) -> list[str]:
-        """Abort what is open now. Returns what is still open, as people read it. ended: gets the transactional ids."""
+        """Abort the transactions that are open at the source. Returns a text for each that is still open. ended: gets
+        the transactional ids.
+        """
         stable = await self._source.ends(self._partitions, LATEST, "read_committed")
         ends = await self._source.ends(self._partitions, LATEST)
         blocked = [each for each in self._partitions if stable[each] < ends[each]]
@@ -197,7 +201,9 @@ class AdminSides:
     # ---- the mirror -----------------------------------------------------------------------------------------
 
     async def drain(self, ends: Mapping[TopicPartition, int], tell: Tell) -> list[Finding]:
-        """Wait until the mirror's positions are at these ends. Returns why it gave up, or nothing."""
+        """Wait until the mirror's positions are at these ends. Returns the problem for which it gave up waiting; an
+        empty list if all was copied.
+        """
         clock = asyncio.get_running_loop()
         moved_at, told_at, before = clock.time(), clock.time(), -1
         while True:
@@ -239,7 +245,9 @@ class AdminSides:
         return preview(found.groups, maps, {each: ends.get(each, 0) for each in maps}, copied)
 
     async def read_maps(self) -> Mapping[TopicPartition, PartitionMap]:
-        """Return the maps of all mirrored partitions."""
+        """Return, for each mirrored partition, the map of its source offsets to target offsets, from the newest entries
+        on the target. It is empty for a partition without an entry.
+        """
         topics = await self._looking.source_topics({each.topic for each in self._partitions})
         ids = {name: bytes(topic.topic_id) for name, topic in topics.items()}
         found = maps_in(await read_newest(self._target), self._mirror, ids)
@@ -248,7 +256,7 @@ class AdminSides:
     # ---- what nobody should have written --------------------------------------------------------------------
 
     async def written_since(self, ends: Mapping[TopicPartition, int]) -> list[Written]:
-        """Return the first record that is at or above its end, of each source partition that has one."""
+        """Return, for each source partition that has records at or above this end, the first of them."""
         now = await self._source.ends(ends, LATEST)
         found = [await self._first_written(self._source, each, ends[each], now[each]) for each in sorted(ends)]
         return await self._named([each for each in found if each is not None])
@@ -256,7 +264,9 @@ class AdminSides:
     async def target_ends(
         self, maps: Mapping[TopicPartition, PartitionMap]
     ) -> tuple[Mapping[TopicPartition, int], list[Written]]:
-        """Return the ends of the target's partitions, and what somebody else has written behind the mirror's last."""
+        """Return the ends of the target's partitions, and of each partition the first record behind the mirror's last
+        one: somebody else has written it.
+        """
         starts = await self._target.ends(maps, EARLIEST)
         ends = await self._target.ends(maps, LATEST)
         found = [
@@ -266,7 +276,9 @@ class AdminSides:
         return ends, [each for each in found if each is not None]
 
     async def _first_written(self, admin: Admin, partition: TopicPartition, start: int, end: int) -> Written | None:
-        """Return the first record of this span that is committed or may be; None if there are markers only."""
+        """Return the first record in this span of offsets that is committed, or whose transaction is open; None if
+        there is none.
+        """
         if start >= end:
             return None
         stable = (await admin.ends([partition], LATEST, "read_committed"))[partition]
@@ -278,7 +290,7 @@ class AdminSides:
         return None
 
     async def _named(self, written: list[Written]) -> list[Written]:
-        """Add the transactional ids of the producers, where the source knows them."""
+        """Return these records with the transactional ids of their producers, where the source knows them."""
         try:
             owners = await self._owners({each.producer_id for each in written if each.producer_id >= 0})
         except UnsupportedVersionError:
