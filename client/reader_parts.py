@@ -40,7 +40,9 @@ class ReaderParts(Parts):
             raise ClosedError(f"the {self._name} is closed")
 
     def check_started(self) -> None:
-        """Raise ClosedError, IllegalStateError before it is started, or if this is not its event loop."""
+        """Raise ClosedError if the client is closed, IllegalStateError if it is not started or belongs to another event
+        loop.
+        """
         if not self.is_open:
             self.check_open()
             raise IllegalStateError(
@@ -63,7 +65,7 @@ class ReaderParts(Parts):
 
     @contextmanager
     def _waiting_until(self, deadline_ms: float) -> "Generator[asyncio.Future[None]]":
-        """Return a future that is done at the deadline, or with the next _end_waits()."""
+        """Yield a future that is done at the deadline, or at the next _end_waits()."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting[future] = deadline_ms

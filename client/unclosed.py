@@ -78,7 +78,7 @@ class Parts(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Log which work of the client is lost, since its event loop has ended. Called from any thread."""
+        """Give up the client's work, because its event loop has ended, and log what is lost. Called from any thread."""
 
     def abandon_once(self) -> None:
         """Abandon the client, unless it has ended, or belongs to the parent process of this fork."""

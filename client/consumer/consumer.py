@@ -40,10 +40,10 @@ _Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
 
 class Consumer:
-    """Reads records, as a member of a group or by itself.
+    """Reads records, in a group or alone. Keywords: those of ConsumerSettings, and of the connection.
 
-    Keywords: those of ConsumerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
-    topics: to subscribe to from the start. Without a group_id, the consumer reads all partitions of them.
+    `from_config` takes Java's and librdkafka's names. topics: to subscribe to from the start. Without a group_id, the
+    consumer reads all partitions of them.
     """
 
     def __init__(
@@ -148,11 +148,11 @@ class Consumer:
     def subscribe(
         self, topics: Collection[str] = (), *, pattern: "str | re.Pattern[str] | None" = None, listener: Any = None
     ) -> None:
-        """Read these topics, or those whose whole name matches the pattern.
+        """Read these topics, or those whose whole name matches: in a group a share of their partitions, else all of
+        them.
 
-        The members of a group share the partitions; a consumer without a group_id reads all. pattern: with
-        group_protocol="consumer" a str is evaluated by the broker, as RE2; a compiled one always here. listener:
-        on_partitions_revoked, on_partitions_assigned and optionally on_partitions_lost, each sync or async.
+        pattern: with group_protocol="consumer" a str is evaluated by the broker, as RE2; a compiled one always here.
+        listener: on_partitions_revoked, on_partitions_assigned and optionally on_partitions_lost, each sync or async.
         """
         self._polls.check_open()
         if isinstance(topics, str):
@@ -340,12 +340,10 @@ class Consumer:
             self._spans.asked()
 
     def processing(self, records: Record | Sequence[Record]) -> AbstractContextManager[Any]:
-        """Return a context manager whose span is current while records are processed: `with
-        consumer.processing(records) as span:`.
+        """Return a context manager whose span is current while records are processed, with links to what sent them.
 
-        The span has links to the spans that sent the records; see tracing.md. records: one, a list or a batch. Without
-        tracing it does nothing, and span is None. Raises TypeError for an iterator, which would be at its end before
-        the work begins.
+        `with consumer.processing(records) as span:`, see tracing.md. records: one, a list or a batch. Without tracing
+        it does nothing, and span is None. Raises TypeError for an iterator, which would be at its end before the work.
         """
         if not isinstance(records, Sequence):
             raise TypeError(f"records must be a record, a list or a batch, not {type(records).__name__}")
@@ -445,9 +443,7 @@ class Consumer:
         return {tp: OffsetAndTimestamp(*one) if one.offset >= 0 else None for tp, one in found.items()}
 
     async def lag(self, *, isolation: IsolationLevel | None = None) -> dict[TopicPartition, int]:
-        """Return how many offsets each position is behind the end for this isolation level (by default the consumer's
-        own).
-        """
+        """Return how many offsets each position is behind the end for this isolation level (by default its own)."""
         ends = await self.end_offsets(self.assignment(), isolation=isolation)
         found = {tp: await self._position(tp) for tp in ends}
         return {tp: max(0, ends[tp] - position) for tp, position in found.items() if position is not None}

@@ -64,8 +64,8 @@ class Polls(ReaderParts):
         await super().close(timeout_ms, is_done=is_done)
 
     async def finish(self, timeout_ms: float) -> None:
-        """Commit, leave the group and stop fetching. Without close() the newest records are not committed: they may
-        not have been processed.
+        """Commit, leave the group and stop fetching. After an error of the application, or without close(), the records
+        returned last are not committed, because they may not have been processed.
         """
         unfinished = {} if self._is_done else self.reading.unfinished()
         self._closed = True
@@ -83,10 +83,10 @@ class Polls(ReaderParts):
         await self.cluster.close()
 
     def abandon(self) -> None:
-        """Log the uncommitted records, which are read again, because the loop has ended without close()."""
+        """Log the uncommitted records, which are read again, because the event loop has ended without close()."""
         self.reading.settle()
         if self.group is not None:
-            self.group.abandon()
+            self.group.warn_unclosed()
 
     def state(self, group_id: str | None) -> ConsumerSnapshot:
         """Return a snapshot of the consumer's state."""

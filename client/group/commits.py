@@ -116,8 +116,7 @@ class GroupCommits:
         )
 
     def _check(self) -> None:
-        """Raise CommitFailedError, FencedInstanceIdError or RebalanceInProgressError if the member may not commit now.
-        """
+        """Raise CommitFailedError, FencedInstanceIdError or RebalanceInProgressError if the member may not commit."""
         membership = self._membership
         if membership.may_commit:
             return
@@ -208,7 +207,7 @@ class GroupCommits:
                 found[tp] = OffsetAndMetadata(first)
         return found
 
-    def abandon(self) -> None:
+    def warn_unclosed(self) -> None:
         """If enable_auto_commit is on, warn which records were read and are not committed, because the consumer was
         never closed.
         """

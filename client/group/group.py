@@ -366,14 +366,16 @@ class Group(ABC):
             if not is_retriable(error) and not isinstance(error, TimeoutError):
                 log.warning("group %s: leaving: %s", self._group_id, error)
 
-    def abandon(self) -> None:
-        """Log that the group was not left: the event loop has ended, so nothing can be sent any more."""
+    def warn_unclosed(self) -> None:
+        """Warn that the consumer was never closed, and which records are not committed. Its event loop has ended, so
+        nothing can be sent any more.
+        """
         if self._subscription.is_subscribed and self._member.member_id:
             log.warning(
                 "group %s: the consumer was never closed: its partitions wait until its session ends",
                 self._group_id,
             )
-        self._commits.abandon()
+        self._commits.warn_unclosed()
 
     async def close(
         self, timeout_ms: float = LEAVING_MS, unfinished: Mapping[TopicPartition, int] | None = None

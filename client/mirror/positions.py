@@ -16,7 +16,8 @@ VERSION = 1
 
 
 class BatchMark(NamedTuple):
-    """The last batch before a position, a marker or an aborted one as well: by it a source is known again.
+    """What a position keeps of the last batch before it (also of a marker or an aborted batch), to see that the source
+    still has it.
 
     A source that was restored or cut may have written other records at the same offsets since. So each read begins at
     this batch, and what is there must be it, or what compaction has left of it.
@@ -39,7 +40,7 @@ class BatchMark(NamedTuple):
 
 
 def mark_of(batch: Batch) -> BatchMark:
-    """Return the mark of a batch."""
+    """Return the mark of a batch: the fields by which it is found to be the same one later."""
     return BatchMark(
         batch.base_offset,
         batch.last_offset,

@@ -37,9 +37,10 @@ class TopicThere:
 class TopicSeen:
     """A topic to mirror. allowed: the operations that the login may do; None if the broker does not say it.
 
-    largest_bytes: the largest batch that each side takes, None where the topic is made with the source's. expired:
-    offsets at the source whose records are older than the target's retention by their timestamps. there: None if it has
-    to be made. share_groups: those that read it at the source.
+    largest_bytes: the largest batch that the source takes; largest_there_bytes: that the target takes, None if the
+    topic is still to be made there. expired: the number of source offsets whose records are, by their timestamps, older
+    than the target's retention. there: the topic on the target, None if it has to be made. share_groups: those that
+    read it at the source.
     """
 
     name: str
@@ -124,7 +125,7 @@ def _of_rights(topic: TopicSeen) -> Iterator[Finding]:
 
 
 def _of_target(topic: TopicSeen) -> Iterator[Finding]:
-    """Yield findings about a topic that exists on the target."""
+    """Yield findings about the topic on the target, if it exists there."""
     there = topic.there
     if there is None:
         return
@@ -168,6 +169,6 @@ def _of_records(topic: TopicSeen) -> Iterator[Finding]:
 
 
 def _named(names: tuple[str, ...]) -> str:
-    """Return the first names in order, and how many more there are."""
+    """Return a text with the first names in order, and how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(sorted(names)[:NAMED]) + more

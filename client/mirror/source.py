@@ -29,10 +29,11 @@ AT_ONCE = 8
 
 
 class Source:
-    """Keeps the Aheads of a task filled. ends: the last stable offset of each partition, as it was last seen.
+    """Reads the partitions of a task ahead of the mirror, in the background.
 
-    starts: the first offsets of the log. failed: why a topic cannot go on, until somebody takes it from here. trouble:
-    the source's last error, None while it answers. arrived: set when something was read, or a topic has failed.
+    ends: the last stable offset of each partition, as it was last seen. starts: the first offsets of the log. failed:
+    why a topic cannot go on; the task takes the error from here and sets None. trouble: the source's last error, None
+    while it answers. arrived: set when something was read, or a topic has failed.
     """
 
     def __init__(self, admin: Admin, environment: Environment) -> None:
@@ -49,7 +50,7 @@ class Source:
         self.arrived = asyncio.Event()
 
     def read(self, aheads: Mapping[TopicPartition, Ahead]) -> None:
-        """Read these partitions from now on, and no others. What is on its way for others is dropped."""
+        """Read these partitions from now on, and no others. Answers that are still to come for others are dropped."""
         self.close()
         self._aheads = dict(aheads)
         self.ends = {tp: end for tp, end in self.ends.items() if tp in aheads}
@@ -101,7 +102,7 @@ class Source:
         return bool(due)
 
     def _check_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Raise StoppedError for a partition that has ended before its position for a while."""
+        """Raise StoppedError for a partition whose end has been before the mirror's position for SETTLING_MS."""
         now_ms = self._clock.monotonic_ms()
         short = {tp: end for tp, end in ends.items() if tp in self._aheads and end < self._aheads[tp].position.offset}
         self._short_since = {tp: self._short_since.get(tp, now_ms) for tp in short}
@@ -115,7 +116,7 @@ class Source:
                 )
 
     async def _fill(self, ahead: Ahead) -> None:
-        """Read a page of one partition."""
+        """Read a page of one partition, beginning at the batch that was read last."""
         async with self._limit:
             before = ahead.read_to
             await self._feed(ahead, ahead.read_from)
@@ -123,7 +124,7 @@ class Source:
                 await self._feed(ahead, before)
 
     async def _feed(self, ahead: Ahead, offset: int) -> None:
-        """Fetch from this offset, and give what comes to the Ahead."""
+        """Fetch from this offset, and add the batches to the partition's Ahead."""
         tp = ahead.tp
         try:
             page = await self._admin.read_page(tp, offset, isolation_level="read_committed")
@@ -138,7 +139,9 @@ class Source:
             self.arrived.set()
 
     async def _explain_out_of_range(self, ahead: Ahead, offset: int) -> None:
-        """Raise StoppedError if the log begins behind what was read; else read on behind the batch that is gone."""
+        """Raise StoppedError if the log begins after the offset up to which it was read. If only the batch before that
+        offset is gone, read on from the offset.
+        """
         tp = ahead.tp
         start = (await self._admin.ends([tp], EARLIEST))[tp]
         self.starts[tp] = start

@@ -39,7 +39,7 @@ class TopicStatus:
 
     @property
     def state(self) -> str:
-        """In a word: what the mirror does with the topic."""
+        """Return in a word what the mirror does with the topic: stopped, copied, copying or waiting."""
         if self.stopped:
             return "stopped"
         return "copied" if not self.lag else "copying" if self.rate > 0 else "waiting"
@@ -72,8 +72,8 @@ def _lag(look: Look, partition: TopicPartition) -> int:
 
 
 async def gather(looking: Looking, topics: Iterable[str] = ()) -> Look:
-    """Look at the positions of the mirror, at the source's ends, and at the tasks. topics: those without a position,
-    too.
+    """Return the positions of the mirror, the source's ends, and the tasks. topics: to look at in any case, even
+    without a position.
     """
     positions = await looking.positions()
     names = {each.topic for each in positions if not is_own(each.topic)} | set(topics)

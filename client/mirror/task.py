@@ -95,9 +95,8 @@ class MirrorTask:
         environment: Environment = SYSTEM,
         follow_ms: int = FOLLOW_MS,
     ) -> None:
-        """topics: a regular expression of whole names. task: unlike that of all other tasks, also of former ones.
-
-        tell: called with each line for people. Raises InvalidConfigurationError.
+        """topics: a regular expression of whole names. task: a name that no other task has, nor had before. tell:
+        called with each line of text for the user. Raises InvalidConfigurationError.
         """
         self.counts = Counts()
         self.progress = Progress()
@@ -129,14 +128,16 @@ class MirrorTask:
         return {tp: max(0, end - aheads[tp].position.offset) for tp, end in ends.items() if tp in aheads}
 
     def note_progress(self) -> None:
-        """Look at the counts and the lag, for `progress`."""
+        """Add the present counts and lag to `progress`."""
         now_ms = self._environment.clock.monotonic_ms()
         self.progress.add(now_ms, self.counts.records, self.counts.bytes, sum(self.lags.values()))
 
     # ---- life --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Mirror until cancelled. Returns once every topic that matches is stopped. Raises errors that stay."""
+        """Mirror until cancelled. Returns once every topic that matches is stopped. Raises errors
+        that no wait changes.
+        """
         try:
             await self._start()
             while not (self._names and self._names <= self.counts.stopped.keys()):
@@ -180,7 +181,7 @@ class MirrorTask:
         await self._target_admin.close()
 
     async def _after(self, error: KafkaError) -> None:
-        """Handle an error that may pass: forget everything, and pause."""
+        """After an error that may pass, forget all but the membership, and pause."""
         if error.code is _OTHER_SOURCE:
             self._wait_for("another mirror of this name, from another source, to leave the group")
         else:
@@ -190,13 +191,15 @@ class MirrorTask:
         await asyncio.sleep(RETRY_MS / 1000)
 
     def _wait_for(self, what: str) -> None:
-        """Note what keeps the task from going on; "" for nothing. It is told once."""
+        """Note what keeps the task from going on; "" for nothing. The user is told of it once."""
         if what and what != self.counts.waits_for:
             self._tell(f"waiting: {what}")
         self.counts.waits_for = what
 
     async def _doubt(self) -> None:
-        """Forget all but the membership. Ends the open transaction, whatever became of it."""
+        """Forget all but the membership, and abort the open transaction: from here on the task knows nothing but what
+        it asks the target.
+        """
         if self._task.step in (Step.WRITING, Step.ADDED):
             self.counts.doubts += 1
             self._cycle_bytes = max(LEAST_CYCLE_BYTES, self._cycle_bytes // 4)
@@ -227,7 +230,9 @@ class MirrorTask:
     # ---- cycles ------------------------------------------------------------------------------------------------
 
     async def _go_on(self) -> None:
-        """Take the next step. Raises KafkaError, after which everything is in doubt."""
+        """Take the next step of the cycle. Raises KafkaError, after which the task has to forget all but its
+        membership.
+        """
         await self._follow_when_due()
         assert self._membership is not None
         if not self._names:
@@ -256,7 +261,9 @@ class MirrorTask:
             await self._wait_for_records()
 
     async def _follow_when_due(self) -> None:
-        """Make the topics of the source on the target, and the partitions that were added there."""
+        """Every follow_ms, make the source's topics and added partitions on the target too, and subscribe to the
+        topics.
+        """
         now_ms = self._environment.clock.monotonic_ms()
         if self._followed_ms >= 0 and now_ms - self._followed_ms < self._follow_ms:
             return
@@ -310,9 +317,9 @@ class MirrorTask:
         self._source.read(self._aheads)
 
     async def _commit_first(self, membership: Membership, fresh: list[TopicPartition]) -> None:
-        """Commit the source's first offsets as positions, where the target's partition is empty.
+        """Commit the source's first offsets as positions of partitions that are empty on the target.
 
-        Raises StoppedError where it is not.
+        Raises StoppedError for a partition that is not empty.
         """
         ids = await self._topic_ids({tp.topic for tp in fresh})
         starts = await self._source_admin.ends(fresh, EARLIEST)
@@ -358,7 +365,7 @@ class MirrorTask:
                 )
 
     def _take(self) -> list[Chunk]:
-        """Take chunks of partitions in turn, until there are enough for one transaction."""
+        """Return chunks of the partitions in turn, until they are enough for one transaction."""
         now_ms, left = self._environment.clock.monotonic_ms(), self._cycle_bytes
         taken = list[Chunk]()
         for tp, ahead in list(self._aheads.items()):
@@ -382,13 +389,15 @@ class MirrorTask:
             await self._check_vanished()
 
     async def _check_vanished(self) -> None:
-        """Stop a topic that is gone, or another one by now, though nothing was read of it."""
+        """Raise StoppedError for a topic that was deleted or recreated on the source, although
+        nothing was read of it.
+        """
         now_ms = self._environment.clock.monotonic_ms()
         if now_ms - self._followed_ms >= self._follow_ms and self._source.trouble is None:
             await self._check_ids({tp: ahead.position for tp, ahead in self._aheads.items()})
 
     async def _cycle(self, chunks: list[Chunk]) -> None:
-        """Write the chunks, the map and the positions in one transaction, and commit it."""
+        """Write the chunks, their entries of the offset map and the new positions in one transaction, and commit it."""
         await self._check_ids({chunk.tp: chunk.following for chunk in chunks})
         producer = await self._started_producer()
         following = dict(self._task.positions) | {chunk.tp: chunk.following for chunk in chunks}
@@ -419,7 +428,7 @@ class MirrorTask:
         )
 
     async def _started_producer(self) -> Producer:
-        """Return the task's producer. A new one ends what the one before it left open."""
+        """Return the task's producer. A new one aborts the transaction that the one before it left open."""
         if self._producer is None:
             config = part_for(ProducerSettings, _USUAL | self._target) | {"transactional.id": self._id}
             producer = Producer.from_config(config, environment=self._environment)

@@ -59,19 +59,22 @@ def configs_to_make(source: Iterable[ConfigEntry], known: Collection[str]) -> di
 
 
 def configs_to_settle(source: Iterable[ConfigEntry], known: Collection[str]) -> dict[str, str | None]:
-    """Return the settings that a topic on the target gets at the cutover, instead of KEEPING; None: the default."""
+    """Return the settings that a topic on the target gets at the cutover, in place of those of KEEPING. A value of None
+    means the default.
+    """
     own = {each.name: each.value for each in source if not each.is_default}
     return {name: own.get(name) for name in KEEPING if name in known}
 
 
 def _is_larger(entry: ConfigEntry) -> bool:
-    """Return whether this is the limit of the size of batches, above its default."""
+    """Return whether this entry is max.message.bytes with a value above Kafka's default."""
     return entry.name == LARGEST and entry.value is not None and int(entry.value) > DEFAULT_LARGEST
 
 
 def partitions_to_add(name: str, source: int, target: int) -> int | None:
-    """Return how many partitions the topic must have on the target; None if it has them. Raises ClientError if it has
-    more: what is in those came from elsewhere.
+    """Return the number of partitions that the topic must get on the target; None if it has them.
+
+    Raises ClientError if it has more than the source, because records in those came from elsewhere.
     """
     if target > source:
         raise ClientError(
@@ -142,7 +145,7 @@ async def _make(target: Admin, topics: list[NewTopic]) -> None:
 
 
 async def _unless_raced(request: Awaitable[None]) -> None:
-    """Await the request, and ignore that another task was first."""
+    """Await the request. Ignore an error which says that another task has already made the topic or partition."""
     try:
         await request
     except KafkaError as error:

@@ -29,14 +29,18 @@ _OF_THE_RECORD = {
 
 @dataclass(slots=True)
 class Open:
-    """The entry of the map that a partition's next records belong to. first: of its key."""
+    """The entry of the offset map to which a partition's next records are added. first: the offset
+    in the entry's key.
+    """
 
     first: int
     runs: list[Run] = field(default_factory=list[Run])
 
 
 class Writer:
-    """Writes cycles with one producer, and knows the newest entry of the map of each partition since the last doubt."""
+    """Writes cycles with one producer. Keeps the newest entry of the offset map of each partition, as it was written
+    since the last error.
+    """
 
     def __init__(self, mirror: str) -> None:
         self._mirror = mirror
@@ -44,18 +48,20 @@ class Writer:
         self._next: dict[TopicPartition, Open] = {}
 
     def forget(self) -> None:
-        """Begin other entries of the map: after a doubt nobody knows what is in the newest ones."""
+        """Forget the newest entries of the offset map, so that others are begun: after an error nobody knows whether
+        those were committed.
+        """
         self._open.clear()
         self._next = {}
 
     def has_open(self, key: EntryKey) -> bool:
-        """Return whether the next records of its partition belong to this entry, so that it is written again."""
+        """Return whether the next records of its partition will be added to this entry, so that it is written again."""
         found = self._open.get(TopicPartition(key.topic, key.partition))
         return found is not None and found.first == key.first
 
     async def write(self, producer: Producer, chunks: Sequence[Chunk], gone: Iterable[EntryKey]) -> None:
-        """Write the chunks and their part of the map into the producer's open transaction, and wait until all is
-        acknowledged. gone: entries of the map to remove.
+        """Write the chunks and their entries of the offset map into the producer's open transaction, and wait until all
+        is acknowledged. gone: entries of the map to remove.
 
         Raises StoppedError for a record that the target does not take.
         """
@@ -88,7 +94,9 @@ class Writer:
         return deliveries
 
     async def _map(self, producer: Producer, chunk: Chunk, deliveries: list[Delivery]) -> None:
-        """Send the partition's newest entry of the map, with the chunk's records."""
+        """Send the partition's newest entry of the offset map, to which the chunk's records are added. Raises
+        StoppedError for a record that the target does not take.
+        """
         open_ = self._open.get(chunk.tp) or Open(chunk.first)
         runs = list(open_.runs)
         for record, delivery in zip(chunk.records, deliveries, strict=True):
@@ -107,8 +115,8 @@ class Writer:
             self._next[chunk.tp] = Open(first, list(entry.runs))
 
     def committed(self) -> None:
-        """Note that the last cycle is committed: its entries are written again with the next one, unless they are
-        full.
+        """Note that the last cycle is committed: its entries of the offset map are extended by the next one, unless
+        they are full.
         """
         self._open |= self._next
         self._open = {tp: open_ for tp, open_ in self._open.items() if len(open_.runs) < FULL}

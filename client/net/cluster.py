@@ -216,7 +216,9 @@ class Cluster:
                 del self._awaited[topic]
 
     async def _change(self, topic: str, deadline: Deadline) -> None:
-        """Wait for the next change of metadata. Raises if the refresh has failed, or at the deadline."""
+        """Wait for the next change of metadata. Raises UnknownTopicError or the error of the last refresh at the
+        deadline, and errors of the topic that are not retriable at once.
+        """
         if self._closed:
             raise ClosedError("the client was closed")
         self.check()
@@ -300,7 +302,7 @@ class Cluster:
             attempt = attempt + 1 if self.metadata.incomplete([*self._awaited, *self._watched]) else 0
 
     async def _pause(self, attempt: int) -> None:
-        """Wait until the next request is due. attempt: how many in a row failed or were incomplete."""
+        """Wait until the next metadata request is due. attempt: how many in a row failed or were incomplete."""
         assert self._wanted is not None
         backoff_s = self.backoff.delay_ms(max(0, attempt - 1), self.environment.rng.random()) / 1000
         if attempt:
@@ -360,7 +362,7 @@ class Cluster:
         return (known.host, known.port) if known is not None else self._coordinators.address_of(node_id)
 
     def _adopt(self) -> None:
-        """Use the connection to a bootstrap server as that of the broker with the same address."""
+        """Use the connection to a bootstrap server for the broker that has the same address."""
         node_ids = {(node.host, node.port): node.node_id for node in self.metadata.brokers.values()}
         for index, address in enumerate(self.settings.bootstrap_servers):
             if address in node_ids:
@@ -422,10 +424,12 @@ class Cluster:
         cap: int | None = None,
         note: Callable[[KafkaError], None] = lambda error: None,
     ) -> Any:
-        """Send a request until the verdict on a response is NONE. request: one, or a function that creates one.
+        """Send a request until `verdict`, called with the response, returns NONE; return that response. request: one,
+        or a function that creates one.
 
-        note: called with each failure that is followed by another attempt, which has the broker's words if it said any.
-        Raises an error that `retry` rejects; else RequestTimedOutError after timeout_ms, with the last error as cause.
+        note: called with each failure that is followed by another attempt; its text has the broker's message, if there
+        was one. Raises an error that `retry` rejects; else RequestTimedOutError after timeout_ms, with the last error
+        as cause.
         """
         deadline = Deadline(self.environment.clock, timeout_ms)
         attempt = 0
@@ -461,7 +465,7 @@ class Cluster:
             self.request_refresh()
 
     def _suspect(self, target: Target) -> None:
-        """Look the coordinator up again at its next use, if the target is one: a request to it has failed."""
+        """If the target is a coordinator, look it up again at its next use, because a request to it has failed."""
         if not isinstance(target, int | str) and not callable(target):
             self.forget_coordinator(*target)
 

@@ -96,14 +96,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def name(self) -> str:
-        """The broker as error messages name it, such as "broker 1 at localhost:9092"."""
+        """Return the broker as error messages name it, such as "broker 1 at localhost:9092"."""
         host, port = self.address
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return f"broker {self.node_id} at {where}" if self.node_id >= 0 else f"broker at {where}"
 
     @property
     def in_flight(self) -> int:
-        """The number of requests without a response."""
+        """Return the number of requests without a response."""
         return sum(map(len, self._queues()))
 
     def _queues(self) -> "tuple[deque[_Pending], ...]":
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
     # ---- versions ----------------------------------------------------------------------------------------------
 
     def offer(self, offer: Offer) -> None:
-        """Set the broker's API versions and features."""
+        """Set the API versions and features that the broker supports."""
         self.features = dict(offer.features)
         self._versions = common(offer)
 
@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
         return choose(self._versions, request_class, cap, self.name)
 
     def knows(self, request_class: type, version: int = 0) -> bool:
-        """Return whether both sides know this version or a newer one."""
+        """Return whether client and broker both know this version of the request, or a newer one."""
         return self._versions.get(request_class, (0, -1))[1] >= version
 
     # ---- requests ----------------------------------------------------------------------------------------------
@@ -139,9 +139,9 @@ class Connection(asyncio.Protocol):
     def send(
         self, request: Any, version: int, *, timeout_ms: float, expects_reply: bool = True
     ) -> "asyncio.Future[Any]":
-        """Send a request; the future gets the response, or BrokerUnreachableError or RequestTimedOutError.
+        """Send a request; the returned future gets the response, or BrokerUnreachableError or RequestTimedOutError.
 
-        A request that cannot be encoded raises here. Without expects_reply (acks=0) the future is done at once.
+        Raises at once if the request cannot be encoded. Without expects_reply (acks=0) the future is done at once.
         """
         loop = self._loop
         future: asyncio.Future[Any] = loop.create_future()
@@ -168,19 +168,20 @@ class Connection(asyncio.Protocol):
         return future
 
     def hold(self) -> None:
-        """Hold new requests back until release(); earlier ones were sent."""
+        """Send the earlier requests now, and hold new ones back until release()."""
         self._flush()
         self._sending = deque[_Pending]()
 
     def release(self) -> None:
-        """End `hold`: send the requests that it has kept back."""
+        """End `hold`: send the requests that were held back."""
         held, self._sending = self._sending, self._pending
         if held is not self._pending:
             self._pending += held
             self._flush()
 
     def send_past_hold(self, request: Any, version: int, *, timeout_ms: float) -> "asyncio.Future[Any]":
-        """Send a request before all that are held back. It does not count as use of the connection, which may be idle.
+        """Send a request before all that are held back. For the idle timeout it does not count as a use of the
+        connection.
 
         timeout_ms: counted from the deadline of the last request that was sent before.
         """
@@ -283,8 +284,9 @@ class Connection(asyncio.Protocol):
             call(self, error)
 
     def _fail(self, requests: "Iterable[_Pending]", *, sent: bool) -> None:
-        """Fail these requests because the connection has ended: with a timeout error those that were overdue when a
-        request timed out, the others with BrokerUnreachableError. sent: whether they may have reached the broker.
+        """Set an error on the futures of these requests, because the connection has ended. If it ended because a
+        request timed out, those that were overdue get a timeout error; all others get BrokerUnreachableError. sent:
+        whether they may have reached the broker.
         """
         now = self._loop.time() + _RESOLUTION_S
         for _, api, _, future, deadline in requests:
@@ -294,8 +296,8 @@ class Connection(asyncio.Protocol):
                 future.exception()  # marks it as retrieved, so that asyncio does not log it if nobody awaits it
 
     def _unreachable(self, *, sent: bool) -> BrokerUnreachableError:
-        """Return the error for a request that the end of the connection has failed. sent: whether it may have reached
-        the broker.
+        """Return the error for a request that failed because the connection has ended. sent: whether it may have
+        reached the broker.
         """
         reason = "it was closed" if self.error is None else _text_of(self.error)
         refused = isinstance(self.error, ConnectionError) and self._next_id <= _FIRST_IDS

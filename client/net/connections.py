@@ -148,8 +148,8 @@ class Connections:
         slot.not_before_ms = self._environment.clock.monotonic_ms() + delay_ms
 
     def _drop(self, slot: _Slot, connection: Connection, error: BaseException | None) -> None:
-        """Forget a connection that has ended; its next use connects again, after a pause. error: why it ended, None if
-        this client closed it.
+        """Forget a connection that has ended; its next use connects again, after a pause if an error ended it. error:
+        None if this client closed it.
         """
         if slot.connection is connection:
             slot.connection = None
@@ -174,7 +174,7 @@ class Connections:
         return tuple(found)
 
     def adopt(self, from_node: int, node_id: int) -> None:
-        """Use the connection to a bootstrap server as that of the broker that it turned out to be."""
+        """Use the connection to a bootstrap server as the one to this broker, because they have the same address."""
         slot, target = self._slots.get((from_node, "")), self._slots.get((node_id, ""))
         if slot is None or slot.connection is None or slot.connection.closed:
             return

@@ -38,8 +38,8 @@ async def open_connection(
     login: "Login | None" = None,
     node_id: int = -1,
 ) -> Connection:
-    """Open a connection, agree on API versions and log in. Returns it, ready for requests. login: None: made from the
-    settings.
+    """Open a connection, agree on API versions and log in. Returns it, ready for requests. login: by default made from
+    the settings.
 
     Raises BrokerUnreachableError, AuthenticationError, UnsupportedVersionError.
     """

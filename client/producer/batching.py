@@ -161,7 +161,9 @@ class Batch(Numbered):
 
 
 class Partition:
-    """The batches of one partition: the open one, the sealed ones to be sent, and the sent ones (`entry`)."""
+    """The batches of one partition: the open one, which is being filled, the sealed ones, which wait to be sent, and
+    the sent ones (`entry`).
+    """
 
     __slots__ = ("entry", "index", "open", "sealed", "topic", "topic_partition")
 
@@ -311,8 +313,8 @@ class Accumulator:
         return batch, number
 
     def may_grow(self, batch: Batch, number: int, more: int) -> bool:
-        """Return whether the record at index `number` of the batch would still be sendable with `more` bytes added, if
-        it were sent in a batch of its own.
+        """Return whether the record at this index of the batch would still be sendable, in a batch of its own, with
+        `more` bytes added.
         """
         size = len(batch.keys[number] or b"") + len(batch.values[number] or b"") + more
         size += headers_bytes(batch.headers.get(number, ()))
@@ -350,7 +352,9 @@ class Accumulator:
         return batch, index, 1 + count
 
     def _close(self, partition: Partition, batch: Batch) -> None:
-        """Seal a full batch. The next record opens another; one without a key goes to another partition."""
+        """Move a full batch to those that wait to be sent. The next record opens another batch; one without a key goes
+        to another partition.
+        """
         partition.sealed.append(batch)
         partition.open = None
         self.filled = True

@@ -21,7 +21,7 @@ def resolve(future: "asyncio.Future[None]") -> None:
 
 
 class Delivery:
-    """Awaitable any number of times. Raises the error of its batch.
+    """The result of one sent record. It may be awaited any number of times, and raises the error of its batch.
 
     `asyncio.wait`, `gather` and `wait_for` accept it. A failure that nobody awaits and no callback gets is logged,
     except in a transaction, which fails then.
@@ -35,17 +35,19 @@ class Delivery:
         self._index = index
 
     def done(self) -> bool:
-        """Whether the record is acknowledged or has failed."""
+        """Return whether the record is acknowledged or has failed."""
         return self._batch.done
 
     def result(self) -> RecordMetadata:
-        """Where it was written. Raises its error, or asyncio.InvalidStateError if it is not done yet."""
+        """Return where the record was written. Raises its error, or asyncio.InvalidStateError if it is not done yet."""
         if not self._batch.done:
             raise asyncio.InvalidStateError("the record is not acknowledged yet: await the delivery")
         return self._batch.metadata(self._index)
 
     def exception(self) -> Exception | None:
-        """Its error, or None if it was written. Raises asyncio.InvalidStateError if it is not done yet."""
+        """Return the record's error, or None if it was written. Raises asyncio.InvalidStateError if
+        it is not done yet.
+        """
         try:
             self.result()
         except asyncio.InvalidStateError:
@@ -59,7 +61,7 @@ class Delivery:
         return False
 
     def cancelled(self) -> bool:
-        """Always False."""
+        """Return False: a delivery cannot be cancelled."""
         return False
 
     def add_done_callback(self, call: Callable[["Delivery"], object], *, context: Context | None = None) -> None:

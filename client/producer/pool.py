@@ -384,7 +384,7 @@ class _SlotProducer(Producer):
 
     @property
     def goes_on(self) -> bool:
-        """Whether another transaction can begin, perhaps after the pending abort or commit of the last one."""
+        """Return whether another transaction can begin, perhaps after the pending abort or commit of the last one."""
         return self._driver is not None and self._driver.goes_on
 
     async def can_begin(self) -> bool:
@@ -414,7 +414,7 @@ class _SlotProducer(Producer):
         return error if another else None
 
     def transaction_of(self, batch: FromGroup | None, label: str | None, sources: Sources) -> Transaction:
-        """Return a new transaction of this slot's producer, not begun yet. sources: what the batch was added to
+        """Return a new transaction of this slot's producer, not begun yet. sources: those that have claimed the batch
         already.
         """
         return Transaction(cast(Any, self), self._transacting(), batch, label, sources)

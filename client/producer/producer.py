@@ -420,21 +420,21 @@ class Producer:
 
     @property
     def transactional_id(self) -> str | None:
-        """The transactional id from the settings; None without transactions."""
+        """Return the transactional id from the settings; None without transactions."""
         return self.settings.transactional_id
 
     @property
     def producer_id(self) -> int:
-        """The producer id; -1 if it has none."""
+        """Return the producer id; -1 if it has none."""
         return self._identity().producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """The producer epoch; -1 if it has none."""
+        """Return the producer epoch; -1 if it has none."""
         return self._identity().epoch
 
     def _identity(self) -> ProducerIdentity:
-        """The producer id and epoch, of the transactional id or of the idempotent producer; NO_IDENTITY without one."""
+        """Return producer id and epoch, of the transactional id or the idempotent producer; NO_IDENTITY without one."""
         if self._driver is not None:
             return self._driver.machine.identity
         return self._sender.sequences.identity or NO_IDENTITY
@@ -457,13 +457,13 @@ class Producer:
         """`async with producer.transaction() as tx`: commits at the end, aborts on any exception.
 
         batch: one that a consumer yielded; its offsets are committed with the transaction. label: a name for `repr`.
-        db: of `fencepost.sql.connect`; what it does inside is committed with the records: both or neither. wait: with a
-        db, "decided": the block ends as soon as that has committed, and the broker is told meanwhile.
+        db: from `fencepost.sql.connect`; its changes in the block are committed with the records: both or neither.
+        wait: with a db, "decided" ends the block once the database has committed; the broker is told of it later.
         """
         return Transaction(cast(Any, self), self._transacting(), batch, label, database=db, wait=wait)
 
     async def init_transactions(self) -> None:
-        """Do nothing on the first call, since start() has fenced the id already. For code of other clients.
+        """Do nothing on the first call, since start() has fenced the id already. For code written for other clients.
 
         Raises IllegalStateError if called again, or after the first transaction; but after a CommitOutcomeUnknownError
         it gives up resolving that and starts again.

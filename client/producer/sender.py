@@ -63,23 +63,23 @@ class Sender:
 
     @property
     def broken(self) -> KafkaError | None:
-        """The unexpected error that ended it, or None."""
+        """Return the unexpected error that ended the sender, or None."""
         return self._broken
 
     @property
     def refused(self) -> KafkaError | None:
-        """Why a broker does not let the producer in, such as a wrong password; None if none refuses it now."""
+        """Return why a broker does not let the producer in, such as a wrong password; None if none refuses it now."""
         found = map(self._why_unreachable, self._unreachable)
         return next((error for error in found if error is not None and not is_retriable(error)), None)
 
     @property
     def in_flight(self) -> int:
-        """The number of requests without a response."""
+        """Return the number of requests without a response."""
         return sum(self._flying.values())
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes of memory that unacknowledged records take."""
+        """Return the bytes of memory that unacknowledged records take."""
         return self._accumulator.memory_bytes - self._accumulator.free_bytes
 
     def wake(self) -> None:
@@ -153,7 +153,7 @@ class Sender:
             sequences.begin(identity, entries)
 
     def _forget(self, entries: Iterable[PartitionEntry]) -> None:
-        """Finish batches of the previous identity that had no response: their transaction has ended."""
+        """Fail the batches of the previous identity that got no response, because their transaction has ended."""
         for entry in entries:
             for batch in entry.window:
                 assert isinstance(batch, Batch)
@@ -462,7 +462,7 @@ class Sender:
             accumulator.hurried -= 1
 
     async def settle(self) -> None:
-        """Return when no sent batch waits for a response or a retry."""
+        """Wait until no sent batch waits for a response or a retry."""
         self.wake()
         while sent := [batch for batch in self._accumulator.incomplete if batch in batch.partition.entry.window]:
             for batch in sent:

@@ -81,7 +81,7 @@ class Numbered:
 
     @property
     def after(self) -> int:
-        """The sequence after the batch's last record."""
+        """Return the sequence after the batch's last record."""
         return self.sequence + self.count & SEQUENCE_MASK
 
 
@@ -110,7 +110,7 @@ class PartitionEntry:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a batch must be sent again."""
+        """Return whether a batch must be sent again."""
         return any(not one.on_the_way for one in self.window)
 
     @property

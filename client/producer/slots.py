@@ -21,12 +21,12 @@ class Slots(Generic[W]):
 
     @property
     def taken(self) -> int:
-        """How many slots are taken."""
+        """Return how many slots are taken."""
         return self.size - len(self._free)
 
     @property
     def waiting(self) -> int:
-        """How many waiters there are."""
+        """Return how many waiters there are."""
         return len(self._waiting)
 
     def take(self) -> int | None:

@@ -60,8 +60,10 @@ class Sends(Protocol):
 
 
 class Transaction:
-    """One transaction. label: a name for `repr`. database: one whose transaction is this one too. wait: until the
-    broker was told what that has decided, or only until it has.
+    """One transaction of a producer. label: a name for `repr`.
+
+    database: one whose transaction commits or is rolled back together with this one. wait: "ended": until the broker
+    was told what the database has decided; "decided": only until the database has decided.
     """
 
     def __init__(
@@ -104,8 +106,8 @@ class Transaction:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The transaction's outcome, known also if the `async with` was cancelled. None while it is open, or while its
-        abort is not confirmed.
+        """Return the transaction's outcome, which is known also if the `async with` was cancelled. None while it is
+        open, or while its abort is not confirmed.
         """
         return self._sources.outcome
 
@@ -144,7 +146,7 @@ class Transaction:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it is the newest transaction of its producer."""
+        """Return whether this is the transaction that its producer has begun last."""
         return self._number == self._driver.begun
 
     def _check_open(self) -> None:

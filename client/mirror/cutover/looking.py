@@ -99,7 +99,8 @@ class Looking:
         return frozenset()
 
     async def find_groups(self, topics: set[str], *, waits_for_stable: bool) -> dict[str, GroupFound]:
-        """Return, by name, the groups of the source that match the regular expression and have offsets in these topics.
+        """Return, by name, those groups of the source that match the regular expression and have offsets in these
+        topics.
         """
         meant = [each for each in await self.source.list_groups() if re.fullmatch(self.groups, each.group_id)]
         found: dict[str, GroupFound] = {}
