@@ -38,9 +38,10 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How to connect. `context` is used as it is; else one is made of files or PEM texts.
+    """How a client encrypts its connections and logs in.
 
-    token_provider: called for each token of OAUTHBEARER; extensions: sent with it.
+    context: a TLS context to use as it is; without it one is made of the files or PEM texts. token_provider: called for
+    each token of OAUTHBEARER; extensions: sent with it.
     """
 
     protocol: SecurityProtocol = "PLAINTEXT"
@@ -119,8 +120,8 @@ def _reason(error: Exception) -> str:
 
 
 def _check_files(security: Security) -> None:
-    """Check that a file and its PEM text are not both set, and that PEM texts are such. Raises
-    InvalidConfigurationError.
+    """Raise InvalidConfigurationError if a file and its PEM text are both set, if a PEM text is not in PEM format, or
+    if a key is set without its certificate.
     """
     for file, pem, names in (
         (security.ca_file, security.ca_pem, ("ssl_cafile", "ssl_ca_pem")),
@@ -139,7 +140,9 @@ def _check_files(security: Security) -> None:
 
 
 def _check_login(security: Security) -> None:
-    """Check that the SASL mechanism is known and has what it needs. Raises InvalidConfigurationError."""
+    """Raise InvalidConfigurationError if the SASL mechanism is unknown, or lacks a user name, a password or a token
+    provider that it needs.
+    """
     mechanism = security.mechanism
     if mechanism not in MECHANISMS:
         raise InvalidConfigurationError(

@@ -26,8 +26,9 @@ class MessageField:
 
 
 class SerializationContext:
-    """topic: its name. field: MessageField.KEY or VALUE. headers: of the record, as a list of (name, bytes or None).
+    """What a serializer or deserializer is told of the record.
 
+    topic: its name. field: MessageField.KEY or VALUE. headers: of the record, as a list of (name, bytes or None).
     Headers that a serializer adds to the list are sent with the record.
     """
 
@@ -126,7 +127,7 @@ class Converter:
         self.wants_headers = self._way in (Way.CONTEXT, Way.METHOD)
 
     def __call__(self, value: Any, topic: str, headers: Any) -> Any:
-        """The converted key or value. headers: if wants_headers, a list that it may change."""
+        """Return the converted key or value. headers: if wants_headers, a list that the function may change."""
         way = self._way
         if way is Way.VALUE:
             made = self._call(value)
@@ -156,7 +157,9 @@ class Serializers:
         return self._key is not None or self._value is not None
 
     def __call__(self, topic: str, key: Any, value: Any, headers: Any) -> tuple[Any, Any, Any]:
-        """The key, value and headers to be sent. Raises the error of a serializer, with a note about the topic."""
+        """Return the key, value and headers to be sent. Raises the error of a serializer, with a
+        note about the topic.
+        """
         if self._wants_headers:
             headers = list(cast("Pairs", headers.items() if isinstance(headers, Mapping) else headers or ()))
         field = MessageField.KEY

@@ -91,7 +91,9 @@ def check_serializers(settings: Any, method: str) -> None:
 
 
 def check_name(settings: Any) -> None:
-    """Check a named producer's settings, and set what it needs: one request in flight, no producer id."""
+    """Raise InvalidConfigurationError if a named producer's settings are not valid. Sets one request in flight and no
+    idempotence, which a name needs.
+    """
     if settings.name is None:
         return
     if not settings.name:

@@ -130,7 +130,7 @@ class ProducerSettings(ConnectionSettings):
 
     @property
     def required_acks(self) -> int:
-        """acks as the number in a request."""
+        """Return acks as the number that a request has."""
         assert isinstance(self.acks, int)
         return self.acks
 
@@ -194,7 +194,7 @@ class ConsumerSettings(ConnectionSettings):
 
     @property
     def decompressed_limit(self) -> int:
-        """The largest size of the records of one batch, decompressed."""
+        """Return the largest size of the records of one batch, decompressed."""
         return self.max_decompressed_bytes or max(LEAST_DECOMPRESSED_LIMIT, 2 * self.fetch_max_bytes)
 
 
@@ -237,17 +237,17 @@ class ShareConsumerSettings(ConnectionSettings):
 
     @property
     def session_timeout_ms(self) -> int:
-        """After how long without an answer the coordinator is looked up again: the broker's default."""
+        """Return after how long without an answer the coordinator is looked up again: the broker's default."""
         return 45_000
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        """How often heartbeats are sent until the broker says how often."""
+        """Return the interval between heartbeats, until an answer of the broker sets another."""
         return 5_000
 
     @property
     def decompressed_limit(self) -> int:
-        """The largest size of the records of one batch, decompressed."""
+        """Return the largest size of the records of one batch, decompressed."""
         return self.max_decompressed_bytes or max(LEAST_DECOMPRESSED_LIMIT, 2 * self.fetch_max_bytes)
 
 

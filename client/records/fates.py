@@ -42,7 +42,9 @@ class Fates:
         self._undecided: dict[int, list[Entry]] = {}
 
     def feed(self, entry: Entry) -> Iterator[Entry]:
-        """Add an entry; one that has a fate keeps it. Returns those whose fate is now known, in order."""
+        """Add an entry; a fate that it already has stays. Returns an iterator over the oldest entries whose fate
+        (committed, aborted, open or none) is known now.
+        """
         if entry.marker:
             entry.fate = MARKER
             fate = COMMITTED if entry.marker == COMMIT else ABORTED
@@ -60,9 +62,7 @@ class Fates:
         return self._known()
 
     def _known(self) -> Iterator[Entry]:
-        """Remove and yield the oldest entries whose outcome (committed, aborted or open) is known; stop before the
-        first whose is not.
-        """
+        """Remove and yield the oldest entries whose fate is known; stop at the first whose fate is not known."""
         while self._held and self._held[0].fate:
             yield self._held.popleft()
 

@@ -79,7 +79,9 @@ class Fetched:
         self._failure = self._failure_of(whole)
 
     def _failure_of(self, whole: WholeBatches) -> KafkaError | None:
-        """Return the error to raise after the whole batches, or None."""
+        """Return the error to raise after the whole batches: for damage behind them, or for a first batch that is too
+        large; None without either.
+        """
         if whole.damage is not None:
             return self._corrupt(whole.next_offset, whole.damage.reason)
         if not whole.batches and whole.size >= HEADER_BYTES:
@@ -120,7 +122,7 @@ class Fetched:
 
     @property
     def at_most(self) -> int:
-        """The highest possible number of records left: an upper limit, since they are not all decoded."""
+        """Return an upper limit of the number of records left; how many they are is known when all are decoded."""
         here = len(self._records) - self._index + (0 if self._rest is None else self._rest.left)
         return here + sum(batch.record_count for batch in self._waiting)
 

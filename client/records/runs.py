@@ -167,7 +167,7 @@ def _consecutive(payload: bytes, position: int, end: int, shape: _Shape, first: 
 
 
 def _timestamps(payload: bytes, position: int, end: int, shape: _Shape, base: int) -> Iterable[int] | None:
-    """Return the timestamps of these equally shaped records; None if they have to be decoded singly."""
+    """Return the timestamps of these equally shaped records; None if their varints are too long to be decoded here."""
     at = position + (2 if payload[position] & 0x80 else 1) + 1
     low = payload[at : end : shape.size]
     wide = payload[at] & 0x80
@@ -184,7 +184,9 @@ def _timestamps(payload: bytes, position: int, end: int, shape: _Shape, base: in
 def _contents(
     view: memoryview, shape: _Shape, with_keys: bool, with_values: bool
 ) -> tuple[Iterable[bytes | None], Iterable[bytes | None]]:
-    """Return the keys and the values."""
+    """Return the keys and the values of the equally shaped records in the view; None in place of each one that is not
+    wanted.
+    """
     size = shape.size
     key_size = shape.key_size if with_keys else None
     value_size = shape.value_size if with_values else None

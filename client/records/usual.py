@@ -95,7 +95,7 @@ def _bare_heads(wide_time: int, width: int) -> tuple[_BareHead, int, _BareHead, 
 
 
 def _bare(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> _Columns:
-    """Decode records without keys and headers: the record's length is the value's length and a constant."""
+    """Decode records without keys and headers, whose length is the value's length plus a constant."""
     short, short_size, long, long_size = _bare_heads(wide_time, width)
     around, times_of = 6 + wide_time + width, _TIMES[wide_time]
     one, two = _ONE, _TWO
