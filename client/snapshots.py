@@ -16,8 +16,10 @@ PoolLife = Literal["not started", "open", "fenced", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSnapshot:
-    """broker: "host:port"; node_id: below 0 while it is not known. purpose: "fetch" and so on, "" for the connection of
-    all other requests. in_flight: requests without a response. failures: consecutive ones, lost or not opened.
+    """One connection of a client. broker: "host:port"; node_id: below 0 while it is not known.
+
+    purpose: "fetch" and so on, "" for the connection of all other requests. in_flight: requests without a response.
+    failures: how often in a row it was lost or could not be opened.
     """
 
     broker: str
@@ -31,18 +33,19 @@ class ConnectionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AdminSnapshot:
-    """connections: the open ones, and those that were lost and not opened again."""
+    """An Admin. connections: the open ones, and those that were lost and not opened again."""
 
     connections: tuple[ConnectionSnapshot, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSnapshot:
-    """producer_id, producer_epoch: -1 if it has none. transaction: "ready", "in_transaction", "committing" and so on,
-    None without a transactional_id; transaction_age_ms, transaction_partitions: of the open one. buffered_batches,
-    buffered_bytes: of records that are not acknowledged. in_flight: requests without a response. waiting_for_room:
-    calls of send that wait for room. last_error: the error that failed the transaction, ended the producer, or keeps it
-    from logging in again.
+    """A producer. producer_id, producer_epoch: -1 if it has none.
+
+    transaction: "ready", "in_transaction", "committing" and so on, None without a transactional_id; transaction_age_ms,
+    transaction_partitions: of the open one. buffered_batches, buffered_bytes: of records that are not acknowledged.
+    in_flight: requests without a response. waiting_for_room: calls of send that wait for room. last_error: the error
+    that failed the transaction, ended the producer, or keeps it from logging in again.
     """
 
     life: Life
@@ -63,9 +66,11 @@ class ProducerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """position: of the next record to be returned, -1 while it is not known; fetched_bytes: in memory;
-    high_watermark: of the last fetch, -1 before; last_error: the error that the next read raises. unstable_ms: for how
-    long an open transaction has held the group's committed offset, so that there is no position; 0: none does.
+    """An assigned partition of a consumer. position: of the next record to be returned, -1 while it is not known.
+
+    fetched_bytes: in memory. high_watermark: of the last fetch, -1 before. last_error: the error that the next read
+    raises. unstable_ms: for how long an open transaction has held the group's committed offset, so that there is no
+    position; 0: none does.
     """
 
     position: int
@@ -78,7 +83,9 @@ class PartitionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSnapshot:
-    """membership: "unjoined", "joining", "stable" and the like, None without a group; generation: -1 without one.
+    """A consumer. membership: "unjoined", "joining", "stable" and the like, None without a group; generation: -1
+    without one.
+
     partitions: the assigned ones. last_error: the error that the next read raises.
     """
 
@@ -94,8 +101,10 @@ class ConsumerSnapshot:
 
 
 class SharePartitionSnapshot(NamedTuple):
-    """Records of a share group that its consumer has. fetched: not returned yet; returned: without an acknowledgement;
-    unsent: acknowledged, and not sent; in_transactions: which open transactions acknowledge.
+    """How many records of a partition a share consumer has acquired.
+
+    fetched: not returned yet; returned: without an acknowledgement; unsent: acknowledged, but that is not sent;
+    in_transactions: acknowledged in open transactions.
     """
 
     fetched: int = 0
@@ -106,8 +115,10 @@ class SharePartitionSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareConsumerSnapshot:
-    """membership: "unjoined", "joining" or "stable"; member_epoch: -1 without one. partitions: those that are assigned,
-    and those of which there are records. last_error: the error that the next read raises.
+    """A share consumer. membership: "unjoined", "joining" or "stable"; member_epoch: -1 without one.
+
+    partitions: those that are assigned, and those of which there are records. last_error: the error that the next read
+    raises.
     """
 
     life: Life
@@ -123,8 +134,9 @@ class ShareConsumerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """taken: slots whose transaction is open, beginning or ending; waiting: calls that wait for a slot; producers: the
-    existing ones, by transactional id.
+    """A pool of producers. taken: slots whose transaction is open, beginning or ending.
+
+    waiting: calls that wait for a slot; producers: the existing ones, by transactional id.
     """
 
     life: PoolLife
@@ -156,12 +168,12 @@ class PartitionLag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClientMetricsSnapshot:
-    """Since the ClientMetrics was made, over all clients that have it.
+    """Counts since the ClientMetrics was made, over all clients that have it.
 
     sent_bytes: of batches, compressed. failed_records: by the class of the error. retries: batches sent again.
     transactions: committed, aborted, unknown; one that is resolved later counts again, as what it was.
     acknowledged_records: what consumers of share groups have acknowledged, also in transactions: accept, release,
-    reject. failed_acknowledgements: those that were not taken.
+    reject. failed_acknowledgements: those that the broker did not take.
     """
 
     sent_records: dict[str, int]

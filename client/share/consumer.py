@@ -154,7 +154,7 @@ class ShareConsumer:
         self._polls.subscribe(topics)
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics."""
+        """Return the subscribed topics."""
         return self._polls.member.topics
 
     # ---- reading -----------------------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ class ShareConsumer:
                 return found
 
     def processing(self, records: ShareRecord | Sequence[ShareRecord]) -> AbstractContextManager[Any]:
-        """Return a context manager with a current span for processing these records, linked to the spans that sent
-        them; tracing.md.
+        """Return a context manager whose span is current while these records are processed; it is linked to the spans
+        that sent them. See tracing.md.
 
         Without tracing it does nothing, and its value is None.
         """

@@ -64,7 +64,7 @@ class _Node:
 
     @property
     def acknowledging(self) -> bool:
-        """Whether a request with acknowledgements is in flight."""
+        """Return whether a request with acknowledgements is in flight."""
         return self.busy and not self.fetching
 
     @property
@@ -116,7 +116,7 @@ class ShareFetcher:
 
     @property
     def error(self) -> KafkaError | None:
-        """What `check` raises."""
+        """Return the error that `check` would raise; None without one."""
         return self._failure or self._broken
 
     def send_soon(self) -> None:
@@ -167,7 +167,7 @@ class ShareFetcher:
             self._send_fetch(node, connection, wanted, now_ms)
 
     def _wanted(self) -> dict[int, set[Place]]:
-        """Return the assigned partitions by their leaders, as far as those are known."""
+        """Return the assigned partitions by the node id of their leader, as far as that is known."""
         metadata, found = self._cluster.metadata, dict[int, set[Place]]()
         for place in self._member.assigned:
             name = metadata.topic_name(place.topic_id)
@@ -201,7 +201,7 @@ class ShareFetcher:
         self._pump_now()
 
     def _set_timer(self) -> None:
-        """Set a timer to call pump() when the next request is due. For what is overdue, a response calls it."""
+        """Set a timer to call pump() when the next request is due. If one is overdue, the next response calls it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -268,7 +268,7 @@ class ShareFetcher:
         self._send(node, connection, request, acks)
 
     def _send_renewal(self, node: _Node, renewal: Renewal) -> bool:
-        """Renew locks. Returns whether the request was sent."""
+        """Send a request that renews these acquisition locks. Returns whether it was sent."""
         if node.busy or node.session not in {each.session for each, _, _ in renewal.deliveries}:
             return False
         connection = self._connection(node)
@@ -361,7 +361,7 @@ class ShareFetcher:
         return refused
 
     def _refused(self, acks: Acks, renewal: Renewal | None, error: KafkaError) -> None:
-        """Log these as refused or unanswered, and count them as failed. None is ever sent a second time."""
+        """Log these acknowledgements as refused or unanswered, and count them as failed. None is sent again."""
         for place, ranges in acks.items():
             count = sum(each.last_offset - each.first_offset + 1 for each in ranges)
             name = self._cluster.metadata.topic_name(place.topic_id) or place.topic_id.hex()
@@ -429,7 +429,7 @@ class ShareFetcher:
         node.retry_at_ms = self._clock.monotonic_ms() + delay_ms
 
     def _lose(self, node: _Node) -> None:
-        """End the session here: the broker releases its records. Unsent acknowledgements count as failed."""
+        """Forget the session, whose records the broker releases. Unsent acknowledgements count as failed."""
         lost = self._held.end_session(node.session)
         node.share.lost()
         if lost:

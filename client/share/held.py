@@ -154,8 +154,8 @@ class Held:
         return entry
 
     def find(self, number: int, offset: int, now_ms: float) -> tuple[Delivery, Entry]:
-        """Return a record that was returned to the application. number: of its delivery. Raises RecordNotHeldError if
-        it was acknowledged, or its lock has ended.
+        """Return delivery and entry of a record that was returned to the application. number: of its delivery. Raises
+        RecordNotHeldError if it was acknowledged, or its lock has ended.
         """
         delivery = self._deliveries.get(number)
         entry = None if delivery is None else delivery.entries.get(offset)
@@ -203,8 +203,8 @@ class Held:
             del self._unsent[delivery.session]
 
     def accept_returned(self) -> None:
-        """Accept all records returned since the last call that have no acknowledgement. A record whose lock or session
-        has ended counts as failed.
+        """Accept all records that were returned since the last call and have no acknowledgement. If a record's lock or
+        session has ended, that counts as a failed acknowledgement.
         """
         while self._returned:
             delivery, offset, entry = self._returned.popleft()
@@ -404,7 +404,7 @@ class Held:
                 self.on_acknowledged(AcknowledgeType(kind).name.lower(), each.last_offset - each.first_offset + 1)
 
     def counts(self) -> dict[TopicPartition, Counter[State]]:
-        """Return how many records of each partition there are, by state."""
+        """Return how many records of each partition this consumer has, by state."""
         found: dict[TopicPartition, Counter[State]] = {}
         for delivery in self._deliveries.values():
             states = found.setdefault(delivery.partition, Counter())

@@ -50,7 +50,7 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker has the session, so that records can be acknowledged."""
+        """Return whether the broker has the session, so that records can be acknowledged."""
         return self.epoch != OPENING
 
     def forgets(self, wanted: Iterable[Place]) -> bool:
@@ -85,13 +85,15 @@ class ShareSession:
         )
 
     def acknowledge(self, acks: Acks) -> tuple[int, list[ShareAcknowledgeRequest.Topic]]:
-        """Return the fields of a ShareAcknowledge: epoch and topics."""
+        """Return the session's fields of a ShareAcknowledge: the epoch, and the topics with these acknowledgements."""
         assert self.is_open
         self._sending = self.partitions
         return self.epoch, ack_topics(acks)
 
     def close(self, acks: Acks) -> tuple[int, list[ShareAcknowledgeRequest.Topic]] | None:
-        """Return the last ShareAcknowledge, which also releases all other records; None without a session."""
+        """Return epoch and topics of the last ShareAcknowledge, which also releases all other records; None without a
+        session.
+        """
         if not self.is_open:
             return None
         self.lost()

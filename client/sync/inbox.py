@@ -18,7 +18,7 @@ from .loop_thread import LoopThread, loop_thread
 
 
 class Inbox:
-    """The block of one batch."""
+    """The block of one batch, whose changes are committed together with the group's place."""
 
     def __init__(self, inner: AsyncInbox, thread: LoopThread) -> None:
         self._inner = inner
@@ -37,12 +37,16 @@ class Inbox:
 
 
 def inbox(db: Any, batch: Batch) -> Inbox:
-    """`with sql.inbox(db, batch) as new:`: commit what the block writes with the group's place in the topic. db: of
-    `fencepost.sync.sql.connect`. Like fencepost.sql.inbox.
+    """`with sql.inbox(db, batch) as new:`: commit what the block writes together with the group's place (the offset
+    after the batch).
+
+    db: of `fencepost.sync.sql.connect`. Like fencepost.sql.inbox.
     """
     return Inbox(AsyncInbox(inner_of(db), batch), loop_thread())
 
 
 def keep_places(db: Any, consumer: Any) -> None:
-    """Make a blocking consumer read on from its group's places in the database. Like fencepost.sql.keep_places."""
+    """Make a blocking consumer read on from its group's places (offsets) in the database. Like
+    fencepost.sql.keep_places.
+    """
     loop_thread().run(lambda: async_keep_places(inner_of(db), inner_of(consumer)))

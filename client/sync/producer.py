@@ -44,7 +44,7 @@ class Delivery:
         self._thread = thread
 
     def done(self) -> bool:
-        """Whether the record is acknowledged or has failed."""
+        """Return whether the record is acknowledged or has failed."""
         return self._inner.done()
 
     def result(self) -> RecordMetadata:
@@ -134,7 +134,7 @@ class Producer(Blocking[AsyncProducer]):
     ) -> "Transaction":
         """`with producer.transaction() as tx`: commits at the end, aborts on any exception.
 
-        db: of `fencepost.sync.sql.connect`; what it does inside is committed with the records. wait: like
+        db: from `fencepost.sync.sql.connect`; its changes in the block are committed with the records. wait: like
         fencepost.Producer.transaction.
         """
         database = inner_of(db)
@@ -155,7 +155,7 @@ class Producer(Blocking[AsyncProducer]):
 
     @property
     def producer_id(self) -> int:
-        """The producer id; -1 if it has none."""
+        """Return the producer id; -1 if it has none."""
         return _producer_id(self)
 
     @property
@@ -179,7 +179,9 @@ class Transaction:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The transaction's outcome, known also if the block was interrupted. Like fencepost.Transaction.outcome."""
+        """Return the transaction's outcome, known also if the block was interrupted. Like
+        fencepost.Transaction.outcome.
+        """
         return self._inner.outcome
 
     def send(self, topic: str, value: Any = None, key: Any = None, **more: Any) -> Delivery:

@@ -52,12 +52,12 @@ class Database(Blocking[AsyncDatabase]):
 
     @property
     def database_id(self) -> str:
-        """What identifies the database, wherever it is served."""
+        """Return the id of the database, which is the same wherever it is served."""
         return self._inner.database_id
 
 
 async def _exit(block: Any, error: BaseException | None) -> None:
-    """End a savepoint. error: for which it is undone."""
+    """End a savepoint. error: the exception because of which it is rolled back; None to keep its changes."""
     try:
         await block.__aexit__(None if error is None else type(error), error, None)
     except BaseException as raised:
@@ -74,5 +74,7 @@ def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Datab
 
 
 def resolve(bootstrap_servers: Any, db: Database, **options: Any) -> list[Resolved]:
-    """End what producers left waiting for this database. Like fencepost.sql.resolve."""
+    """End the prepared transactions that producers left waiting for a decision of this database. Like
+    fencepost.sql.resolve.
+    """
     return loop_thread().run(lambda: async_resolve(bootstrap_servers, inner_of(db), **options))

@@ -64,7 +64,7 @@ class _SendSpans(ABC):
 
     @abstractmethod
     def _taken(self, batch: Any, number: int, value: bytes | None, headers: Headers) -> None:
-        """Note that a record was taken: it has this number in this batch."""
+        """Note that a record was taken. batch, number: where it is. headers: those that the application gave it."""
 
     def _batch_attributes(self, batch: Any) -> dict[str, Any]:
         """Return the attributes of a batch's spans: topic, partition and the leader's address."""

@@ -72,7 +72,7 @@ class TransactionSpans:
         return None, ([] if current.span_id == found.context.span_id else [Link(found.context)])
 
     def ended(self, which: "_TransactionSpan", outcome: str | None, cause: str | None) -> None:
-        """Set what is known of the end, and end the span."""
+        """Set outcome and cause of the transaction in its span, as far as they are known, and end the span."""
         if self.open is which:
             self.open = None
         self._spans.end(which.span, partial(self._set_end, which.span, outcome, cause))
@@ -113,7 +113,9 @@ class TransactionSpans:
 
 
 class _TransactionSpan:
-    """The span of one transaction; the `watch` of its Sources. begun_in: the span that was current when it began."""
+    """The span of one transaction, which is told of its course as `watch` of its Sources. begun_in: the span that was
+    current when it began.
+    """
 
     __slots__ = ("_links", "_of", "_outcome", "_sources", "begun_in", "context", "is_open", "span")
 

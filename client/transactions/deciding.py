@@ -89,7 +89,9 @@ class Row(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A held transaction: what it waits for, and the pair that ends it."""
+    """A held transaction: the decision that it waits for (ledger key and number), and the producer id and epoch to end
+    it with.
+    """
 
     key: str
     transactional_id: str
@@ -99,7 +101,9 @@ class Waiting(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What the broker says about a key. number, committed: of its last decision; NONE_YET, False before the first."""
+    """What the broker's ledger says about a key. number, committed: of its last decision; NONE_YET, False before the
+    first. waiting: the transaction that waits for the next one.
+    """
 
     number: int
     committed: bool
@@ -124,8 +128,10 @@ def next_number(row: Row, standing: Standing) -> int:
 
 
 def older_database(row: Row, standing: Standing) -> str | None:
-    """Return why this row cannot have come after `standing`, which was read first: the database was restored from a
-    backup. None if it can. The ledger follows the row.
+    """Return a text that says so if the database must have been restored from a backup; else None.
+
+    standing: read before the row. A number gets into the ledger only after it is in the row, so the row cannot have a
+    lower one.
     """
     if row.number >= standing.number:
         return None
@@ -136,8 +142,10 @@ def older_database(row: Row, standing: Standing) -> str | None:
 
 
 def older_broker(row: Row, standing: Standing) -> str | None:
-    """Return why this row cannot have come before `standing`, which was read second: the broker was restored from a
-    backup. None if it can. What the database has committed is Prepared until the ledger has it.
+    """Return a text that says so if the broker must have been restored from a backup; else None.
+
+    standing: read after the row. A number that the database has committed is in the ledger, or its transaction still
+    waits.
     """
     if standing.waiting is not None or not row.committed or row.number <= standing.number:
         return None

@@ -28,8 +28,8 @@ _HOLDS_SINCE = 4  # of fencepost.version
 
 
 class Ended(NamedTuple):
-    """The answer to EndTxns. identity: the next pair of its producer, NO_IDENTITY without one. number, committed: of
-    the ledger's entry. error: None for a success.
+    """The answer to EndTxns. identity: the producer id and epoch that the producer uses next, NO_IDENTITY without one.
+    number, committed: of the ledger's entry. error: None for a success.
     """
 
     identity: ProducerIdentity
@@ -39,7 +39,7 @@ class Ended(NamedTuple):
 
 
 class Decisions:
-    """Asks the transaction coordinator of each id."""
+    """Sends each request once, to the transaction coordinator of the id."""
 
     def __init__(self, cluster: Cluster, request_timeout_ms: float) -> None:
         self._cluster = cluster

@@ -48,7 +48,9 @@ SHIELD_S = 5.0
 
 
 class TransactionDriver:
-    """Also the `SendPermission` of the producer's Sender. Set `sender` before calling anything."""
+    """The transactions of one producer; also the `SendPermission` of its Sender. Set `sender`
+    before calling anything.
+    """
 
     sender: Sending
 
@@ -75,22 +77,24 @@ class TransactionDriver:
 
     @property
     def producer(self) -> None:
-        """A transactional producer has no name."""
+        """Return None: a transactional producer has no name."""
         return None
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
-        """Whether a batch may be sent now. With version 1 the partition is added first; that wakes the sender."""
+        """Return whether a batch may be sent now. With version 1 the partition is added first; that
+        wakes the sender.
+        """
         if self.machine.may_write_to(topic_partition):
             return True
         self._adding.begin(self.sender.wake)
         return False
 
     def identity(self) -> ProducerIdentity | None:
-        """The producer id and epoch for batches, None without one."""
+        """Return producer id and epoch for batches, None without one."""
         return self.machine.identity if self.machine.identity.producer_id >= 0 else None
 
     def produce_cap(self) -> int | None:
-        """The highest version of Produce for this version of transactions; None for any."""
+        """Return the highest version of Produce for this version of transactions; None for any."""
         return None if self.machine.version >= 2 else PRODUCE_V1
 
     def failed(self, topic_partition: TopicPartition, error: Exception) -> None:
@@ -100,7 +104,7 @@ class TransactionDriver:
         self.machine.failed(error)
 
     def _drop_unsent(self) -> None:
-        """Fail the batches that were not sent, since they never will be; in the next turn, not within this call."""
+        """Fail, in the next turn of the loop, the batches that were not sent, because they never will be."""
 
         def drop() -> None:
             if self.machine.is_in(State.ABORTABLE_ERROR, State.FATAL):
@@ -109,7 +113,7 @@ class TransactionDriver:
         asyncio.get_running_loop().call_soon(drop)
 
     def refusal(self) -> KafkaError | None:
-        """The broker's error for adding partitions to the transaction, as far as it is known."""
+        """Return the broker's error for adding partitions to the transaction, as far as it is known."""
         return self._adding.refusal
 
     def sent(self, topic_partition: TopicPartition) -> None:
@@ -140,7 +144,9 @@ class TransactionDriver:
         await self._take_over(Event.INIT, self._tries.deadline())
 
     async def _take_over(self, event: Event, deadline: Deadline) -> None:
-        """Send InitProducerId after this event of the table, until it succeeds or a held transaction is found."""
+        """Request this event of the machine, then send InitProducerId until it succeeds or a held
+        transaction is found.
+        """
         self.machine.request(event)
         await self._initialising.run(deadline)
 
@@ -230,11 +236,11 @@ class TransactionDriver:
         writes: Sequence[Callable[[], Awaitable[None]]] = (),
         decide: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Wait for every write, then commit. offsets, writes (of `hand_over`): to be sent before, beside the records.
-        decide: ends the transaction instead of EndTxn (`databases.commit`).
+        """Wait for every write, then commit. offsets, writes (returned by `hand_over`): sent before that, together with
+        the records. decide: ends the transaction instead of EndTxn (`databases.commit`).
 
-        Raises AbortableTransactionError and the like: not committed, abort it; CommitOutcomeUnknownError: unknown.
-        A cancellation before EndTxn is sent aborts; a later one takes effect after the response.
+        Raises AbortableTransactionError and the like: not committed, abort it; CommitOutcomeUnknownError: unknown. A
+        cancellation before EndTxn is sent aborts; a later one takes effect after the response.
         """
         self._request(Event.COMMIT)
         try:

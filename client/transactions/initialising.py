@@ -23,7 +23,9 @@ log = logging.getLogger("fencepost.client")
 
 
 class Initialising:
-    """explain: called before the error of a fenced producer is raised, to find the reason."""
+    """Sends InitProducerId for one producer. explain: called before the error of a fenced producer is raised, to find
+    the reason.
+    """
 
     def __init__(
         self,
