@@ -81,7 +81,7 @@ class Parts(ABC):
         """Give up the client's work, because its event loop has ended, and log what is lost. Called from any thread."""
 
     def abandon_once(self) -> None:
-        """Abandon the client, unless it has ended, or belongs to the parent process of this fork."""
+        """Call abandon(), unless the client has ended, or belongs to the parent process of this fork."""
         if self._is_open and not self._affinity.is_forked:
             self._is_open = False
             self.abandon()

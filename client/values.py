@@ -64,7 +64,7 @@ class RecordMetadata(NamedTuple):
 
     @property
     def duplicate(self) -> bool:
-        """Whether this send wrote nothing, because a named producer had sent this sequence before."""
+        """Return whether this send wrote nothing, because a named producer had sent this sequence before."""
         return False
 
 

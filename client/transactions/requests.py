@@ -212,8 +212,8 @@ class TransactionRequests:
         return {}
 
     async def acknowledge(self, group_id: str, member_id: str, acks: SharedRanges) -> tuple[int, KafkaError]:
-        """Send TxnShareAcknowledge. Returns code and error of the request, else of the first refused partition; code 0
-        for success.
+        """Send TxnShareAcknowledge. Returns an error code and the KafkaError for it: of the request as a whole, else of
+        the first refused partition. The code is 0 for success.
         """
         machine = self._machine
         connection = await self._cluster.coordinator("group", group_id)
@@ -294,7 +294,7 @@ class TransactionRequests:
 
 
 def maybe_done(error: KafkaError) -> bool:
-    """Return whether the request may have been carried out, or may be later."""
+    """Return whether the request that failed with this error may have been carried out, or may be later."""
     if isinstance(error, BrokerUnreachableError):
         return error.sent
     return isinstance(error, RequestTimedOutError)

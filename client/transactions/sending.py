@@ -21,5 +21,5 @@ class Sending(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Return when no sent batch waits for a response or a retry."""
+        """Wait until no sent batch waits for a response or a retry."""
         ...

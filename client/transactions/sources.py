@@ -22,12 +22,12 @@ class FromGroup(Protocol):
 
     @property
     def offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The offset to commit for each partition."""
+        """Return the offset to commit for each partition."""
         ...
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata | None:
-        """The member and generation that fetched the batch; None without a group."""
+        """Return the member and generation that fetched the batch; None without a group."""
         ...
 
     def claim(self, by: "Sources") -> None:
@@ -58,17 +58,17 @@ class FromShareGroup(Protocol):
 
     @property
     def group_id(self) -> str:
-        """The share group."""
+        """Return the id of the share group."""
         ...
 
     @property
     def member_id(self) -> str:
-        """The id of the member that acquired the records."""
+        """Return the id of the member that acquired the records."""
         ...
 
     @property
     def are_many(self) -> bool:
-        """Whether the number of added records has reached the size of one request."""
+        """Return whether so many records were added that they should be sent before the commit."""
         ...
 
     def add(self, records: Sequence[ShareRecord], type: AcknowledgeType) -> None:
@@ -86,7 +86,9 @@ class FromShareGroup(Protocol):
         ...
 
     def give_back(self) -> None:
-        """Return the records whose acknowledgements were not sent to their consumer: the transaction has ended."""
+        """Give the consumer back the records whose acknowledgements were not sent, because the
+        transaction has ended.
+        """
         ...
 
 
@@ -109,7 +111,7 @@ class Watch(Protocol):
 class Sources:
     """The batches of one transaction, and its outcome.
 
-    outcome: None while it is open or its abort is not confirmed. resolve: finds out an unknown one from the broker.
+    outcome: None while it is open or its abort is not confirmed. resolve: asks the broker for an unknown outcome.
     label: a name that the application gave it. cause: the class of the exception that aborts it.
     """
 

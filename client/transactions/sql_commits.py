@@ -51,13 +51,13 @@ class Block(NamedTuple):
 
 
 class DecidingDatabase(Protocol):
-    """A database that takes part in commits, seen from here. block: None outside of the block of a producer."""
+    """What a producer's commits need of a database. block: the producer's transaction that is open in it, else None."""
 
     block: Block | None
 
     @property
     def database_id(self) -> str:
-        """What identifies the database, wherever it is served."""
+        """Return the id of the database, which is the same wherever it is served."""
         ...
 
     def check_free(self) -> None:
@@ -69,11 +69,14 @@ class DecidingDatabase(Protocol):
         ...
 
     async def claim(self, transactional_id: str) -> Row:
-        """Take the next generation of the id, in a transaction of its own, and return its row. Raises DatabaseAway."""
+        """Raise the generation in the row of this id by one, in a transaction of its own, and return the row. Raises
+        DatabaseAway.
+        """
         ...
 
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
-        """Write the decision as the last statement of the open transaction. False: the row's condition is not met.
+        """Write that the transaction is committed into the row of this id, as the last statement of the open
+        transaction. Returns False if the row has another generation or a later number.
 
         Raises the driver's error.
         """
@@ -95,7 +98,9 @@ class DecidingDatabase(Protocol):
 
 
 class DatabaseCommits:
-    """step: what is done next; DECIDE between two transactions that have ended."""
+    """Carries out the commits of one producer over the broker and a database. step: what is done next; DECIDE between
+    two transactions that have ended.
+    """
 
     def __init__(
         self,
@@ -104,7 +109,9 @@ class DatabaseCommits:
         tries: Tries,
         initialise: Callable[[Event, Deadline], Awaitable[None]],
     ) -> None:
-        """initialise: sends InitProducerId until it succeeds or is found to be held, after an event of the table."""
+        """initialise: applies an event to the machine, and sends InitProducerId until it succeeds or a held transaction
+        is found.
+        """
         self._machine = machine
         self._decisions = decisions
         self._tries = tries
@@ -125,15 +132,18 @@ class DatabaseCommits:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a transaction of this producer is prepared, and the broker was not told yet how it was decided."""
+        """Return whether a transaction of this producer is prepared, and the broker was not told yet how it was
+        decided.
+        """
         return self.step in (Step.CLOSE_OWN, Step.END_OWN)
 
     async def get_ready(self, database: DecidingDatabase | None) -> None:
-        """Before a transaction: end the last one if its outcome is still open, and those of earlier producers with the
-        same id. database: None for a transaction without one.
+        """Make ready for a transaction: end the last one if its outcome is still open, and those that earlier producers
+        with the same id have left.
 
-        Raises CommitOutcomeUnknownError or RequestTimedOutError if the database or the broker do not answer, and
-        OutcomeDivergedError; ProducerFencedError if another producer uses the transactional id.
+        database: None for a transaction without one. Raises CommitOutcomeUnknownError or RequestTimedOutError if the
+        database or the broker do not answer, and OutcomeDivergedError; ProducerFencedError if another producer uses the
+        transactional id.
         """
         async with self._turn:
             if self.is_unsettled:
@@ -150,8 +160,8 @@ class DatabaseCommits:
                 await self._run()
 
     async def begin(self, database: DecidingDatabase, sources: Sources) -> None:
-        """Begin the database's transaction. sources: of the producer's one. Raises like `database.begin`; nothing is
-        open then.
+        """Begin the database's transaction. sources: those of the producer's transaction. Raises like `database.begin`;
+        then nothing is open.
         """
         try:
             await database.begin()
@@ -168,16 +178,16 @@ class DatabaseCommits:
             await database.rollback()
 
     async def commit(self, wait: Wait = "ended") -> None:
-        """Commit the transaction whose records are all acknowledged: here and in the database. wait: "decided": the
-        broker is told behind the caller's back, and the next transaction waits for that.
+        """Commit the transaction, whose records are all acknowledged, in the database and then at the broker.
 
-        Raises the database's error if it was committed nowhere; AbortableTransactionError and ProducerFencedError,
-        after which it has to be aborted; CommitOutcomeUnknownError.
+        wait: with "decided" this returns once the database has committed; the broker is told in the background, and the
+        next transaction waits for that. Raises the database's error if it was committed nowhere;
+        AbortableTransactionError and ProducerFencedError, after which it has to be aborted; CommitOutcomeUnknownError.
         """
         database, machine = self._database, self._machine
         assert database is not None
         if not machine.attempted:  # nothing for the broker
-            await self._failing(database.commit())
+            await self._in_database(database.commit())
             self._open = None
             machine.ends_without_request()
             return
@@ -208,8 +218,10 @@ class DatabaseCommits:
         if refusal is not None and machine.outcome == "aborted":
             raise refusal
 
-    async def _failing(self, work: Awaitable[object]) -> object:
-        """Await what the database does within the transaction. If it fails, so does the transaction."""
+    async def _in_database(self, work: Awaitable[object]) -> object:
+        """Await this work of the database within the transaction, and return its result. If it fails, the producer's
+        transaction fails too.
+        """
         try:
             return await work
         except Exception as error:
@@ -217,11 +229,13 @@ class DatabaseCommits:
             raise
 
     async def _decide(self, database: DecidingDatabase, waiting: Waiting) -> None:
-        """Write the row, the last statement of the user's transaction."""
+        """Write the decision into the database, as the last statement of the user's transaction. Raises
+        ProducerFencedError if another producer with the id has written there since.
+        """
         machine = self._machine
         name = machine.transactional_id
         self.step = Step.DECIDE
-        if await self._failing(database.decide(name, self._generation, waiting)):
+        if await self._in_database(database.decide(name, self._generation, waiting)):
             return
         self.step = Step.STOPPED
         error = ProducerFencedError(
@@ -263,8 +277,8 @@ class DatabaseCommits:
         raise machine.failure()
 
     async def _end_own(self) -> None:
-        """Find out what the database did, if that is not known, and tell the broker. Raises CommitOutcomeUnknownError
-        if the database does not say it; if only the broker does not answer, a warning is logged.
+        """If it is not known whether the database has committed, ask it; then tell the broker. Raises
+        CommitOutcomeUnknownError if the database does not answer; if only the broker does not, a warning is logged.
         """
         machine = self._machine
         try:
@@ -303,7 +317,9 @@ class DatabaseCommits:
     # ---- the table -------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Do step after step until a transaction can begin. Raises the error of a step without an answer in time."""
+        """Do step after step of the table until a transaction can begin, or this producer's own one is ended. Raises
+        the error of a step that gets no answer in time.
+        """
         deadline, attempt = self._tries.deadline(), 0
         is_own = self.is_unsettled
         while self.step is not Step.DECIDE:
@@ -324,7 +340,7 @@ class DatabaseCommits:
                 attempt += 1
 
     def _late(self, step: Step, error: KafkaError) -> KafkaError:
-        """Return the error for a step without an answer."""
+        """Return the error to raise for a step that got no answer in time."""
         machine = self._machine
         late = self._tries.late(_NAMES[step], error)
         if step is not Step.CLOSE_OWN:
@@ -334,7 +350,9 @@ class DatabaseCommits:
         return unknown
 
     async def _ask(self, step: Step, deadline: Deadline) -> Answer:
-        """Send the request of this step once, and take over what the answer says."""
+        """Send the request of this step once, take over what the answer says, and return which column of the table it
+        is.
+        """
         asks: dict[Step, Callable[[], Awaitable[Answer]]] = {
             Step.CLAIM: self._claim,
             Step.LOOK: self._look,

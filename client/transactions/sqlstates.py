@@ -18,7 +18,7 @@ def sqlstate_of(error: BaseException) -> str | None:
 
 
 def may_succeed_again(error: BaseException) -> bool:
-    """Return whether the database has undone the transaction only because of others at the same time. An error of the
-    SDK says no such thing, whatever its cause.
+    """Return whether the error is a serialization failure or a deadlock of the database, after which the same work may
+    succeed. Returns False for an error of the SDK, whatever its cause.
     """
     return not isinstance(error, KafkaError) and sqlstate_of(error) in (SERIALIZATION_FAILURE, DEADLOCK)
