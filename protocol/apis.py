@@ -187,8 +187,8 @@ def decode_request(api: Api, version: int, frame: Readable, position: int) -> An
 
 
 def decode_request_in_steps(api: Api, version: int, frame: memoryview, position: int) -> Generator[int, None, Any]:
-    """Like decode_request(), but in steps: yields how many list items were decoded since the last yield; returns the
-    request.
+    """Like decode_request(), but in steps, so that other work can run in between: yields how many list items were
+    decoded since the last yield; returns the request.
     """
     try:
         decode = api.request_decoders_in_steps[version]
@@ -210,7 +210,8 @@ def encode_response(api: Api, version: int, correlation_id: int, response: Any) 
 def encode_response_in_steps(
     api: Api, version: int, correlation_id: int, response: Any
 ) -> Generator[int, None, list[Buffer]]:
-    """Like encode_response(), but in steps: yields how many array items were encoded since the last yield.
+    """Like encode_response(), but in steps, so that other work can run in between: yields how many array items were
+    encoded since the last yield; returns the buffers.
 
     Items of a Lazy are made while they are encoded.
     """

@@ -99,19 +99,21 @@ class Batch:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last record."""
+        """Return the offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, which wraps around after 2**31 - 1; -1 for a batch without sequences."""
+        """Return the sequence of the last record, which wraps around after 2**31 - 1; -1 for a
+        batch without sequences.
+        """
         if self.base_sequence < 0:
             return -1
         return self.base_sequence + self.last_offset_delta & SEQUENCE_MASK
 
     @property
     def codec(self) -> int:
-        """The number of the compression codec; 0 for none."""
+        """Return the number of the compression codec; 0 for none."""
         return self.attributes & CODEC_BITS
 
     @property
@@ -124,12 +126,13 @@ class Batch:
 
     @property
     def is_control(self) -> bool:
-        """Whether it is a control batch, such as a transaction marker."""
+        """Return whether it is a control batch, such as a transaction marker."""
         return self.attributes & CONTROL_BIT != 0
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when compaction may drop this batch's tombstones and markers; None if that is not set (KIP-534).
+        """Return from which time on compaction may drop this batch's tombstones and markers; None if that is not set
+        (KIP-534).
 
         It is stored in the base timestamp.
         """

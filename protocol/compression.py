@@ -65,7 +65,7 @@ def compress(codec: int, payload: Bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, payload: Bytes, *, limit: int) -> bytes:
-    """Return the payload decompressed. limit: the most bytes that may be.
+    """Return the payload decompressed. limit: the most bytes that the result may have.
 
     Raises KafkaError CORRUPT_MESSAGE for bytes that are not of this codec, MESSAGE_TOO_LARGE above the limit.
     """
@@ -134,7 +134,7 @@ def _compress_snappy(payload: memoryview) -> bytes:
 
 
 def _decompress_snappy(payload: memoryview, limit: int) -> bytes:
-    """Decompress either format in use: xerial's blocks, of Java, or one raw block, of librdkafka and franz-go."""
+    """Decompress either format in use: blocks in xerial's framing (Java), or one raw block (librdkafka, franz-go)."""
     try:
         blocks = list(_xerial_blocks(payload)) if payload[:8] == _XERIAL_MAGIC else [payload]
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]

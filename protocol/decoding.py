@@ -133,8 +133,8 @@ class _DecoderSource:
         self._source.line(f"p += {size}")
 
     def _length(self, letter: str, rest: str = "rest") -> str:
-        """Generate the read of a length or count, and return the variable with it. In flexible versions that is one
-        more.
+        """Generate the read of a length or count, and return the name of the variable that gets it. In flexible
+        versions the variable has the length plus one.
 
         letter: the struct format of the fixed-size length. rest: the function that reads a varint of more than one
         byte.
@@ -238,8 +238,8 @@ class _DecoderSource:
             self._source.line(f"{target} = {name}")
 
     def _read_sized(self, letter: str, target: str, nullable: bool, rest: str, read: Callable[[], None]) -> None:
-        """Generate the read of a length, then of a value by the lines that `read` generates; `after` is the value's
-        end there.
+        """Generate the read of a length, then the lines that read the value, which `read` generates. In these, the
+        variable `after` has the position after the value.
 
         letter, rest: as in _length().
         """

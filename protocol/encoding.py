@@ -108,7 +108,9 @@ class _EncoderSource:
         self._source.line("parts.append(COMPACT_LENGTHS[n] if n < 16383 else uvarint(n + 1))")
 
     def _null(self, letter: str) -> None:
-        """Collect the length that stands for null. letter: the struct format of the fixed-size form."""
+        """Add the length that stands for null to the fixed fields that are packed next. letter: the struct format of
+        the fixed-size form.
+        """
         self._run.append(("x", "") if self._flexible else (letter, "-1"))
 
     # Classes.

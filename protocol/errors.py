@@ -177,7 +177,7 @@ class KafkaError(Exception):
 
     @property
     def text(self) -> str:
-        """The text for people: the detail, else the code's own text. It fits every field of a response."""
+        """Return the text for people: the detail, else the code's own text. It fits every field of a response."""
         return self.detail or self.code.text
 
     def __str__(self) -> str:

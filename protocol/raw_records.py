@@ -105,8 +105,8 @@ def _walk(batch: Batch, payload: bytes) -> Iterator[tuple[int, int, int, int, in
 def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon_ms: int | None = None) -> bytes:
     """Return the batch with only the kept records, as compaction leaves it: same header, offsets and sequences.
 
-    kept: for each record whether it stays; at least one must. delete_horizon_ms: is set in the header, unless it is set
-    already. Raises KafkaError INVALID_RECORD if a timestamp differs from it by more than a delta can encode.
+    kept: for each record whether it stays; at least one must. delete_horizon_ms: set in the header, if that has none
+    yet. Raises KafkaError INVALID_RECORD if a timestamp differs from it by more than a delta can encode.
     """
     moves_by = 0
     if delete_horizon_ms is not None and batch.delete_horizon_ms is None:

@@ -86,7 +86,7 @@ class Reader:
         self._position = position
 
     def number(self, kind: Struct) -> int:
-        """Read one number of this form."""
+        """Read one number of this format."""
         found: int = kind.unpack_from(self._buffer, self._position)[0]
         self._position += kind.size
         return found

@@ -124,7 +124,7 @@ def payload_of(batch: Batch, limit: int) -> bytes:
 
 
 def lies(detail: str) -> NoReturn:
-    """Raise KafkaError INVALID_RECORD with this detail: the bytes contradict each other."""
+    """Raise KafkaError INVALID_RECORD with this detail, because the bytes contradict each other."""
     raise KafkaError(ErrorCode.INVALID_RECORD, detail)
 
 
@@ -297,7 +297,9 @@ def batch_of_payload(
     producer_epoch: int = -1,
     transactional: bool = False,
 ) -> Batch:
-    """Encode a batch of `count` records with one timestamp. payload: them, each by keyed_record()."""
+    """Encode a batch of `count` records with one timestamp. payload: the records, each encoded by keyed_record(), one
+    after another.
+    """
     checked = _CHECKED_HEAD.pack(
         TRANSACTIONAL_BIT * transactional,
         count - 1,

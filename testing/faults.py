@@ -31,12 +31,12 @@ class Faulty(Protocol):
         ...
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
-        """Replace the function that serves requests by `between` of it; None: restore it."""
+        """Replace the function that serves requests by what `between` makes of it; None: restore it."""
         ...
 
 
 class Fault:
-    """One fault: its effect, the requests that it matches, and at which of them it fires, by default at all.
+    """One fault: its effect, the requests that it matches, and at which of these it fires, by default at each.
 
     calls: how many requests matched; fired: how many of these it was applied to.
     """

@@ -131,7 +131,9 @@ def fp_topic(fp_topics: Callable[..., list[str]]) -> str:
 
 @pytest.fixture
 def fp_faults(fp_broker: "AnyBroker") -> "Iterator[Faults]":
-    """Injects faults into the broker during this test. The test fails if a fault does not fire."""
+    """Yield the object that injects faults into the broker during this test. The test fails if a
+    fault does not fire.
+    """
     faults: Faults = fp_broker.faults.seed(0)
     yield faults
     faults.clear()
@@ -139,7 +141,7 @@ def fp_faults(fp_broker: "AnyBroker") -> "Iterator[Faults]":
 
 @pytest.fixture
 def fp_clock(fp_broker: "AnyBroker") -> "BrokerTime":
-    """Moves the broker's time: fp_clock.advance(61) moves it forward by 61 seconds."""
+    """Return the object that moves the broker's time: fp_clock.advance(61) moves it forward by 61 seconds."""
     fp_broker.clock  # noqa: B018 (skips the test where it is not ours)
     from .clock import BrokerTime
 

@@ -97,8 +97,8 @@ class ObservedBroker(Asserting, Broker):
         self.restore_rights()
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
-        """Replace the function that serves requests by `between` of it; None: restore it. Requests are stored for
-        failure reports in any case.
+        """Replace the function that serves requests by what `between` makes of it; None: restore it. Requests are
+        stored for failure reports in any case.
         """
         super().intercept(lambda serve: self._remembering(serve if between is None else between(serve)))
 

@@ -84,7 +84,7 @@ class ClientTransaction:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome of the last transaction; None from begin() until the end is known."""
+        """Return the outcome of the last transaction; None from begin() until the end is known."""
         return self._outcome
 
     @outcome.setter

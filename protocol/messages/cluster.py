@@ -102,7 +102,7 @@ class MetadataResponse:
 
 @request(api=60, versions="0-2", flexible="0+")
 class DescribeClusterRequest:
-    """The brokers alone, for admin clients (KIP-700)."""
+    """Ask for the brokers alone, as admin clients do (KIP-700)."""
 
     include_cluster_authorized_operations: Boolean = False
     endpoint_type: Int8 = field("1+", default=1)  # 1 brokers, 2 controllers
@@ -141,7 +141,7 @@ class Cursor:
 
 @request(api=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest:
-    """Topics and their partitions, a page at a time (KIP-966)."""
+    """Ask for topics and their partitions, a page at a time (KIP-966)."""
 
     @struct
     class Topic:

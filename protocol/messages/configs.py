@@ -8,7 +8,7 @@ from ..schema import Boolean, Int8, Int16, Int32, String, field, request, respon
 
 @request(api=32, versions="1-4", flexible="4+")
 class DescribeConfigsRequest:
-    """The settings of each resource, all of them or those named."""
+    """Ask for the settings of each resource, all of them or those named."""
 
     @struct
     class Resource:
@@ -23,7 +23,7 @@ class DescribeConfigsRequest:
 
 @response(to=DescribeConfigsRequest)
 class DescribeConfigsResponse:
-    """Each setting with its value, where the value comes from, and what it would fall back to."""
+    """Each setting with its value, where the value comes from, and the values that would count without it."""
 
     @struct
     class Result:
@@ -56,7 +56,7 @@ class DescribeConfigsResponse:
 
 @request(api=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest:
-    """All settings of each resource; what is not named goes back to its default."""
+    """Set all settings of each resource; those that are not named go back to their defaults."""
 
     @struct
     class Resource:
@@ -90,7 +90,7 @@ class AlterConfigsResponse:
 
 @request(api=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest:
-    """Changes to some settings of each resource; the others stay."""
+    """Change some settings of each resource; the others stay."""
 
     @struct
     class Resource:
@@ -125,14 +125,14 @@ class IncrementalAlterConfigsResponse:
 
 @request(api=74, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest:
-    """Which resources have settings? In version 0: of client metrics (KIP-1142)."""
+    """Ask which resources have settings; version 0 asks for resources of the type client metrics only (KIP-1142)."""
 
     resource_types: list[Int8] = field("1+", factory=list)  # empty: all
 
 
 @response(to=ListConfigResourcesRequest)
 class ListConfigResourcesResponse:
-    """Their names and types."""
+    """Names and types of the resources."""
 
     @struct
     class Resource:

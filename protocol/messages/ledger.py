@@ -24,7 +24,9 @@ class PrepareTxnRequest:
 
 @response(to=PrepareTxnRequest)
 class PrepareTxnResponse:
-    """ledger_number: the entry's number, if it is the reason for the refusal; else -1."""
+    """An error, or none: then the transaction is prepared. ledger_number: the number of the key's entry, if that is the
+    reason for the refusal; else -1.
+    """
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -66,8 +68,8 @@ class EndTxnsRequest:
 class EndTxnsResponse:
     """The entry as it is now, and on an error the transactions that caused it.
 
-    ended: of those that the request listed, what each id's producer goes on with. deleted: partitions that were deleted
-    while a held transaction that wrote to them waited; the rest of it was committed.
+    ended: for each transaction of the request, the producer id and epoch that its producer uses next. deleted:
+    partitions that were deleted while a held transaction that wrote to them waited; the rest of it was committed.
     """
 
     @struct

@@ -26,7 +26,7 @@ class OpenNamedProducerRequest:
 
 @response(to=OpenNamedProducerRequest)
 class OpenNamedProducerResponse:
-    """highest: -1 where nothing was written under this name."""
+    """The epoch of the name, and its highest sequence in each partition: -1 where nothing was written under it."""
 
     @struct
     class Topic:
@@ -50,7 +50,7 @@ class OpenNamedProducerResponse:
 
 @request(api=20009, versions="0", flexible="0+", since=3)
 class DescribeNamedProducersRequest:
-    """names: None for all that may be seen."""
+    """Ask who writes under these names. names: None for all that may be seen."""
 
     names: list[String] | None = None
 

@@ -10,7 +10,7 @@ from .cluster import NO_OPERATIONS
 
 @request(api=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatRequest:
-    """Keeps a member in its group, or lets it join (epoch 0) or leave (epoch -1)."""
+    """Keep a member in its group, or let it join (epoch 0) or leave (epoch -1)."""
 
     group_id: String
     member_id: String
@@ -43,7 +43,7 @@ class ShareGroupHeartbeatResponse:
 
 @request(api=77, versions="1", flexible="0+")
 class ShareGroupDescribeRequest:
-    """Asks for the state, the members and the assignments of groups."""
+    """Ask for the state, the members and the assignments of groups."""
 
     group_ids: list[String]
     include_authorized_operations: Boolean = False

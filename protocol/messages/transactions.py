@@ -94,7 +94,7 @@ class AddPartitionsToTxnResponse:
 
 @request(api=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest:
-    """Add the offsets that this group commits next to the producer's transaction."""
+    """Add to the producer's transaction that it will commit offsets of this group."""
 
     transactional_id: String
     producer_id: Int64
@@ -110,7 +110,7 @@ class AddOffsetsToTxnResponse:
 
 @request(api=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest:
-    """Offsets that count when the transaction is committed; from version 3 on with the member's identity (KIP-447)."""
+    """Commit a group's offsets in a transaction; from version 3 on with the member's identity (KIP-447)."""
 
     @struct
     class Topic:
