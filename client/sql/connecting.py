@@ -46,8 +46,8 @@ def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Datab
 
 
 def _sqlite(url: str, create: bool) -> sqlite.Database:
-    """Return the database of a sqlite URL. create: make missing tables. Raises InvalidConfigurationError for a URL
-    without a file.
+    """Return the database that a sqlite URL names. create: make missing tables. Raises InvalidConfigurationError for a
+    URL without a file.
     """
     _, host, path, query, fragment = urlsplit(url)
     name = unquote(path[1:])
@@ -71,14 +71,16 @@ def _sqlite_of_user(connection: sqlite3.Connection, create: bool) -> sqlite.Data
 
 
 def _by_url(url: str) -> OneConnection:
-    """Return where connections by this URL come from. postgresql+DRIVER:// chooses a driver."""
+    """Return the object that makes connections to the server of this URL. postgresql+DRIVER:// chooses a driver."""
     scheme, _, rest = url.partition(":")
     adapter = _adapter_of(scheme.partition("+")[2])
     return OneConnection(partial(adapter.connected, f"postgresql:{rest}", postgresql.CONNECT_TIMEOUT_S))
 
 
 def _adapter_of(driver: str) -> ModuleType:
-    """Return the module for this driver. driver: its name; empty for the first that is installed."""
+    """Return our module for this driver of PostgreSQL. driver: its name; empty for the first that is installed. Raises
+    InvalidConfigurationError if it is unknown or not installed.
+    """
     if driver and driver not in DRIVERS:
         raise InvalidConfigurationError(f"there is no driver {driver!r}", hint=f"one of {', '.join(DRIVERS)}")
     named = [driver] if driver else list(DRIVERS)
@@ -92,7 +94,9 @@ def _adapter_of(driver: str) -> ModuleType:
 
 
 def _given(given: Any, ask: Any) -> Connections:
-    """Return where connections come from: a pool, or a connection and what to ask by."""
+    """Return the object that gives connections, for a pool or a connection of the user. ask: for a connection, the
+    URL or pool by which to ask what was decided. Raises InvalidConfigurationError.
+    """
     driver = _driver_of(given)
     if driver not in DRIVERS:
         kind: type[object] = given.__class__
@@ -125,7 +129,9 @@ def _driver_of(given: Any) -> str:
 
 
 def _asked(ask: Any) -> Connections:
-    """Return where the connections for asking come from: a URL or a pool."""
+    """Return the object that makes the connections by which the database is asked what was decided. ask: a URL or a
+    pool.
+    """
     return _by_url(ask) if isinstance(ask, str) else _given(ask, None)
 
 

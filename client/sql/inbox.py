@@ -36,7 +36,9 @@ COMMIT_S = 5.0
 
 
 class Inbox:
-    """The block of one batch. db: a database of `sql.connect`, open."""
+    """The block for one batch: what is written in the database within it is committed together with the places after
+    the batch. db: a database of `sql.connect`, open.
+    """
 
     def __init__(self, db: Database, batch: Batch) -> None:
         if not isinstance(batch, Batch):
@@ -54,8 +56,8 @@ class Inbox:
     # ---- the block ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Sequence[Record]:
-        """Return the records of the batch whose effects are not in the database; none, if all are, or if others have to
-        come first.
+        """Return the records of the batch whose effects are not in the database yet. Returns none if the effects of all
+        are there, or if earlier records have to be read first.
         """
         if self._is_entered:
             raise IllegalStateError("an inbox can be entered only once", hint="async with sql.inbox(db, batch) as new:")
@@ -108,8 +110,8 @@ class Inbox:
             self.aborted()
 
     async def _end_inside(self, block: Block, error: BaseException | None) -> None:
-        """End the block within a producer's transaction. If it fails, that transaction fails too, because half of its
-        work is done.
+        """End the block within a producer's transaction, which commits or rolls back later. If this fails, that
+        transaction fails too, because half of its work is done.
         """
         try:
             if error is None:
@@ -137,7 +139,9 @@ class Inbox:
         return places
 
     def _look(self, places: Places) -> Sequence[Record]:
-        """Return the batch's records that are new to the database, and note how the places move."""
+        """Return the batch's records whose effects are not in the database yet. Notes in `_moves` how the place of each
+        partition changes.
+        """
         is_whole = True
         for state, jumps, first, end in self._batch.spans():
             claim = places.claims.get(state)
@@ -162,7 +166,9 @@ class Inbox:
         return [one for one in self._batch if one.offset >= begins_at.get((one.topic, one.partition), never)]
 
     async def _move_all(self) -> None:
-        """Move the places. Raises InboxFencedError if one is not as it was found."""
+        """Write the places after the batch into the database. Raises InboxFencedError if the row of a partition is not
+        as it was found.
+        """
         places = self._places
         assert places is not None
         for state, move in sorted(self._moves.items(), key=lambda one: one[1]):
@@ -197,7 +203,9 @@ class Inbox:
         self.committed()
 
     async def _find_out(self, error: Exception) -> None:
-        """Ask what became of the COMMIT that ended with this error. Raises it if nothing was committed."""
+        """Ask the database whether the COMMIT that ended with this error was carried out. Raises the error if nothing
+        was committed, CommitOutcomeUnknownError if the database does not answer.
+        """
         try:
             outcome = await self._ask()
         except DatabaseAway as away:
@@ -215,14 +223,14 @@ class Inbox:
         raise error
 
     async def _ask(self) -> Outcome:
-        """Return whether the effects of the batch are in the database. Raises DatabaseAway."""
+        """Return "committed" if the effects of the batch are in the database, else "aborted". Raises DatabaseAway."""
         assert self._places is not None
         found = await self._places.ask([move.key for move in self._moves.values()])
         is_there = all(found.get(move.key, -1) >= move.after for move in self._moves.values())
         return "committed" if is_there and self._moves else "aborted"
 
     async def _resolve(self) -> Outcome:
-        """Ask again what became of the commit; "unknown" if the database is away."""
+        """Ask the database again whether the batch was committed. Returns "unknown" if it does not answer."""
         try:
             return await self._ask()
         except DatabaseAway:
@@ -232,12 +240,12 @@ class Inbox:
 
     @property
     def offsets(self) -> "Offsets":
-        """The offsets after the batch."""
+        """Return the offsets after the batch, by partition."""
         return self._batch.offsets
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata | None:
-        """The member that read the batch."""
+        """Return the member that read the batch."""
         return self._batch.group_metadata
 
     def claim(self, by: Sources) -> None:
@@ -245,7 +253,9 @@ class Inbox:
         self._batch.claim(by)
 
     def committed(self) -> None:
-        """Note that the places were moved, and show that to the group."""
+        """Note that the transaction is committed and has moved the places, and have the group's
+        offsets committed too.
+        """
         places = self._places
         assert places is not None
         if not self._has_moved:  # the exception of its block was swallowed, and the transaction was ended by hand
@@ -260,7 +270,7 @@ class Inbox:
         places.show({state.tp: self._batch.offsets[state.tp] for state in self._moves})
 
     def aborted(self) -> None:
-        """Read the batch again, from the places."""
+        """Note that the transaction was rolled back: the batch's records are read again, from the places."""
         if self._block is None:
             self._sources.outcome = "aborted"
         self._batch.aborted()
@@ -268,7 +278,7 @@ class Inbox:
             self._places.forget(self._to_forget)
 
     def outcome_unknown(self) -> None:
-        """Read on from the places, wherever they are."""
+        """Note that nobody knows whether the transaction was committed: look up the places, and read on from there."""
         if self._block is None:
             self._sources.outcome = "unknown"
         self._batch.outcome_unknown()
@@ -277,7 +287,8 @@ class Inbox:
 
 
 def inbox(db: Database, batch: Batch) -> Inbox:
-    """`async with sql.inbox(db, batch) as new:`: commit what the block writes with the group's place in the topic.
+    """`async with sql.inbox(db, batch) as new:`: commit what the block writes together with the group's place (the
+    offset after the batch).
 
     db: of `sql.connect`. batch: of `consumer.batches()`; its consumer has a group_id and reads committed records only.
     `new` has the batch's records whose effects are not in the database yet; it may be empty. At the end of the block

@@ -26,12 +26,12 @@ class Database(DecidingDatabase, Protocol):
 
     @property
     def dialect(self) -> str:
-        """Which tables of `sql.schema` it has: "sqlite" or "postgresql"."""
+        """Return which tables of `sql.schema` the database has: "sqlite" or "postgresql"."""
         ...
 
     @property
     def name(self) -> str:
-        """How messages call it: the path of a file, or a URL without password."""
+        """Return how messages call the database: the path of a file, or a URL without password."""
         ...
 
     async def __aenter__(self) -> "Database":
@@ -45,11 +45,13 @@ class Database(DecidingDatabase, Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect, and look at settings and identity. Raises InvalidConfigurationError, and the driver's error."""
+        """Connect, and read the database's settings and its id. Raises InvalidConfigurationError, and the driver's
+        error.
+        """
         ...
 
     async def close(self) -> None:
-        """Give the connection back; an open transaction is rolled back."""
+        """Roll back an open transaction, and give the connection back."""
         ...
 
     async def execute(self, statement: str, *values: Any) -> int:
@@ -65,26 +67,31 @@ class Database(DecidingDatabase, Protocol):
         ...
 
     async def execute_last(self, statement: str, *values: Any) -> int:
-        """Run a statement behind the user's, between `begin` and `commit`, and return how many rows it changed.
+        """Run a statement after those of the user, between `begin` and `commit`, and return how many rows it changed.
 
-        Raises IllegalStateError if an error of the database was swallowed before, so that COMMIT would roll back and
-        not say so; else the driver's error.
+        Raises IllegalStateError if the user has caught an error of the database before, because COMMIT would then roll
+        back without an error; else the driver's error.
         """
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[None]:
-        """`async with db.transaction():` between `begin` and `commit`: a savepoint, undone by an exception."""
+        """Return a block for a savepoint, `async with db.transaction():`, between `begin` and `commit`. An exception
+        rolls back to it.
+        """
         ...
 
     async def read_row(self, transactional_id: str) -> Row:
-        """Return the row of this id; number NONE_YET if there is none. Raises DatabaseAway."""
+        """Return the row in which the last decision about this transactional id stands; its number is NONE_YET if there
+        is none. Raises DatabaseAway.
+        """
         ...
 
     async def run_alone(self, wanted: Sequence[tuple[str, Sequence[Any]]]) -> list[list[tuple[Any, ...]]]:
-        """Run these statements, each with its values, in one transaction over another connection; they see what others
-        have committed. Returns the rows of each, none for a statement that has none.
+        """Run these statements, each with its values, in one transaction over another connection. They see what others
+        have committed.
 
-        Raises DatabaseAway, also if it waited too long for a row of another session.
+        Returns the rows of each statement; an empty list for one that returns none. Raises DatabaseAway, also if it
+        waited too long for a row that another session has locked.
         """
         ...
 
@@ -98,12 +105,14 @@ class Adapter(Protocol):
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether the server has a transaction of this connection open, failed ones included. Asks nobody."""
+        """Return whether the server has a transaction of this connection open, failed ones included. Sends nothing to
+        the server.
+        """
         ...
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection cannot be used any more."""
+        """Return whether the connection cannot be used any more."""
         ...
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:

@@ -36,7 +36,11 @@ Rows = dict[Key, tuple[int, int]]
 
 
 class Places:
-    """db: the database, which is open. parts: of the consumer. claims: what is known of the rows, by assignment."""
+    """The places of one consumer: for each partition the offset of the first record whose effects are not in the
+    database.
+
+    db: the database, which is open. parts: of the consumer. claims: what is known of the rows, by assigned partition.
+    """
 
     def __init__(self, db: Database, parts: "Polls") -> None:
         """Raises InvalidConfigurationError for a consumer that cannot have places."""
@@ -64,8 +68,8 @@ class Places:
     # ---- claiming ----------------------------------------------------------------------------------------------
 
     async def find(self, states: Collection[PartitionState]) -> bool:
-        """Claim the rows of these partitions, whose positions are looked up, and set these to the places. Returns
-        whether any was found.
+        """Claim the rows of these partitions (each claim fences the consumer that read there before), and set the
+        positions to the places. Returns whether any was found.
 
         Raises RequestTimedOutError if the database does not answer.
         """
@@ -77,10 +81,11 @@ class Places:
         return bool(claimed)
 
     async def take_over(self, states: Iterable[PartitionState], *, inside: bool) -> None:
-        """Claim the rows of partitions that are read already, and are not claimed. What was returned of them stays in
-        use if the place is within it. inside: in the open transaction of the database.
+        """Claim the rows of those of these partitions that are read already, and not claimed. Records that were
+        returned may go on to be used if the place is among them; else the position is set to the place.
 
-        Raises RequestTimedOutError if the database does not answer; with inside the driver's error.
+        inside: in the open transaction of the database. Raises RequestTimedOutError if the database does not answer;
+        with inside the driver's error.
         """
         wanted = [state for state in states if state not in self.claims and state.is_known]
         claimed = await self._claim(wanted, inside=inside) if wanted else {}
@@ -93,7 +98,7 @@ class Places:
                 self._go_to(state, Claim(key, number, place, 0))
 
     def _go_to(self, state: PartitionState, claim: Claim) -> None:
-        """Read on from the place."""
+        """Set the position to the place of this claim, and note the claim."""
         state.move(claim.place)
         self.claims[state] = claim._replace(jumps=state.jumps)
         self._parts.subscription.on_change()
@@ -103,7 +108,9 @@ class Places:
         self._go_to(state, self.claims[state])
 
     def forget(self, states: Iterable[PartitionState]) -> None:
-        """Claim again what is still assigned of these, and read on from there."""
+        """Forget the claims of these partitions. Those that are still assigned are claimed again, and read on from
+        their places.
+        """
         for state in states:
             self.claims.pop(state, None)
             if self._parts.subscription.is_current(state):
@@ -111,15 +118,18 @@ class Places:
         self._parts.subscription.on_change()
 
     def _given_from(self, state: PartitionState) -> int:
-        """Return the offset from which on records may be in use whose effects are not in the database."""
+        """Return the first offset from which on records may be in use by the application while their effects are not in
+        the database.
+        """
         given = self._parts.reading.first_given(state)
         return state.position if given is None else min(given, state.position)
 
     async def _claim(
         self, states: Collection[PartitionState], *, inside: bool = False
     ) -> dict[PartitionState, tuple[Key, int, int]]:
-        """Claim the rows of these partitions. Returns for each the key, the number of the claim and the place; a
-        partition is missing that has no topic id, offset or leader at the moment, or is refused.
+        """Claim the rows of these partitions. Returns for each its key, the number of the claim and the place.
+
+        Left out are partitions that have no topic id, offset or leader at the moment, or whose read is refused.
         """
         keys = {state: key for state in states if (key := self._key_of(state)) is not None}
         try:
@@ -145,7 +155,7 @@ class Places:
         return {state: (key, *claims[key]) for state, key in ready.items()}
 
     def _key_of(self, state: PartitionState) -> Key | None:
-        """Return the row of the partition; None while its topic is not known."""
+        """Return the key of the partition's row; None while its topic is not known."""
         metadata, topic = self._parts.cluster.metadata, state.tp.topic
         topic_id = state.topic_id or metadata.topic_id(topic)
         if topic_id == ZERO_UUID:
@@ -159,9 +169,11 @@ class Places:
     async def _firsts(
         self, states: Collection[PartitionState], renewed: Collection[PartitionState]
     ) -> dict[PartitionState, int]:
-        """Return where rows begin that are not there yet. One without an offset at the moment is missing.
+        """Return, for partitions without a row, the place with which one is made. Partitions without an offset at the
+        moment are left out.
 
-        renewed: whose topics were made again: positions and the group's offsets may be of the old ones.
+        renewed: partitions whose topic was deleted and made again, so that positions and the group's offsets may be of
+        the old topic.
         """
         missing = [state for state in states if state in renewed]
         known = {state: self._given_from(state) for state in states if state.is_known and state not in renewed}
@@ -178,7 +190,9 @@ class Places:
         return known | await self._by_policy(missing)
 
     async def _by_policy(self, states: Collection[PartitionState]) -> dict[PartitionState, int]:
-        """Return the offsets that auto_offset_reset says. If it is none, the next read raises NoOffsetError."""
+        """Return the offset that auto_offset_reset names for each of these partitions. If it names none, the next read
+        raises NoOffsetError.
+        """
         positions = self._parts.positions
         if positions.policy is None:
             for state in states:
@@ -187,7 +201,9 @@ class Places:
         return await self._list(states, positions.policy, positions.isolation)
 
     async def _list(self, states: Collection[PartitionState], end: int, isolation: int) -> dict[PartitionState, int]:
-        """Return where the logs begin or end, as far as their leaders answer."""
+        """Return the first or last offset of each partition's log, as far as the leaders answer. end: EARLIEST or
+        LATEST.
+        """
         if not states:
             return {}
         cluster = self._parts.cluster
@@ -199,8 +215,8 @@ class Places:
         return {state: listed[state.tp].offset for state in states if state.tp in listed}
 
     async def _resets(self, keys: Keys, rows: Rows) -> dict[PartitionState, int]:
-        """Return new places for those that are not in the log any more. Without auto_offset_reset the next read raises
-        OffsetOutOfRangeError.
+        """Return new places for partitions whose place is not in the log any more. Without auto_offset_reset the next
+        read raises OffsetOutOfRangeError instead.
         """
         asked = [state for state in keys if state.need is Need.OFFSET]
         starts = await self._list(asked, EARLIEST, READ_UNCOMMITTED)
@@ -220,7 +236,7 @@ class Places:
     # ---- the database ------------------------------------------------------------------------------------------
 
     async def _run(self, wanted: list[tuple[str, Sequence[Any]]], inside: bool) -> list[list[tuple[Any, ...]]]:
-        """Run these statements, and return the rows of each. inside: in the open transaction."""
+        """Run these statements, and return the rows of each. inside: in the open transaction of the database."""
         if not wanted:
             return []
         if not inside:
@@ -235,7 +251,9 @@ class Places:
         return rows
 
     async def _read(self, keys: Keys, inside: bool) -> tuple[Rows, set[PartitionState]]:
-        """Return the rows that there are, and the partitions that have one of another topic of the same name."""
+        """Return the rows that exist for these keys (claim and place), and the partitions that have a row of a former
+        topic with the same name.
+        """
         wanted: list[tuple[str, Sequence[Any]]] = []
         for state, key in keys.items():
             wanted.append((statements.READ, (self.group_id, *key)))
@@ -247,7 +265,9 @@ class Places:
         }
 
     async def ask(self, keys: Collection[Key]) -> dict[Key, int]:
-        """Return the places of these rows, after transactions that have moved them have ended. Raises DatabaseAway."""
+        """Return the places in these rows, as they are once the transactions that change them now have ended. Raises
+        DatabaseAway.
+        """
         wanted: list[tuple[str, Sequence[Any]]] = []
         for key in sorted(keys):
             wanted += [(statements.WAIT, (self.group_id, *key)), (statements.READ, (self.group_id, *key))]
@@ -255,7 +275,7 @@ class Places:
         return {key: rows[0][1] for key, rows in zip(sorted(keys), found[1::2], strict=True) if rows}
 
     def _warn(self, states: Collection[PartitionState], away: DatabaseAway) -> None:
-        """Log what waits for the database, at most once a minute."""
+        """Log that these partitions wait for the database, at most once a minute."""
         now_ms = self._parts.cluster.environment.clock.monotonic_ms()
         if now_ms - self._warned_ms >= WARN_EVERY_MS:
             self._warned_ms = now_ms
@@ -269,7 +289,7 @@ class Places:
     # ---- the group's offsets -----------------------------------------------------------------------------------
 
     def show(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit these offsets to the group soon."""
+        """Commit these offsets to the group soon, for those who look at the group; nothing reads on from them."""
         self._to_show |= offsets
         if self._showing is None or self._showing.done():
             self._showing = asyncio.get_running_loop().create_task(self._show_later())
@@ -311,7 +331,12 @@ async def keep_places(db: Database, consumer: Any) -> None:
 
 
 async def attached(db: Database, parts: "Polls | None", *, inside: bool) -> Places:
-    """Return the places of the consumer with these parts, after it has claimed those it reads already."""
+    """Return the Places of the consumer with these parts, made if there are none, after the partitions that it reads
+    already are claimed.
+
+    Raises TypeError for something that is no consumer, IllegalStateError if the consumer has its places in another
+    database.
+    """
     if parts is None:
         raise TypeError("expected a fencepost.Consumer, or a batch of one")
     places = parts.positions.places

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 
 class Key(NamedTuple):
-    """Which row of a group. topic_id: 32 hexadecimal digits; the name where the broker has no ids (before Kafka 2.8).
+    """The key of a row in the table of places, within its group. topic_id: 32 hexadecimal digits; the name where the
+    broker has no ids (before Kafka 2.8).
 
-    Rows are written in this order, so two transactions never wait for each other.
+    Rows are written in the order of their keys, so two transactions never wait for each other.
     """
 
     topic_id: str
@@ -48,14 +49,18 @@ class Move(NamedTuple):
 
 
 def first_new(place: int, first: int, end: int) -> int | None:
-    """Return the offset from which on the records of a batch are new to the database; None if none of them may be used.
+    """Return the first offset from which on the records of a batch are new to the database; None if none of them may be
+    used.
 
-    first, end: the batch's position before its first record, and after its last one. It begins below the place where
-    the consumer was started from an older offset. If it begins above, records between were never used: they come first.
+    first, end: the batch's position before its first record, and after its last one. A batch that begins below the
+    place comes from a consumer that was started at an older offset. One that begins above the place may not be used,
+    because the records in between were not used yet.
     """
     return place if first <= place < end else None
 
 
 def is_outside(place: int, log_start: int, log_end: int) -> bool:
-    """Return whether a place is not in the log any more: retention has passed it, or the log was cut below it."""
+    """Return whether a place is not in the log any more, because records there were deleted by retention or the log was
+    truncated.
+    """
     return not log_start <= place <= log_end

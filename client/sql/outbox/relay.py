@@ -54,7 +54,7 @@ _FOREVER = ("28", "3D", "3F", "42")  # classes of SQLSTATE that the next attempt
 
 
 class _Clients:
-    """Clients by the keywords that a user gave."""
+    """Makes clients with the keywords that a user gave."""
 
     def __init__(self, servers: Any, environment: Environment, keywords: Mapping[str, Any]) -> None:
         self._servers = servers
@@ -77,7 +77,7 @@ class _Clients:
 
 
 class Trouble(Protocol):
-    """Is told of failures that may pass, and with None when rows are sent again."""
+    """A function that is called with each failure that may pass, and with None when rows are sent again."""
 
     def __call__(self, error: BaseException | None) -> None:
         """Take note of the failure."""
@@ -87,7 +87,7 @@ class Trouble(Protocol):
 class Outbox:
     """`async with sql.outbox("localhost:9092", db, table="outbox", to="orders") as relay: await relay.run()`.
 
-    sent: how many rows this object has sent.
+    Sends the rows of a table as records. sent: how many rows this object has sent.
     """
 
     def __init__(
@@ -105,7 +105,9 @@ class Outbox:
         at_once: int = AT_ONCE,
         create: bool = False,
     ) -> None:
-        """way: None for the best one that the broker has. keep_ms: how long rows stay that were sent; None: not."""
+        """way: how rows are sent exactly once; None for the best way that the broker supports. keep_ms: for how long
+        rows stay after they were sent; None: they are deleted at once.
+        """
         self.sent = 0
         self.way = way
         self.name = name
@@ -132,8 +134,8 @@ class Outbox:
     async def move(self) -> int:
         """Send the next rows, if there are some. Returns how many were sent; 0: the table is empty.
 
-        Raises OutboxRowError for a row that cannot be a record; errors of producers, and of the database's driver. The
-        next call begins at START, as after a crash.
+        Raises OutboxRowError for a row that cannot be a record; errors of producers, and of the database's driver.
+        After an error the next call begins at step START, as after a crash.
         """
         try:
             moving = self._moving or await self._begin()
@@ -151,7 +153,8 @@ class Outbox:
     async def run(
         self, *, until_empty: bool = False, moved: Callable[[int], None] | None = None, trouble: Trouble | None = None
     ) -> None:
-        """Send rows as they come, until cancelled. Failures that may pass are logged, and it begins at START.
+        """Send rows as they come, until cancelled. After a failure that may pass, which is logged, it begins again at
+        step START.
 
         until_empty: return when no row is left. moved: called with how many rows were sent. trouble: told of failures
         instead of the log. Raises what does not pass: OutboxRowError, ProducerFencedError, OutcomeDivergedError,
@@ -208,7 +211,7 @@ class Outbox:
 
     @property
     def _way(self) -> Way:
-        """Return the way, which is known by now."""
+        """Return the way in which rows are sent, which has been chosen by now."""
         assert self.way is not None
         return self.way
 
@@ -233,7 +236,7 @@ class Outbox:
         return self._moving
 
     async def _best_way(self) -> Way:
-        """Ask the broker whether it can hold transactions for a database."""
+        """Return HOLD if the broker can hold transactions for a database, else OFFSETS."""
         settings = self._clients.producer(transactional_id=self.name).settings
         cluster = Cluster(settings, self._environment)
         try:
@@ -244,7 +247,7 @@ class Outbox:
         return Way.HOLD if can_hold else Way.OFFSETS
 
     async def _prune(self) -> None:
-        """Delete rows that were kept long enough, now and then."""
+        """At most every PRUNE_EVERY_MS, delete rows that were sent longer than keep_ms ago."""
         now_ms = self._environment.clock.monotonic_ms()
         if self._keep_ms is not None and now_ms >= self._prune_at_ms:
             await self._table.prune(self._keep_ms / 1000)
@@ -257,7 +260,7 @@ def _log(error: BaseException | None) -> None:
 
 
 def passes(error: Exception) -> bool:
-    """Return whether beginning at START again may help."""
+    """Return whether the relay may succeed if it begins again after this error."""
     if isinstance(error, OutboxRowError | ProducerFencedError):
         return False
     if isinstance(error, KafkaError):

@@ -93,7 +93,9 @@ class Row(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What the broker keeps of a relay. seq: of the row that was sent last. home: which table of which database."""
+    """What the broker keeps of a relay. seq: of the row that was sent last. home: of which table in which database the
+    row is.
+    """
 
     seq: int
     home: str
@@ -108,20 +110,23 @@ class PlaceRefused(Exception):
 
 
 def numbered(last: int, positions: Iterable[int]) -> dict[int, int]:
-    """Return the seq that NUMBER gives to each of these positions. last: the highest that was given before."""
+    """Return the number (seq) that step NUMBER gives to each of these positions. last: the highest that was given
+    before.
+    """
     return {position: last + nth for nth, position in enumerate(sorted(positions), 1)}
 
 
 def in_order(way: Way, rows: Iterable[Row]) -> list[Row]:
-    """Return the rows in the order in which they are sent; databases return deleted ones in any."""
+    """Return the rows in the order in which they are sent. A database returns deleted rows in any order."""
     return sorted(rows, key=lambda row: row.position if way is Way.HOLD else row.seq)
 
 
 def begin_at(kept: Place | None, last: int, home: str, resume_at: int | None = None) -> int | None:
-    """Return the place to go on from; None if there was none yet, so that FIRST has to commit 0.
+    """Return the number (seq) of the last row that was sent; None if there is none yet, so that step FIRST has to
+    commit 0.
 
-    kept: what the broker has. last: the highest seq that the database has given. resume_at: what the operator says.
-    Raises PlaceRefused.
+    kept: what the broker has. last: the highest seq that the database has given. home: which table of which database
+    this is. resume_at: what the operator says instead. Raises PlaceRefused if these contradict each other.
     """
     if resume_at is not None:
         if not 0 <= resume_at <= last:

@@ -29,9 +29,10 @@ class Columns:
     sent_at: str = "sent_at"
 
     def found_in(self, table: str, existing: Sequence[str]) -> "Columns":
-        """Return these columns without those that were not named by the user and are not in the table.
+        """Return these columns, without those that the table does not have and that the user has not named.
 
-        existing: the names of the table's columns. Raises InvalidConfigurationError for a named one that is missing.
+        existing: the names of the table's columns. Raises InvalidConfigurationError if a named column, or that of
+        position or value, is missing.
         """
         missing = {part: name for part, name in self.parts().items() if name and name not in existing}
         for part, name in missing.items():
@@ -68,14 +69,18 @@ def columns_of(given: Mapping[str, str] | str | None) -> Columns:
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column as SQL has it. Raises InvalidConfigurationError."""
+    """Return a name in double quotes, as SQL needs it. Raises InvalidConfigurationError if it is empty or has a null
+    character.
+    """
     if not name or "\0" in name:
         raise InvalidConfigurationError(f"{name!r} is not the name of a table or column")
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_table(name: str) -> str:
-    """Return the name of a table as SQL has it. SCHEMA.TABLE are two names, unless it is all in double quotes."""
+    """Return the name of a table as SQL needs it. SCHEMA.TABLE is taken for two names, unless it is all in double
+    quotes.
+    """
     if len(name) > 2 and name[0] == name[-1] == '"':
         return quoted(name[1:-1].replace('""', '"'))
     return ".".join(map(quoted, name.split(".")))
@@ -98,7 +103,9 @@ def bad_row(position: Any, why: str) -> OutboxRowError:
 
 
 def _bytes_of(value: Any) -> bytes | None:
-    """Return the bytes of a key or value: text as UTF-8, what a driver decoded from JSON as JSON, else its text."""
+    """Return a key or value as bytes: text as UTF-8, an object or list (which a driver decoded from JSON) as JSON,
+    anything else as its text.
+    """
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):

@@ -40,10 +40,10 @@ def outbox_schema(dialect: str, table: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Statements:
-    """Those on one table. keep: sent rows are marked, not deleted.
+    """The statements on one outbox table.
 
-    take: $1 is how many rows at most. number: $1 is the last seq, $2 how many. read: above seq $1, $2 at most. forget:
-    up to seq $1. prune: those that were sent more than $1 seconds ago. The rest have no parameters.
+    take: $1 is how many rows at most. number: $1 is the last seq, $2 how many. read: rows above seq $1, $2 at most.
+    forget: rows up to seq $1. prune: rows that were sent more than $1 seconds ago. The rest have no parameters.
     """
 
     peek: str
@@ -57,7 +57,9 @@ class Statements:
 
 
 def statements(dialect: str, table: str, columns: Columns, keep: bool) -> Statements:
-    """Return the statements on this table. Without a column for seq only peek_unnumbered, take and prune are usable."""
+    """Return the statements on this table. keep: sent rows are marked, not deleted. Without a column for seq only
+    peek_unnumbered, take and prune can be used.
+    """
     name, position = quoted_table(table), quoted(columns.position)
     has_mark = bool(columns.sent_at)
     seq, sent_at = quoted(columns.seq or "seq"), quoted(columns.sent_at or "sent_at")

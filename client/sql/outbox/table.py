@@ -28,7 +28,7 @@ class OutboxTable:
 
     @property
     def home(self) -> str:
-        """Which table of which database it is."""
+        """Return a text that says which table of which database this is."""
         return f"{self._db.database_id} {self.name}"
 
     async def create(self) -> None:
@@ -37,7 +37,9 @@ class OutboxTable:
             await self._db.execute(statement)
 
     async def open(self, way: Way) -> None:
-        """Find out which columns the table has. Raises InvalidConfigurationError if this way needs others."""
+        """Find out which columns the table has. Raises InvalidConfigurationError if there is no such table, or it lacks
+        a column that this way needs.
+        """
         known = self._wanted
         existing = await self._columns_of(self.name)
         if not existing:
@@ -59,7 +61,7 @@ class OutboxTable:
             )
 
     async def _columns_of(self, table: str) -> list[str]:
-        """Return the names of a table's columns; none: there is no such table."""
+        """Return the names of a table's columns; an empty list if there is no such table."""
         name = quoted_table(table) if self._db.dialect == "postgresql" else table.strip('"')
         return [found[0] for found in await self._db.fetch(EXISTING[self._db.dialect], name)]
 
@@ -79,10 +81,10 @@ class OutboxTable:
         return f"relay {found[0][1]!r} by {found[0][0]!r}" if found else "another relay"
 
     async def introduce(self, way: Way, relay: str) -> int:
-        """Take the table's row in fencepost_relays, and return the highest seq that was given.
+        """Enter the relay into the table's row in fencepost_relays, and return the highest seq that was given.
 
         relay: the name of the relay. Raises IllegalStateError if another relay, or another way, has numbered rows that
-        are still there; InvalidConfigurationError without the table of relays.
+        are still there; InvalidConfigurationError without the table fencepost_relays.
         """
         if not await self._columns_of("fencepost_relays"):
             raise InvalidConfigurationError(
@@ -101,7 +103,7 @@ class OutboxTable:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncGenerator[None, None]:
-        """A transaction of the database alone."""
+        """Run the block in a transaction of the database: commit at its end, roll back after an exception."""
         try:
             await self._db.begin()
             yield
@@ -113,14 +115,14 @@ class OutboxTable:
     # ---- rows ------------------------------------------------------------------------------------------------
 
     async def has_rows(self, way: Way) -> bool:
-        """Return whether there is something to send."""
+        """Return whether there is a row to send."""
         await self.has_changed()
         peek = self._sql.peek_unnumbered if way is Way.HOLD else self._sql.peek
         return bool(await self._db.fetch(peek))
 
     async def has_changed(self) -> bool:
-        """Return whether somebody has committed since the last call or `has_rows`, over another connection. False where
-        the database cannot say it.
+        """Return whether another connection has committed something since the last call of this or of `has_rows`.
+        Returns False where the database cannot tell.
         """
         if self._db.dialect != "sqlite":
             return False
@@ -128,7 +130,8 @@ class OutboxTable:
         return before != self._version
 
     async def take(self, count: int) -> list[Row]:
-        """Delete or mark the first rows in the open transaction, and return them in the order in which they are sent.
+        """Delete the first rows in the open transaction, or mark them as sent; return them in the order in which they
+        are sent.
 
         Waits for another relay that does so now. Raises OutboxRowError.
         """
@@ -136,7 +139,9 @@ class OutboxTable:
         return in_order(Way.HOLD, map(row_of, found))
 
     async def number(self, count: int) -> int:
-        """Give numbers to the next rows that have none. Returns how many. Waits for another relay that does so now."""
+        """Give numbers (seq) to the next rows that have none. Returns to how many. Waits for another relay that does so
+        now.
+        """
         async with self._transaction():
             [(_, _, last)] = await self._db.fetch(lock_relay(self._db.dialect), self.name)
             given = await self._db.fetch(self._sql.number, last, count)
@@ -145,16 +150,18 @@ class OutboxTable:
         return len(given)
 
     async def read(self, above: int, count: int) -> list[Row]:
-        """Return the next numbered rows. Raises OutboxRowError for the first of them that cannot be a record."""
+        """Return the next rows above this number (seq), at most `count`. Raises OutboxRowError for the first of them
+        that cannot be a record.
+        """
         found = await self._db.fetch(self._sql.read, above, count)
         return in_order(Way.OFFSETS, map(row_of, found))
 
     async def forget(self, up_to: int) -> None:
-        """Delete or mark the rows that were sent. up_to: the highest seq of them."""
+        """Delete the rows that were sent, or mark them as sent. up_to: their highest number (seq)."""
         await self._db.execute(self._sql.forget, up_to)
 
     async def prune(self, older_s: float) -> int:
-        """Delete rows that were sent this long ago. Returns how many."""
+        """Delete rows that were sent more than this many seconds ago. Returns how many."""
         return await self._db.execute(self._sql.prune, older_s)
 
 

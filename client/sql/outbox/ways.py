@@ -64,7 +64,7 @@ def row_record(row: Row, to: str) -> dict[str, Any]:
 
 
 async def sent(send: Callable[..., Any], row: Row, record: dict[str, Any]) -> Delivery:
-    """Send the record of a row. Raises OutboxRowError if it cannot be sent by itself."""
+    """Send the record of a row, and return its delivery. Raises OutboxRowError if the row cannot be a record."""
     try:
         delivery: Delivery = await send(**record)
     except (RecordTooLargeError, TypeError, UnicodeEncodeError) as error:
@@ -73,7 +73,9 @@ async def sent(send: Callable[..., Any], row: Row, record: dict[str, Any]) -> De
 
 
 def blame_row(error: KafkaError, deliveries: Iterable[tuple[Row, Delivery]]) -> None:
-    """Raise OutboxRowError if one of these rows is why the broker refuses them. error: what was raised."""
+    """Raise OutboxRowError if the broker has refused one of these records for what is in it; else return. error: the
+    error of the send or commit, which becomes the cause.
+    """
     refused: list[tuple[Row, KafkaError]] = []
     for row, delivery in deliveries:
         failure = delivery.exception() if delivery.done() else None
@@ -89,13 +91,13 @@ def blame_row(error: KafkaError, deliveries: Iterable[tuple[Row, Delivery]]) -> 
 
 
 def _size_of(row: Row) -> int:
-    """Return the bytes of key, value and headers."""
+    """Return how many bytes key, value and headers of the row have."""
     headers = sum(len(name) + len(value or b"") for name, value in row.headers or ())
     return len(row.key or b"") + len(row.value or b"") + headers
 
 
 class _Transactional:
-    """What the two ways have in common that have a transactional id."""
+    """The part that both ways with a transactional id have in common."""
 
     def __init__(self, clients: Clients, table: OutboxTable, name: str, to: str) -> None:
         self._table = table
@@ -104,7 +106,9 @@ class _Transactional:
         self._producer = clients.producer(transactional_id=name)
 
     async def _send(self, tx: Any, rows: list[Row], deliveries: list[tuple[Row, Delivery]]) -> None:
-        """Send the rows in the open transaction, and note them."""
+        """Send the rows in the open transaction, and wait for the acknowledgements. Adds each row and its delivery to
+        `deliveries`. Raises OutboxRowError, or the error of a delivery.
+        """
         for row in rows:
             deliveries.append((row, await sent(tx.send, row, row_record(row, self._to))))
         await self._producer.flush()
@@ -120,7 +124,7 @@ class _Transactional:
 
 
 class ByHold(_Transactional):
-    """The default: rows are deleted and sent in one commit over database and broker."""
+    """Way HOLD, the default: rows are deleted and sent in one commit over database and broker."""
 
     def __init__(self, clients: Clients, db: Database, table: OutboxTable, name: str, to: str) -> None:
         super().__init__(clients, table, name, to)
@@ -144,7 +148,7 @@ class ByHold(_Transactional):
 
 
 class ByOffsets(_Transactional):
-    """For any Kafka: the seq of the last sent row is an offset that is committed with the records.
+    """Way OFFSETS, for any Kafka broker: the seq of the last sent row is an offset that is committed with the records.
 
     resume_at: the seq from which to go on, whatever the broker has; None: from what it has.
     """
@@ -201,7 +205,9 @@ class ByOffsets(_Transactional):
         return len(rows)
 
     async def _commit(self, rows: list[Row]) -> None:
-        """Send the rows, and commit them with the place in one transaction. Without rows, the place alone."""
+        """Send the rows, and commit them together with the place (the seq of the last row) in one transaction. Without
+        rows, commit the place alone.
+        """
         deliveries: list[tuple[Row, Delivery]] = []
         place = OffsetAndMetadata(self._place, self._table.home)
         try:
@@ -214,13 +220,15 @@ class ByOffsets(_Transactional):
         self._committed_ms = self._now_ms()
 
     async def rest(self) -> None:
-        """Commit the place again when it is an hour old."""
+        """Commit the place again if the last commit is an hour ago, so that it does not expire."""
         if self._now_ms() - self._committed_ms >= COMMIT_AGAIN_MS:
             await self._commit([])
 
 
 class ByNames:
-    """The seq of a row is the sequence of a named producer: what is sent again is recognized."""
+    """Way NAMES: the seq of a row is the sequence of a named producer, so the broker recognizes a row that is sent
+    again.
+    """
 
     def __init__(self, clients: Clients, table: OutboxTable, name: str, to: str) -> None:
         self._table = table
