@@ -24,7 +24,9 @@ _SWALLOWED = "25P02"
 
 
 class Blocks:
-    """A database without what is asked over other connections. name: how errors call it."""
+    """What a database needs for the blocks of producers and inboxes. Subclasses add opening, the decision, and what is
+    asked over other connections. connections: gives the connection of a block. name: how errors call the database.
+    """
 
     def __init__(self, connections: Connections, name: str) -> None:
         self._name = name
@@ -47,7 +49,9 @@ class Blocks:
         await self.close()
 
     async def open(self) -> None:
-        """Connect, and look at settings and identity. Raises InvalidConfigurationError, and the driver's error."""
+        """Connect, and read the database's settings and its id. Raises InvalidConfigurationError, and the driver's
+        error.
+        """
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -61,7 +65,8 @@ class Blocks:
     async def execute(self, statement: str, *values: Any) -> int:
         """Run a statement with values for its `$1`, `$2` …, and return how many rows it changed.
 
-        Within a producer's transaction it belongs to that; else it is committed at once. Raises the driver's error.
+        Within a producer's transaction the statement belongs to that; else it is committed at once. Raises the driver's
+        error.
         """
         return await self._run(statement, lambda adapter: adapter.execute(statement, values))
 
@@ -70,8 +75,8 @@ class Blocks:
         return await self._run(statement, lambda adapter: adapter.fetch(statement, values))
 
     async def _run(self, statement: str, work: Callable[[Adapter], Awaitable[T]]) -> T:
-        """Run `work` in the open transaction; without one, on a connection of its own. statement: checked before.
-        Raises IllegalStateError.
+        """Call `work` with the connection of the block, or outside of a block with one that is given back afterwards.
+        Raises IllegalStateError if the statement would begin or end a transaction.
         """
         statements.check_allowed(statement)
         self._check_open()
@@ -86,7 +91,9 @@ class Blocks:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[None, None]:
-        """`async with db.transaction():` within a producer's transaction: a savepoint, undone by an exception."""
+        """`async with db.transaction():` within a producer's transaction: a savepoint. An exception
+        rolls back to it.
+        """
         if not self._is_owned:
             raise IllegalStateError("a savepoint needs a transaction", hint="async with producer.transaction(db=db)")
         async with self._open_adapter().savepoint():
@@ -96,16 +103,16 @@ class Blocks:
 
     @property
     def name(self) -> str:
-        """How messages call it: the URL without password."""
+        """Return how messages call the database: a URL without password, or the path of a file."""
         return self._name
 
     @property
     def database_id(self) -> str:
-        """What identifies the database, wherever it is served."""
+        """Return the id of the database, the same wherever it is served."""
         return self._id
 
     def check_free(self) -> None:
-        """Raise IllegalStateError if it is not open, or in a transaction."""
+        """Raise IllegalStateError if the database is not open, or already in a transaction."""
         self._check_open()
         if self._is_owned:
             raise IllegalStateError("this database is in another transaction: one connection has one at a time")
@@ -115,7 +122,9 @@ class Blocks:
             raise IllegalStateError("the database is not open", hint="async with sql.connect(…) as db")
 
     def _open_adapter(self) -> Adapter:
-        """Return the connection of the block. Raises OutcomeDivergedError if its transaction has ended."""
+        """Return the connection of the block. Raises IllegalStateError outside of a block, OutcomeDivergedError if the
+        user has ended its transaction.
+        """
         adapter = self._adapter
         if adapter is None:
             raise IllegalStateError("the transaction of the block has not begun, or has ended")
@@ -128,7 +137,7 @@ class Blocks:
         return adapter
 
     async def begin(self) -> None:
-        """Begin the transaction of a block. Raises IllegalStateError in another one, and the driver's error."""
+        """Begin the transaction of a block. Raises IllegalStateError if one is open already, and the driver's error."""
         self.check_free()
         self._is_owned, self._is_decided, self.block = True, False, None
         try:
@@ -149,15 +158,17 @@ class Blocks:
             raise
 
     async def execute_last(self, statement: str, *values: Any) -> int:
-        """Run a statement behind the user's in the open transaction, and return how many rows it changed. Raises
-        IllegalStateError if an error inside was swallowed, else like `execute`.
+        """Run a statement after those of the user in the open transaction, and return how many rows it changed. Raises
+        IllegalStateError if the user has caught an error of the database before, else like `execute`.
         """
         count = await self._last(lambda adapter: adapter.execute(statement, values))
         self._is_decided = True
         return count
 
     async def _last(self, work: Callable[[Adapter], Awaitable[T]]) -> T:
-        """Run the last statement of the block."""
+        """Call `work` with the connection of the block, for its last statement. Raises IllegalStateError if a statement
+        before it has failed.
+        """
         async with self._turn:
             try:
                 return await work(self._open_adapter())
@@ -170,7 +181,7 @@ class Blocks:
                 raise
 
     async def commit(self) -> None:
-        """Commit the open transaction. Raises the driver's error or TimeoutError, whether or not it was committed."""
+        """Commit the open transaction. Raises the driver's error or TimeoutError; it may be committed all the same."""
         if not self._is_decided:
             await self._last(lambda adapter: adapter.fetch("select 1"))
         async with self._turn:
@@ -182,14 +193,16 @@ class Blocks:
             await self._connections.give_back(adapter)
 
     async def rollback(self) -> None:
-        """Roll back the open transaction, if there is one, or cut the connection. Goes on if cancelled."""
+        """Roll back the open transaction, if there is one. If that fails, the connection is cut, which has the same
+        effect. If the awaiter is cancelled, the rollback goes on.
+        """
         adapter, self._adapter, self._is_owned, self.block = self._adapter, None, False, None
         if adapter is not None:
             self._rollback = asyncio.get_running_loop().create_task(self._roll_back(adapter))
             await asyncio.shield(self._rollback)
 
     async def _roll_back(self, adapter: Adapter) -> None:
-        """Roll back, or drop the connection if that fails or takes too long. The adapter is given back in any case."""
+        """Roll back, and give the connection back. It is cut before if the rollback fails or takes too long."""
         try:
             async with asyncio.timeout(ROLLBACK_TIMEOUT_S):
                 await adapter.rollback()

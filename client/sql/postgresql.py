@@ -33,7 +33,7 @@ _FOREVER = ("28", "3D", "3F", "42")
 class Database(Blocks):
     """`async with sql.connect("postgresql://…") as db: await db.execute("insert into orders values ($1)", 42)`.
 
-    name: how errors call it. create: whether the tables of ours are made if they are missing.
+    name: how errors call the database. create: whether to make our tables if they are missing.
     """
 
     dialect = "postgresql"
@@ -46,7 +46,9 @@ class Database(Blocks):
         return f"<Database {self.name} {'open' if self._id else 'closed'}>"
 
     async def open(self) -> None:
-        """Connect, and look at settings and identity. Raises InvalidConfigurationError, and the driver's error."""
+        """Connect, and read the database's settings and its id. Raises InvalidConfigurationError, and the driver's
+        error.
+        """
         if self._id:
             return
         adapter = await self._connections.another()
@@ -66,7 +68,7 @@ class Database(Blocks):
             await adapter.close()
 
     def _refuse(self, why: str) -> NoReturn:
-        """Raise InvalidConfigurationError: this database cannot be used as it is. why: what it lacks."""
+        """Raise InvalidConfigurationError for a database that has not what we need. why: what it lacks."""
         raise InvalidConfigurationError(
             f"{self.name} {why}",
             hint="is it the database of the producers? `fencepost sql schema --dialect postgresql` prints the tables, "
@@ -74,7 +76,9 @@ class Database(Blocks):
         )
 
     async def _check(self, adapter: Adapter) -> str:
-        """Return the identity of the database. Raises InvalidConfigurationError if it cannot take part."""
+        """Return the id of the database. Raises InvalidConfigurationError if it is a replica or a copy, or may lose
+        commits.
+        """
         found = await adapter.fetch(statements.CHECK_POSTGRESQL)
         if not found:
             self._refuse("has nothing in the table fencepost_database")
@@ -94,10 +98,11 @@ class Database(Blocks):
         return str(name)
 
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
-        """Write the decision as the last statement of the open transaction. False: the row's condition is not met.
+        """Write into the row of this id, as the last statement, that the transaction is committed. Returns False if the
+        row has another generation, or the same or a later number already.
 
-        Raises IllegalStateError if an error inside was swallowed, OutcomeDivergedError if the user has ended the
-        transaction, InvalidConfigurationError for synchronous_commit=off, else the driver's error.
+        Raises IllegalStateError if the user has caught an error of the database before, OutcomeDivergedError if the
+        user has ended the transaction, InvalidConfigurationError for synchronous_commit=off, else the driver's error.
         """
         number, (producer_id, epoch) = waiting.number, waiting.identity
         values = number, producer_id, epoch, transactional_id, generation, number
@@ -110,7 +115,9 @@ class Database(Blocks):
     # ---- over another connection -----------------------------------------------------------------------------
 
     async def claim(self, transactional_id: str) -> Row:
-        """Take the next generation of the id, and return its row. Raises DatabaseAway, InvalidConfigurationError."""
+        """Raise the generation in the row of this id by one, and return the row. Raises DatabaseAway,
+        InvalidConfigurationError, and RowHeld if another transaction has changed the row and is still open.
+        """
 
         async def claim(adapter: Adapter) -> Row:
             return _row((await adapter.fetch(statements.CLAIM_POSTGRESQL, [transactional_id]))[0])
@@ -118,8 +125,11 @@ class Database(Blocks):
         return await self._alone(claim, transactional_id)
 
     async def close_number(self, waiting: Waiting) -> Row:
-        """Write "not committed" for this number unless it or a later one is decided. Returns the row as it is then.
-        Raises DatabaseAway, InvalidConfigurationError.
+        """Write "not committed" for this number, unless it or a later one is decided already. Returns the row as it is
+        then.
+
+        Raises DatabaseAway, InvalidConfigurationError, and RowHeld if another transaction has changed the row and is
+        still open.
         """
         values = waiting.transactional_id, waiting.number, *waiting.identity
 
@@ -130,7 +140,9 @@ class Database(Blocks):
         return await self._alone(close, waiting.transactional_id)
 
     async def read_row(self, transactional_id: str) -> Row:
-        """Return the row of this id; number NONE_YET if there is none. Raises DatabaseAway."""
+        """Return the row of this id; its number is NONE_YET if there is none. Raises DatabaseAway,
+        InvalidConfigurationError.
+        """
 
         async def read(adapter: Adapter) -> Row:
             found = await adapter.fetch(statements.READ_POSTGRESQL, [transactional_id])
@@ -139,7 +151,9 @@ class Database(Blocks):
         return await self._alone(read, transactional_id)
 
     async def terminate_session(self, session: int, transactional_id: str) -> None:
-        """End this session if it is still the one that holds the row of the id. Raises DatabaseAway."""
+        """End this session of the server if it still holds the row of the id. Raises DatabaseAway,
+        InvalidConfigurationError.
+        """
 
         async def terminate(adapter: Adapter) -> None:
             if await _holder(adapter, transactional_id) == session:
@@ -148,9 +162,10 @@ class Database(Blocks):
         await self._alone(terminate, transactional_id)
 
     async def run_alone(self, wanted: Sequence[tuple[str, Sequence[Any]]]) -> list[list[tuple[Any, ...]]]:
-        """Run these statements in one transaction, over another connection. Returns the rows of each.
+        """Run these statements, each with its values, in one transaction over another connection. Returns the rows of
+        each.
 
-        Raises DatabaseAway, InvalidConfigurationError, and IllegalStateError if it is not open.
+        Raises DatabaseAway, InvalidConfigurationError, and IllegalStateError if the database is not open.
         """
         self._check_open()
 
@@ -160,8 +175,10 @@ class Database(Blocks):
         return await self._alone(run)
 
     async def _alone(self, work: Callable[[Adapter], Awaitable[T]], transactional_id: str | None = None) -> T:
-        """Do this in a transaction of its own, over another connection. Raises DatabaseAway, also if it is another
-        database now: that knows nothing of what was decided here. transactional_id: whose row it may wait for.
+        """Call `work` in a transaction of its own over another connection, and return its result.
+
+        Raises DatabaseAway, also if that connection leads to another database than was opened. transactional_id: if
+        `work` waits too long for the row of this id, RowHeld is raised.
         """
         adapter: Adapter | None = None
         try:
@@ -198,7 +215,9 @@ class Database(Blocks):
 
 
 async def _rows_of(adapter: Adapter, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Run a statement, and return its rows; none if it is no select, as psycopg would raise an error for these."""
+    """Run a statement, and return its rows. Only a select is asked for rows, because psycopg raises an error for
+    others.
+    """
     if statement.startswith("select"):
         return await adapter.fetch(statement, values)
     await adapter.execute(statement, values)
@@ -206,7 +225,9 @@ async def _rows_of(adapter: Adapter, statement: str, values: Sequence[Any]) -> l
 
 
 async def _end(adapter: Adapter) -> None:
-    """Close a connection for asking; if it is still in a transaction, without waiting for the server."""
+    """Close a connection by which the database was asked. If it is still in a transaction it is cut, so the server is
+    not waited for.
+    """
     if adapter.is_in_transaction:
         adapter.drop()
     with suppress(Exception):
@@ -214,13 +235,15 @@ async def _end(adapter: Adapter) -> None:
 
 
 async def _holder(adapter: Adapter, transactional_id: str) -> int:
-    """Return the number of the session whose open transaction has changed the row of this id; 0 if none is found."""
+    """Return the number of the session whose open transaction has changed the row of this id; 0 if there is none."""
     found = await adapter.fetch(statements.HOLDER_POSTGRESQL, [transactional_id])
     return int(found[0][0]) if found else 0
 
 
 def _check_synchronous(synchronous: str) -> None:
-    """Raise InvalidConfigurationError if COMMIT would return before it is on disk."""
+    """Raise InvalidConfigurationError if COMMIT returns before the transaction is on disk. synchronous: the setting
+    synchronous_commit.
+    """
     if synchronous == "off":
         raise InvalidConfigurationError(
             "synchronous_commit=off loses committed rows when the server stops, and their records would stay",

@@ -12,12 +12,14 @@ _IN_TRANSACTION = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, Transact
 
 
 def is_in_transaction(connection: BaseConnection[Any]) -> bool:
-    """Return whether a transaction is open on a connection of psycopg, also one that has failed."""
+    """Return whether the server has a transaction of this connection open, failed ones included."""
     return connection.pgconn.transaction_status in _IN_TRANSACTION
 
 
 class PsycopgAdapter:
-    """connection: of psycopg. close: gives it back to its pool; None: it is closed."""
+    """An asynchronous psycopg connection as an Adapter. close: gives the connection back to its pool; None: it is
+    closed instead.
+    """
 
     def __init__(self, connection: AsyncConnection[Any], close: Callable[[], Awaitable[Any]] | None = None) -> None:
         self._connection = connection
@@ -33,7 +35,9 @@ class PsycopgAdapter:
         return self._connection.closed
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement; without values also several, separated by semicolons."""
+        """Run a statement and return how many rows it changed. Without values it may be several statements, separated
+        by semicolons.
+        """
         return max(0, (await self._run(statement, values)).rowcount)
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -41,25 +45,29 @@ class PsycopgAdapter:
         return await (await self._run(statement, values)).fetchall()
 
     async def _run(self, statement: str, values: Sequence[Any]) -> AsyncRawCursor[tuple[Any, ...]]:
-        """Run a statement and return its cursor. Outside of a transaction it is committed at once."""
+        """Run a statement and return its cursor. Outside of a transaction the statement is committed at once."""
         cursor = AsyncRawCursor(self._connection, row_factory=tuple_row)
         is_alone = not self._connection.autocommit and not self.is_in_transaction  # psycopg would begin one
         async with self._connection.transaction() if is_alone else nullcontext():
             return await cursor.execute(statement.encode(), values or None)
 
     async def begin(self) -> None:
-        """Begin as `async with connection.transaction()` does; it refuses connection.commit() inside."""
+        """Begin a transaction as `async with connection.transaction()` does. psycopg refuses connection.commit() inside
+        it.
+        """
         self._block = self._connection.transaction()
         await self._block.__aenter__()
 
     async def commit(self) -> None:
-        """Commit what `begin` has begun."""
+        """Commit the transaction that `begin` has begun."""
         block, self._block = self._block, None
         assert block is not None
         await block.__aexit__(None, None, None)
 
     async def rollback(self) -> None:
-        """Roll back, also after a COMMIT that failed, or a transaction that the user's own statement has ended."""
+        """Roll back what is open. Also works if COMMIT has failed, or if a statement of the user has already ended the
+        transaction. Raises OperationalError if the transaction is still open then.
+        """
         block, self._block = self._block, None
         if self.is_closed:
             return
@@ -71,13 +79,13 @@ class PsycopgAdapter:
             raise OperationalError("it was not rolled back")
 
     def savepoint(self) -> AbstractAsyncContextManager[Any]:
-        """Return psycopg's block."""
+        """Return psycopg's own block for a savepoint."""
         return self._connection.transaction()
 
     async def close(self) -> None:
-        """Close the connection, or give it back."""
+        """Close the connection, or give it back to its pool."""
         await (self._connection.close() if self._close is None else self._close())
 
     def drop(self) -> None:
-        """Cut the connection."""
+        """Cut the connection at once, without waiting for the server."""
         self._connection.pgconn.finish()

@@ -13,8 +13,8 @@ from .threads import call_blocking
 
 
 class BlockingPsycopgAdapter:
-    """connection: a blocking one of psycopg, which any thread may use. close: gives it back to its pool; None: it is
-    closed.
+    """A blocking psycopg connection as an Adapter; any thread may use it. close: gives the connection back to its pool;
+    None: it is closed instead.
     """
 
     def __init__(self, connection: Connection[Any], close: Callable[[], object] | None = None) -> None:
@@ -31,7 +31,9 @@ class BlockingPsycopgAdapter:
         return self._connection.closed
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement; without values also several, separated by semicolons."""
+        """Run a statement and return how many rows it changed. Without values it may be several statements, separated
+        by semicolons.
+        """
         return await call_blocking(lambda: max(0, self._run(statement, values).rowcount))
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -39,25 +41,29 @@ class BlockingPsycopgAdapter:
         return await call_blocking(lambda: self._run(statement, values).fetchall())
 
     def _run(self, statement: str, values: Sequence[Any]) -> RawCursor[tuple[Any, ...]]:
-        """Run a statement and return its cursor. Outside of a transaction it is committed at once."""
+        """Run a statement and return its cursor. Outside of a transaction the statement is committed at once."""
         cursor = RawCursor(self._connection, row_factory=tuple_row)
         is_alone = not self._connection.autocommit and not self.is_in_transaction  # psycopg would begin one
         with self._connection.transaction() if is_alone else nullcontext():
             return cursor.execute(statement.encode(), values or None)
 
     async def begin(self) -> None:
-        """Begin as `with connection.transaction()` does; it refuses connection.commit() inside."""
+        """Begin a transaction as `with connection.transaction()` does. psycopg refuses
+        connection.commit() inside it.
+        """
         self._block = self._connection.transaction()
         await call_blocking(self._block.__enter__)
 
     async def commit(self) -> None:
-        """Commit what `begin` has begun."""
+        """Commit the transaction that `begin` has begun."""
         block, self._block = self._block, None
         assert block is not None
         await call_blocking(partial(block.__exit__, None, None, None))
 
     async def rollback(self) -> None:
-        """Roll back, also after a COMMIT that failed, or a transaction that the user's own statement has ended."""
+        """Roll back what is open. Also works if COMMIT has failed, or if a statement of the user has already ended the
+        transaction. Raises OperationalError if the transaction is still open then.
+        """
         block, self._block = self._block, None
         if self.is_closed:
             return
@@ -70,7 +76,7 @@ class BlockingPsycopgAdapter:
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None, None]:
-        """Return psycopg's block."""
+        """Set a savepoint by psycopg's own block. An exception rolls back to it."""
         block = self._connection.transaction()
         await call_blocking(block.__enter__)
         try:
@@ -81,9 +87,9 @@ class BlockingPsycopgAdapter:
         await call_blocking(partial(block.__exit__, None, None, None))
 
     async def close(self) -> None:
-        """Close the connection, or give it back."""
+        """Close the connection, or give it back to its pool."""
         await call_blocking(self._close)
 
     def drop(self) -> None:
-        """Cut the connection."""
+        """Cut the connection at once, without waiting for the server."""
         self._connection.pgconn.finish()

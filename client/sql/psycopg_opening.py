@@ -13,13 +13,15 @@ from .threads import call_blocking
 
 
 async def connected(url: str, timeout_s: float) -> PsycopgAdapter:
-    """Return a new connection to the database of this URL. Raises psycopg's errors."""
+    """Connect to the database of this URL, and return the connection as an adapter. Raises psycopg's errors."""
     connection = await AsyncConnection[Any].connect(url, autocommit=True, connect_timeout=int(timeout_s))
     return PsycopgAdapter(connection)
 
 
 async def acquired(pool: Any, timeout_s: float) -> Adapter:
-    """Return a connection of an AsyncConnectionPool or a ConnectionPool. Raises its errors."""
+    """Take a connection from an AsyncConnectionPool or a ConnectionPool, and return it as an adapter. Raises the pool's
+    errors.
+    """
     if not iscoroutinefunction(pool.getconn):
         blocking = await call_blocking(partial(pool.getconn, timeout_s))
         return BlockingPsycopgAdapter(blocking, partial(pool.putconn, blocking))
@@ -28,7 +30,7 @@ async def acquired(pool: Any, timeout_s: float) -> Adapter:
 
 
 def is_pool(given: Any) -> bool:
-    """Return whether it is a pool of psycopg_pool, not a connection."""
+    """Return whether the object is a pool of psycopg_pool, and not a connection."""
     return hasattr(given, "putconn")
 
 

@@ -24,7 +24,7 @@ Result = Literal["committed", "aborted", "undecided", "diverged"]
 
 @dataclass(frozen=True)
 class Resolved:
-    """What became of a held transaction. reason: why it is undecided or diverged, else empty."""
+    """What became of a held transaction. reason: why its result is undecided or diverged, else empty."""
 
     transactional_id: str
     number: int
@@ -44,12 +44,12 @@ async def resolve(
     environment: Environment = SYSTEM,
     **keywords: Any,
 ) -> list[Resolved]:
-    """End each transaction that a writer left prepared for this database, and return what became of it.
+    """End each transaction that a writer left prepared for this database, and return what became of each.
 
-    dry_run: only say what would. adopt: end them also if the database was restored from a backup that is older than the
-    broker; else they are diverged. older_ms: leave those alone that wait for less. terminate: end a session of the
-    server that still holds a row, such as that of a program which hangs; else its transaction is undecided. keywords:
-    of the connection. Raises KafkaError if the broker cannot be asked.
+    dry_run: end nothing, and only return what would become of them. adopt: end them also if the database was restored
+    from a backup that is older than the broker; else they are returned as diverged. older_ms: leave those alone that
+    wait for less. terminate: end a session of the server that still holds a row, such as that of a program which hangs;
+    else its transaction is undecided. keywords: of the connection. Raises KafkaError if the broker cannot be asked.
     """
     settings = producer_settings(bootstrap_servers, **keywords)
     return await resolve_by(settings, db, dry_run, adopt, older_ms, terminate, environment)
@@ -64,7 +64,7 @@ async def resolve_by(
     terminate: bool,
     environment: Environment = SYSTEM,
 ) -> list[Resolved]:
-    """Do what `resolve` does, with the broker that these settings name."""
+    """Do what `resolve` does, with the broker that these settings name. Raises KafkaError."""
     cluster = Cluster(settings, environment)
     try:
         await cluster.start()
@@ -82,8 +82,8 @@ async def resolve_by(
 async def _end(
     decisions: Decisions, db: Database, waiting: Waiting, standing: Standing | None, dry_run: bool, terminate: bool
 ) -> Resolved:
-    """Close the number in the database, and tell the broker the decision. standing: what the broker knows, which the
-    row must not be older than; None: it may be older.
+    """Close the number of this transaction in the database, tell the broker what was decided, and return what became of
+    it. standing: what the broker knows, which the row must not be older than; None: the row may be older.
     """
     about = waiting.transactional_id, waiting.number, waiting.waits_for_ms
     try:
@@ -113,7 +113,9 @@ async def _end(
 
 
 async def _close(db: Database, waiting: Waiting, terminate: bool) -> Row:
-    """Close the number in the database, and return the row. terminate: end the session that holds it, if one does."""
+    """Close the number in the database, and return the row. Raises DatabaseAway, RowHeld. terminate: end the session
+    that holds the row, if one does.
+    """
     try:
         return await db.close_number(waiting)
     except RowHeld as held:

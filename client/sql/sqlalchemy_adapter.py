@@ -15,7 +15,9 @@ from .sqlalchemy_drivers import BEGINNING, check_begun, clause, cut, found_by, h
 
 
 class SqlalchemyAdapter:
-    """target: the user's session, or a connection of ours. engine: where its connections come from."""
+    """An AsyncSession, or a connection of an AsyncEngine, as an Adapter. target: the user's session, or a connection of
+    ours. engine: the session's, for statements outside of a transaction.
+    """
 
     def __init__(self, target: AsyncSession | AsyncConnection, engine: AsyncEngine) -> None:
         self._target = target
@@ -34,7 +36,9 @@ class SqlalchemyAdapter:
         return isinstance(self._target, AsyncConnection) and self._target.closed
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement; without values also several, each ended by a semicolon and a line."""
+        """Run a statement and return how many rows it changed. Without values it may be several, each on lines of its
+        own and ended by a semicolon; the number is that of the last.
+        """
         return [max(0, (await self._run(part, values))[0]) for part in parts_of(statement)][-1]
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -42,7 +46,7 @@ class SqlalchemyAdapter:
         return (await self._run(statement, values))[1]
 
     async def _run(self, statement: str, values: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
-        """Run a statement, and return how many rows it changed and the rows that it has."""
+        """Run a statement. Returns how many rows it changed, and the rows that it returned."""
         if not self.is_in_transaction:
             async with self._engine.begin() as alone:
                 return found_by(await alone.execute(clause(statement, values)))
@@ -51,7 +55,9 @@ class SqlalchemyAdapter:
         return found_by(await self._target.execute(clause(statement, values)))
 
     async def begin(self) -> None:
-        """Begin as `async with session.begin()` does."""
+        """Begin a transaction as `async with session.begin()` does. Raises InvalidConfigurationError if the engine's
+        connections commit each statement by themselves.
+        """
         self._transaction = await self._target.begin()
         own = self._target if isinstance(self._target, AsyncConnection) else await self._target.connection()
         self._driver = (await own.get_raw_connection()).driver_connection
@@ -59,17 +65,17 @@ class SqlalchemyAdapter:
         check_begun(self._driver)
 
     async def commit(self) -> None:
-        """Commit what `begin` has begun."""
+        """Commit the transaction that `begin` has begun."""
         transaction, self._transaction = self._transaction, None
         await transaction.commit()
 
     async def rollback(self) -> None:
-        """Roll back, also after a COMMIT that failed."""
+        """Roll back what is open. Also works if COMMIT has failed."""
         self._transaction = None
         await self._target.rollback()
 
     def savepoint(self) -> AbstractAsyncContextManager[Any]:
-        """Return SQLAlchemy's block."""
+        """Return SQLAlchemy's own block for a savepoint."""
         return self._target.begin_nested()
 
     async def close(self) -> None:
@@ -77,6 +83,6 @@ class SqlalchemyAdapter:
         await self._target.close()
 
     def drop(self) -> None:
-        """Cut the driver's connection."""
+        """Cut the driver's connection at once, without waiting for the server."""
         if self._driver is not None:
             cut(self._driver)

@@ -16,7 +16,9 @@ from .threads import OneAtATime
 
 
 class SessionAdapter:
-    """target: the user's session, or a connection of ours. engine: where its connections come from."""
+    """A blocking Session, or a connection of an Engine, as an Adapter. target: the user's session, or a connection of
+    ours. engine: the session's, for statements outside of a transaction.
+    """
 
     def __init__(self, target: Session | Connection, engine: Engine) -> None:
         self._target = target
@@ -36,7 +38,9 @@ class SessionAdapter:
         return isinstance(self._target, Connection) and self._target.closed
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement; without values also several, each ended by a semicolon and a line."""
+        """Run a statement and return how many rows it changed. Without values it may be several, each on lines of its
+        own and ended by a semicolon; the number is that of the last.
+        """
         return await self._call(lambda: [max(0, self._run(part, values)[0]) for part in parts_of(statement)][-1])
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -44,7 +48,7 @@ class SessionAdapter:
         return await self._call(lambda: self._run(statement, values)[1])
 
     def _run(self, statement: str, values: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
-        """Run a statement, and return how many rows it changed and the rows that it has."""
+        """Run a statement. Returns how many rows it changed, and the rows that it returned."""
         if not self.is_in_transaction:
             with self._engine.begin() as alone:
                 return found_by(alone.execute(clause(statement, values)))
@@ -53,7 +57,9 @@ class SessionAdapter:
         return found_by(self._target.execute(clause(statement, values)))
 
     async def begin(self) -> None:
-        """Begin as `with session.begin()` does."""
+        """Begin a transaction as `with session.begin()` does. Raises InvalidConfigurationError if the engine's
+        connections commit each statement by themselves.
+        """
 
         def begin() -> None:
             self._transaction = self._target.begin()
@@ -66,12 +72,12 @@ class SessionAdapter:
         await self._call(begin)
 
     async def commit(self) -> None:
-        """Commit what `begin` has begun."""
+        """Commit the transaction that `begin` has begun."""
         transaction, self._transaction = self._transaction, None
         await self._call(transaction.commit)
 
     async def rollback(self) -> None:
-        """Roll back, also after a COMMIT that failed."""
+        """Roll back what is open. Also works if COMMIT has failed."""
 
         def roll_back() -> None:
             self._transaction = None
@@ -81,7 +87,7 @@ class SessionAdapter:
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None, None]:
-        """Return SQLAlchemy's block."""
+        """Set a savepoint by SQLAlchemy's own block. An exception rolls back to it."""
         block = await self._call(self._target.begin_nested)
         try:
             yield
@@ -95,6 +101,6 @@ class SessionAdapter:
         await self._call(self._target.close)
 
     def drop(self) -> None:
-        """Cut the driver's connection."""
+        """Cut the driver's connection at once; with sqlite3, only end the statement that runs."""
         if self._driver is not None:
             cut(self._driver)

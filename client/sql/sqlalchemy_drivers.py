@@ -14,7 +14,7 @@ BEGINNING = "show transaction_isolation"
 
 
 def clause(statement: str, values: Sequence[Any]) -> TextClause:
-    """Return the statement with these values for its `$1`, `$2` … in SQLAlchemy's form."""
+    """Return the statement as SQLAlchemy takes it, with these values for its `$1`, `$2` …."""
     named = re.sub(r"\$(\d+)", r":p\1", re.sub(r"(?<!:):(?=\w)", r"\\:", statement))
     return text(named).bindparams(
         *(bindparam(f"p{number}", value, NullType()) for number, value in enumerate(values, 1))
@@ -22,17 +22,19 @@ def clause(statement: str, values: Sequence[Any]) -> TextClause:
 
 
 def parts_of(statement: str) -> list[str]:
-    """Return the statements of one that may be several, each ended by a semicolon and a line."""
+    """Split a text of several statements, each on lines of its own and ended by a semicolon."""
     return [part for part in statement.split(";\n") if part.strip()]
 
 
 def found_by(result: Any) -> tuple[int, list[tuple[Any, ...]]]:
-    """Return how many rows a statement has changed, and the rows that it has."""
+    """Return how many rows a statement has changed, and the rows that it returned."""
     return result.rowcount, [tuple(row) for row in result] if result.returns_rows else []
 
 
 def has_open_transaction(driver: Any) -> bool:
-    """Return whether a transaction is open on this connection of asyncpg, psycopg or sqlite3. Asks nobody."""
+    """Return whether a transaction is open on this connection of asyncpg, psycopg or sqlite3. Sends nothing to the
+    server.
+    """
     if hasattr(driver, "pgconn"):
         return int(driver.pgconn.transaction_status) != 0
     if hasattr(driver, "is_in_transaction"):
@@ -49,7 +51,9 @@ def check_begun(driver: Any) -> None:
 
 
 def cut(driver: Any) -> None:
-    """End this connection of asyncpg or psycopg without waiting for the server; what one of sqlite3 does is ended."""
+    """End this connection of asyncpg or psycopg without waiting for the server. With sqlite3, only end the statement
+    that runs.
+    """
     if hasattr(driver, "pgconn"):
         driver.pgconn.finish()
     elif hasattr(driver, "terminate"):

@@ -20,7 +20,8 @@ _DRIVERS = {"postgresql": "psycopg", "sqlite": "pysqlite"}  # of blocking engine
 
 
 def database_of(session: Any, ask: Connections | None, create: bool | None) -> Database:
-    """Return the database of a session. ask: by what it is asked; None: by the session's own engine.
+    """Return the database of a user's session. ask: the connections by which to ask what was decided; None: those of
+    the session's own engine. create: whether to make our tables if they are missing; None: for SQLite only.
 
     Raises InvalidConfigurationError.
     """
@@ -55,7 +56,9 @@ def _async_engine_of(session: AsyncSession) -> AsyncEngine:
 
 
 def _engine_of(session: Any) -> Engine:
-    """Return the engine of a blocking session."""
+    """Return the engine of a blocking session. Raises InvalidConfigurationError if there is none, or if it cannot take
+    part.
+    """
     engine = None
     if isinstance(session, Session):
         try:

@@ -36,8 +36,8 @@ _ROLLED_BACK = "SQLite has rolled the transaction back: an error inside the bloc
 class Database:
     """`async with sql.connect("sqlite:///orders.db") as db: await db.execute("insert into orders values (?)", 42)`.
 
-    path: of the file. create: whether the tables of ours are made if they are missing. given: a connection of the
-    user's to that file, which any thread may use; None: one of its own.
+    path: of the file. create: whether to make our tables if they are missing. given: a connection of the user's to that
+    file, which any thread may use; None: one of our own.
     """
 
     dialect = "sqlite"
@@ -67,12 +67,12 @@ class Database:
         await self.close()
 
     async def open(self) -> None:
-        """Open the file and look at its settings. Raises InvalidConfigurationError, sqlite3.Error."""
+        """Open the file, and read its settings and its id. Raises InvalidConfigurationError, sqlite3.Error."""
         if self._connection is None:
             self._connection = await self._call(self._opened)
 
     async def close(self) -> None:
-        """Close the connection; an open transaction is rolled back."""
+        """Close the connection, and roll back an open transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await self._call(connection.rollback if connection is self._given else connection.close)
@@ -82,12 +82,13 @@ class Database:
     async def execute(self, statement: str, *values: Any) -> int:
         """Run a statement with values for its `?` or `$1`. Returns how many rows it changed.
 
-        Within a producer's transaction it belongs to that; else it is committed at once. Raises sqlite3.Error.
+        Within a producer's transaction the statement belongs to that; else it is committed at once. Raises
+        sqlite3.Error.
         """
         return await self._call(partial(self._run, statement, values, lambda cursor: cursor.rowcount))
 
     async def execute_last(self, statement: str, *values: Any) -> int:
-        """Run a statement behind the user's in the open transaction. Returns how many rows it changed."""
+        """Run a statement after those of the user in the open transaction. Returns how many rows it changed."""
         return await self.execute(statement, *values)
 
     async def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -95,10 +96,10 @@ class Database:
         return await self._call(partial(self._run, statement, values, lambda cursor: cursor.fetchall()))
 
     def _run(self, statement: str, values: tuple[Any, ...], take: Callable[[sqlite3.Cursor], T]) -> T:
-        """Run a statement of the user, and return what `take` reads of its cursor.
+        """Run a statement of the user, and return what `take` returns for its cursor.
 
-        Raises IllegalStateError if SQLite has rolled back the transaction of the block: the statement would be
-        committed at once, and the block's records would be aborted.
+        Raises IllegalStateError or OutcomeDivergedError if the transaction of the block has ended, because the
+        statement would be committed at once, and the block's records would be aborted.
         """
         statements.check_allowed(statement)
         connection = self._opened_connection()
@@ -111,7 +112,9 @@ class Database:
         return found
 
     def _ended_error(self) -> IllegalStateError | OutcomeDivergedError:
-        """Return the error for a transaction of a block that has ended inside it."""
+        """Return the error for a transaction that has ended inside its block: SQLite has rolled it back, or, on a
+        connection of the user's, the user may have ended it.
+        """
         if self._given is None:
             return IllegalStateError(_ROLLED_BACK)
         return OutcomeDivergedError(
@@ -122,7 +125,9 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[None, None]:
-        """`async with db.transaction():` within a producer's transaction: a savepoint, undone by an exception."""
+        """`async with db.transaction():` within a producer's transaction: a savepoint. An exception
+        rolls back to it.
+        """
         if not self._is_owned:
             raise IllegalStateError("a savepoint needs a transaction", hint="async with producer.transaction(db=db)")
         connection = self._opened_connection()
@@ -141,22 +146,24 @@ class Database:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Return how messages call the database."""
         return self.path
 
     @property
     def database_id(self) -> str:
-        """What identifies the database, wherever its file is. A copy of the file has the same one."""
+        """Return the id of the database, the same wherever its file is. A copy of the file has the same one."""
         return self._id
 
     def check_free(self) -> None:
-        """Raise IllegalStateError if it is not open, or in a transaction."""
+        """Raise IllegalStateError if the database is not open, or already in a transaction."""
         is_ending = self._rollback is not None and not self._rollback.done()
         if self._is_owned or (self._opened_connection().in_transaction and not is_ending):
             raise IllegalStateError("this database is in another transaction: one connection has one at a time")
 
     async def begin(self) -> None:
-        """Begin the transaction of a block. Raises IllegalStateError in another one, InvalidConfigurationError."""
+        """Begin the transaction of a block. Raises IllegalStateError if one is open already, InvalidConfigurationError,
+        sqlite3.Error.
+        """
         self.check_free()
 
         def begin() -> None:
@@ -174,9 +181,10 @@ class Database:
             raise
 
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
-        """Write the decision as the last statement of the open transaction. False: the row's condition is not met.
+        """Write into the row of this id, as the last statement, that the transaction is committed. Returns False if the
+        row has another generation, or the same or a later number already.
 
-        Raises IllegalStateError if SQLite has rolled the transaction back meanwhile.
+        Raises IllegalStateError or OutcomeDivergedError if the transaction has ended inside the block.
         """
         connection = self._opened_connection()
         number, (producer_id, epoch) = waiting.number, waiting.identity
@@ -190,7 +198,7 @@ class Database:
         return await self._call(decide)
 
     async def commit(self) -> None:
-        """Commit the open transaction. Raises sqlite3.Error, whether or not it was committed."""
+        """Commit the open transaction. Raises sqlite3.Error; it may be committed all the same."""
         connection = self._opened_connection()
 
         def commit() -> None:
@@ -212,7 +220,9 @@ class Database:
             await asyncio.shield(self._rollback)
 
     async def _roll_back(self, connection: sqlite3.Connection) -> None:
-        """Roll the transaction back. If the connection cannot do that, open another one, which has the same effect."""
+        """Roll the transaction back. If the connection cannot do that, close it and open another one, which has the
+        same effect.
+        """
         try:
             await self._call(connection.rollback)
         except sqlite3.Error:
@@ -221,12 +231,12 @@ class Database:
                 await self.open()
 
     async def claim(self, transactional_id: str) -> Row:
-        """Take the next generation of the id, and return its row. Raises DatabaseAway."""
+        """Raise the generation in the row of this id by one, and return the row. Raises DatabaseAway."""
         return await self._alone(lambda own: _row(own.execute(statements.CLAIM, (transactional_id,)).fetchone()))
 
     async def close_number(self, waiting: Waiting) -> Row:
-        """Over another connection: write "not committed" for this number unless it or a later one is decided. Returns
-        the row as it is then. Raises DatabaseAway.
+        """Write "not committed" for this number over another connection, unless it or a later one is decided already.
+        Returns the row as it is then. Raises DatabaseAway.
         """
         values = waiting.transactional_id, waiting.number, *waiting.identity
 
@@ -237,16 +247,17 @@ class Database:
         return await self._alone(close)
 
     async def read_row(self, transactional_id: str) -> Row:
-        """Return the row of this id; number NONE_YET if there is none. Raises DatabaseAway."""
+        """Return the row of this id; its number is NONE_YET if there is none. Raises DatabaseAway."""
         return await self._alone(lambda own: _row(_read(own, transactional_id) or (0, NONE_YET, 0)))
 
     async def terminate_session(self, session: int, transactional_id: str) -> None:
         """Do nothing: SQLite has no sessions, only programs that have the file open."""
 
     async def run_alone(self, wanted: Sequence[tuple[str, Sequence[Any]]]) -> list[list[tuple[Any, ...]]]:
-        """Run these statements in one transaction, over a connection of its own. Returns the rows of each.
+        """Run these statements, each with its values, in one transaction over a connection of its own. Returns the rows
+        of each.
 
-        Raises DatabaseAway, and IllegalStateError if it is not open.
+        Raises DatabaseAway, and IllegalStateError if the database is not open.
         """
         self._opened_connection()
 
@@ -263,8 +274,9 @@ class Database:
         return self._connection
 
     async def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do this in a transaction of its own, over a connection of its own. Raises DatabaseAway, also if the file was
-        removed or is another database now: that knows nothing of what was decided here.
+        """Call `work` in a transaction of its own over a connection of its own, and return its result.
+
+        Raises DatabaseAway, also if the file was removed, or is another database than was opened.
         """
 
         def run() -> T:
@@ -282,14 +294,18 @@ class Database:
             raise DatabaseAway(f"{self.path}: {error}") from error
 
     async def _call(self, call: Callable[[], T]) -> T:
-        """Make the call in a thread, after the one that runs. If the caller is cancelled, it goes on."""
+        """Make the call in a thread, after the one that runs, and return its result. If the awaiter is cancelled, the
+        call goes on.
+        """
         while self._running is not None and not self._running.done():
             await asyncio.wait({self._running})
         made = self._running = asyncio.ensure_future(call_in_thread(call, "fencepost-sqlite"))
         return await asyncio.shield(made)
 
     def _opened(self) -> sqlite3.Connection:
-        """Return a new connection or the user's, after the tables were made and the identity was read."""
+        """Return a new connection, or the user's. Makes the tables if wanted, and reads the database's id into `_id`.
+        Raises InvalidConfigurationError, IllegalStateError, sqlite3.Error.
+        """
         connection = self._given or _connected(self.path, "rwc" if self._create else "rw")
         try:
             if connection.in_transaction:
@@ -336,8 +352,8 @@ def _check_connection(connection: sqlite3.Connection) -> None:
 
 
 def check_durable(mode: str, level: int) -> None:
-    """Raise InvalidConfigurationError if a power cut could take back what is committed with this journal_mode and this
-    number for synchronous.
+    """Raise InvalidConfigurationError if a power cut could take back commits. mode: the setting journal_mode. level:
+    the setting synchronous, as a number.
     """
     mode = mode.lower()
     least = _FULL if mode == "wal" else _EXTRA
@@ -364,7 +380,7 @@ def _row(found: Sequence[int]) -> Row:
 
 
 def _bound(statement: str, values: tuple[Any, ...]) -> Any:
-    """Return the values as sqlite3 binds them: by number for `$1`, else in their order."""
+    """Return the values in the form in which sqlite3 binds them: a mapping by number for `$1`, else a sequence."""
     if _NUMBERED.search(statement):
         return {str(number): value for number, value in enumerate(values, 1)}
     return values

@@ -19,8 +19,9 @@ _DECIDE = statements.numbered(statements.DECIDE)
 
 
 class Database(Blocks):
-    """adapter: of the user's connection. path: of the file. create: whether the tables of ours are made if they are
-    missing. Raises InvalidConfigurationError for a database that is not a file.
+    """A database that takes part over the user's own connection. adapter: of that connection. path: of the file.
+    create: whether to make our tables if they are missing. Raises InvalidConfigurationError if the database is not a
+    file.
     """
 
     dialect = "sqlite"
@@ -41,18 +42,18 @@ class Database(Blocks):
         return f"<Database sqlite {self._file.path} {'open' if self._id else 'closed'}>"
 
     async def open(self) -> None:
-        """Open the file, and look at it. Raises InvalidConfigurationError, sqlite3.Error."""
+        """Open the file, and read its settings and its id. Raises InvalidConfigurationError, sqlite3.Error."""
         await self._file.open()
         self._id = self._file.database_id
 
     async def close(self) -> None:
-        """Roll back an open transaction, and close what was opened here."""
+        """Roll back an open transaction, give the user's connection back, and close our own."""
         await super().close()
         await self._file.close()
 
     async def begin(self) -> None:
-        """Begin the transaction of a block. Raises IllegalStateError in another one, InvalidConfigurationError, and the
-        driver's error.
+        """Begin the transaction of a block. Raises IllegalStateError if one is open already, InvalidConfigurationError,
+        and the driver's error.
         """
         await super().begin()
         adapter = self._open_adapter()
@@ -67,7 +68,8 @@ class Database(Blocks):
             raise
 
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
-        """Write the decision as the last statement of the open transaction. False: the row's condition is not met.
+        """Write into the row of this id, as the last statement, that the transaction is committed. Returns False if the
+        row has another generation, or the same or a later number already.
 
         Raises OutcomeDivergedError if the user or SQLite has ended the transaction, else the driver's error.
         """
@@ -76,25 +78,26 @@ class Database(Blocks):
         return await self.execute_last(_DECIDE, *values) == 1
 
     async def claim(self, transactional_id: str) -> Row:
-        """Take the next generation of the id, and return its row. Raises DatabaseAway."""
+        """Raise the generation in the row of this id by one, and return the row. Raises DatabaseAway."""
         return await self._file.claim(transactional_id)
 
     async def close_number(self, waiting: Waiting) -> Row:
-        """Write "not committed" for this number unless it or a later one is decided. Returns the row as it is then.
-        Raises DatabaseAway.
+        """Write "not committed" for this number, unless it or a later one is decided already. Returns the row as it is
+        then. Raises DatabaseAway.
         """
         return await self._file.close_number(waiting)
 
     async def read_row(self, transactional_id: str) -> Row:
-        """Return the row of this id; number NONE_YET if there is none. Raises DatabaseAway."""
+        """Return the row of this id; its number is NONE_YET if there is none. Raises DatabaseAway."""
         return await self._file.read_row(transactional_id)
 
     async def terminate_session(self, session: int, transactional_id: str) -> None:
         """Do nothing: SQLite has no sessions, only programs that have the file open."""
 
     async def run_alone(self, wanted: Sequence[tuple[str, Sequence[Any]]]) -> list[list[tuple[Any, ...]]]:
-        """Run these statements in one transaction, over a connection of its own. Returns the rows of each.
+        """Run these statements, each with its values, in one transaction over a connection of its own. Returns the rows
+        of each.
 
-        Raises DatabaseAway, and IllegalStateError if it is not open.
+        Raises DatabaseAway, and IllegalStateError if the database is not open.
         """
         return await self._file.run_alone(wanted)

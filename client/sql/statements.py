@@ -96,7 +96,7 @@ _OWNED = re.compile(
 
 
 def check_allowed(statement: str) -> None:
-    """Raise IllegalStateError for a statement that would begin or end the transaction of a block."""
+    """Raise IllegalStateError if the statement would begin or end a transaction, which only the block may do."""
     if _OWNED.match(statement):
         raise IllegalStateError(
             f"the block of producer.transaction(db=…) begins and ends the transaction, not {statement.strip()!r}",

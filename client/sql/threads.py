@@ -11,13 +11,13 @@ _NAME = "fencepost-sql"
 
 
 async def call_blocking(call: Callable[[], T]) -> T:
-    """Make a call that blocks in a thread, and return its result. If the awaiter is cancelled, it goes on."""
+    """Make a call that blocks in a thread, and return its result. If the awaiter is cancelled, the call goes on."""
     return await call_in_thread(call, _NAME)
 
 
 class OneAtATime:
-    """Makes calls on what must not be used by two threads at once. One whose awaiter is cancelled goes on, and the next
-    one waits for it.
+    """Makes calls on an object that two threads must not use at once. A call whose awaiter is cancelled goes on, and
+    the next one waits for it.
     """
 
     def __init__(self) -> None:
