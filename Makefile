@@ -77,7 +77,7 @@ check-metric: $(STAMP) ## whether a new metric is complete: board, rules, pages
 	$(PYTEST) -q tests/cli/generate tests/broker/handlers/test_monitoring.py tests/test_docs.py tests/test_docs_site.py -k 'not (snippet or site_builds or tutorial or faststream or kafka_streams)'
 
 check-api: $(STAMP) ## whether a new API is complete: bytes, rights, work, Admin, pages
-	$(PYTEST) -q tests/protocol tests/broker/net/test_features.py tests/broker/net/test_work_of_requests.py tests/broker/test_durability.py \
+	$(PYTEST) -q tests/protocol/test_own_apis.py tests/broker/net/test_features.py tests/broker/net/test_work_of_requests.py tests/broker/test_durability.py \
 		tests/broker/handlers/test_monitoring.py tests/client/admin/test_monitoring.py tests/client/sync/test_sync.py \
 		tests/conformance/test_rights.py tests/test_docs_site.py -k 'not (snippet or site_builds or tutorial or faststream or kafka_streams)'
 
