@@ -258,7 +258,7 @@ class BrokerSettings(
     layers: Mapping[Source, Mapping[str, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Set `layers`, if it is not given, to what differs from the defaults."""
+        """If `layers` is not given, set it to the settings that differ from their defaults."""
         if not self.layers:
             given = {
                 name: text_of(getattr(self, row.field_name))
@@ -269,7 +269,7 @@ class BrokerSettings(
 
     @classmethod
     def of(cls, layers: Mapping[Source, Mapping[str, str]]) -> "BrokerSettings":
-        """Return the settings from texts, by source and known name. Raises InvalidOption."""
+        """Return the settings from texts, given by source and name. All names must be known. Raises InvalidOption."""
         rows = BROKER_OPTIONS
         values: dict[str, Value] = {}
         overrides: dict[str, str] = {}

@@ -273,7 +273,7 @@ def _describe(broker: Services, topic: Topic) -> _Topic:
 
 
 def _partition(node_id: int, partition: Partition) -> _Topic.Partition:
-    """Return one partition of the Metadata answer. An offline one has no leader."""
+    """Return one partition of the Metadata answer. An offline partition has no leader."""
     offline = partition.log.offline is not None
     return _Topic.Partition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if offline else ErrorCode.NONE,
@@ -291,7 +291,9 @@ def _partition(node_id: int, partition: Partition) -> _Topic.Partition:
 
 @handles(DescribeClusterRequest, waits=False)
 def describe_cluster(broker: Services, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """Answer with this broker, the only one that serves; those that wait to take over are fenced ones (KIP-1073)."""
+    """Answer with this broker, the only one that serves. Brokers that wait to take over are listed as fenced
+    (KIP-1073).
+    """
     refused = _no_endpoint(request.endpoint_type)
     if refused is not None:
         broker.metrics.error("DescribeCluster", refused.code)
@@ -363,8 +365,8 @@ def describe_topic_partitions(
 
 
 def _page(broker: Services, call: Call, name: str, first: int, room: int) -> tuple[_Page, int | None]:
-    """Return a topic with its partitions from `first` on, at most `room`, and the index of the next one; None if that
-    were all.
+    """Return a topic with its partitions from `first` on, `room` at most, and the index of the next partition; None if
+    there are no more.
     """
     topic = broker.topics.by_name.get(name)
     if topic is None:

@@ -40,7 +40,7 @@ LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # clients ask again for groups t
 
 
 class _Wanted(NamedTuple):
-    """An offset to commit whose partition exists and may be read.
+    """An offset to commit, of a partition that exists and that the client may read.
 
     part_answer: the partition's entry in the response.
     """

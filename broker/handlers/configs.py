@@ -222,7 +222,9 @@ def _topic(broker: Services, name: str) -> Topic | None:
 
 
 def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> None:
-    """Raise INVALID_REQUEST unless it is this broker's id, or one for which an earlier version stored something."""
+    """Raise INVALID_REQUEST unless the name is this broker's id, or an id for which an earlier version stored
+    configs.
+    """
     if not _is_int32(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
     if name != str(broker.node_id) and not broker.topics.broker_configs(name):

@@ -84,7 +84,11 @@ class Listeners:
         return admissions
 
     def _login_rules(self, listener: ListenerSettings, users: ScramUsers) -> LoginRules:
-        """Return the rules of a listener's logins. users: those who may log in with a password."""
+        """Return the rules of a listener's logins. If it accepts tokens, also prepare to fetch the keys that verify
+        them.
+
+        users: those who may log in with a password.
+        """
         options = listener.options
         tokens = TokenSource(listener) if BY_TOKEN in options.sasl_enabled_mechanisms else None
         if tokens is not None:

@@ -203,7 +203,7 @@ class Connection:
             self._owner.touch(self)
 
     def _stop(self, reason: int) -> None:
-        """Pause reading for this reason (a bit of `_stopped`, such as THROTTLED)."""
+        """Pause reading for this reason: a bit of `_stopped`, such as THROTTLED."""
         if self._reading and self.transport is not None:
             self._reading = False
             self.transport.pause_reading()
@@ -215,14 +215,14 @@ class Connection:
             self.transport.pause_reading()
 
     def _allow(self, reason: int) -> None:
-        """End this reason not to read. When none is left, requests are handled again in a later turn of the loop."""
+        """End this reason for not reading. If none is left, handle requests again in a later turn of the loop."""
         if self._stopped & reason:
             self._stopped &= ~reason
             if not self._stopped:
                 self._owner.soon(self._go_on)
 
     def _make_room(self) -> None:
-        """Reserve memory for a large request that arrives, or pause; release that of one which was handled."""
+        """Reserve memory for a large request that arrives, or pause; release the memory of one that was handled."""
         if self._backlog or self._stopped & (AT_WORK | LOGGING_IN):  # the frame may be waiting there
             return
         framer = self._framer
@@ -247,7 +247,7 @@ class Connection:
             self._owner.give_back(self, reserved)
 
     def admitted(self, size_bytes: int) -> None:
-        """Continue to read the large request: size_bytes more of memory are reserved for it. Called by the owner."""
+        """Continue to read the large request, for which size_bytes more of memory are reserved. Called by the owner."""
         self._reserved_bytes += size_bytes
         self._allow(NO_ROOM_FOR_FRAME)
 
@@ -266,20 +266,20 @@ class Connection:
         self._allow(STORE_IS_FULL)
 
     def put_back(self, frame: Readable) -> None:
-        """Put the current request back in front of later ones; handle none until go_on_now() is called."""
+        """Put the current request back, before later ones. None of them is handled until go_on_now() is called."""
         self._backlog.appendleft(frame)
         self.hold()
 
     def hold(self, reason: int = AT_WORK) -> None:
-        """Handle no later request until go_on() or go_on_now() is called. reason: a bit of `_stopped`."""
+        """Do not handle later requests until go_on() or go_on_now() is called. reason: a bit of `_stopped`."""
         self._stop(reason)
 
     def mute(self) -> None:
-        """Handle no further request until unmute(), because the client is over a quota. Replies are still sent."""
+        """Do not handle further requests until unmute(), because the client is over a quota. Replies are still sent."""
         self._stop(THROTTLED)
 
     def unmute(self) -> None:
-        """Handle requests again: the time for which the quota throttled the client is over."""
+        """Handle requests again, because the time for which the client was throttled is over."""
         self._allow(THROTTLED)
 
     def is_active(self) -> bool:
@@ -290,16 +290,16 @@ class Connection:
         return seen or self.unsent_bytes != unsent_bytes or self.waits_for_broker
 
     def has_left(self) -> bool:
-        """Return whether the client has closed its side: while reading is paused, no callback says so. Thread-safe."""
+        """Return whether the client has closed its side; no callback says so while reading is paused. Thread-safe."""
         transport = self.transport
         return transport is None or has_left(transport)
 
     def go_on(self, reason: int = AT_WORK) -> None:
-        """End the wait that hold() began: later requests are handled in a later turn of the loop."""
+        """End the wait that hold() has begun. Later requests are handled in a later turn of the loop."""
         self._allow(reason)
 
     def go_on_now(self) -> None:
-        """End the wait that hold() began: later requests are handled before this returns."""
+        """End the wait that hold() has begun. Later requests are handled before this returns."""
         if self._stopped & AT_WORK:
             self._stopped &= ~AT_WORK
             if not self._stopped:
@@ -319,7 +319,7 @@ class Connection:
         self.count(sum(map(len, reply)))
 
     def park(self, parked: Parked) -> Slot:
-        """Reserve the current request's place among the replies: `parked` gives its reply later. Returns that place."""
+        """Reserve the current request's place among the replies, for what `parked` gives later. Returns the place."""
         slot = Slot(self, parked)
         self.slots.append((0, slot))
         self._other_replies += 1
@@ -329,7 +329,7 @@ class Connection:
         return slot
 
     def take_back(self) -> tuple[int, list[Buffer] | Slot]:
-        """Remove the last reply, in the turn in which it was set; return (journal unit, reply). For tests."""
+        """Remove the last reply, in the turn in which it was set. Returns (journal unit, reply). For tests."""
         unit, reply = self.slots.pop()
         assert reply is not None
         if isinstance(reply, bytes):
@@ -342,12 +342,12 @@ class Connection:
         return unit, reply
 
     def filled(self, size_bytes: int) -> None:
-        """Have a parked reply sent that is ready now. size_bytes: by how much it is larger than expected."""
+        """Have a parked reply that is ready now sent. size_bytes: by how much it is larger than expected."""
         self.count(size_bytes)
         self._owner.touch(self)
 
     def count(self, size_bytes: int) -> None:
-        """Add to the size of unsent replies; negative to subtract. Too many bytes pause reading."""
+        """Add to the size of unsent replies; a negative number is subtracted. Too many bytes pause reading."""
         self._out_bytes += size_bytes
         if self._out_bytes > WAITING_BYTES:
             self._stop(TOO_MUCH_AHEAD)
@@ -431,7 +431,7 @@ class Connection:
         return bool(self._stopped & PEER_DOES_NOT_READ)
 
     def pause_writing(self) -> None:
-        """Handle no more requests, because the client does not read. The transport calls it if its buffer is full."""
+        """Handle no more requests, because the client does not read. Called when the transport's buffer is full."""
         self._stop(PEER_DOES_NOT_READ)
         if isinstance(self.transport, Overflow):
             self.transport.paused()
@@ -442,11 +442,11 @@ class Connection:
             self._allow(PEER_DOES_NOT_READ)
 
     def eof_received(self) -> bool:
-        """Have the transport close the connection: a client that wants its answers keeps its side open."""
+        """Return False: the transport closes the connection. A client that wants its answers keeps its side open."""
         return False
 
     def connection_lost(self, reason: BaseException | None) -> None:
-        """Release all resources and cancel this client's waiting requests. The transport calls it."""
+        """Release all resources, and cancel this client's waiting requests. Called by the transport."""
         if isinstance(self.transport, Overflow):
             self.transport.drop()
         self.transport = None
@@ -465,13 +465,13 @@ class Connection:
     # ---- the end ---------------------------------------------------------------------------------------------
 
     def fail(self, reason: str) -> None:
-        """Close the connection because of an invalid request, after the replies to earlier ones."""
+        """Close the connection because of an invalid request, after the replies to earlier requests."""
         if not self._stopped & CLOSING:
             self._owner.malformed(self, reason)
             self.close_after_replies()
 
     def close_after_replies(self, unit: int = 0) -> None:
-        """Read no more; close when all earlier requests are answered and this unit of the journal is durable."""
+        """Read no more. Close when all earlier requests are answered and this unit of the journal is durable."""
         if not self._stopped & CLOSING:
             self._stop(CLOSING)
             self._backlog.clear()
@@ -480,7 +480,7 @@ class Connection:
             self._owner.touch(self)
 
     def close_after_writes(self) -> None:
-        """Read no more; close after the replies, when all that was written so far, by any connection, is durable."""
+        """Read no more. Close after the replies, when all that any connection has written so far is durable."""
         self.close_after_replies(self._store.last_unit)
 
     def read_no_more(self) -> None:
@@ -488,13 +488,13 @@ class Connection:
         self._stop(CLOSING)
 
     def hang_up(self) -> None:
-        """Read no more; close when all bytes given to the transport are sent. No waiting request is answered."""
+        """Read no more. Close when all bytes given to the transport are sent. Waiting requests are not answered."""
         self._stop(CLOSING)
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
-        """Close at once. Unsent replies are dropped; waiting requests are not answered."""
+        """Close at once. Unsent replies are dropped, and waiting requests are not answered."""
         if self.transport is not None:
             self._stopped |= CLOSING
             self.transport.abort()

@@ -96,7 +96,7 @@ class RunningFetch:
         self.behind = False  # some reader has segments before it, which one read does not cross: it need not wait
 
     def begin(self) -> FetchResponse | Parked:
-        """Read the partitions. Returns the response, or a Parked that gets it later."""
+        """Read the partitions. Returns the response, or a Parked that will get it later."""
         enough = self._read()
         if not enough and self.max_wait_ms > 0:
             return self._wait()
@@ -109,7 +109,7 @@ class RunningFetch:
     # ---- waiting ---------------------------------------------------------------------------------------------
 
     def _wait(self) -> Parked:
-        """Wait for a change or max_wait_ms. Returns the Parked that gets the answer."""
+        """Wait until a partition changes or max_wait_ms is over. Returns the Parked that will get the answer."""
         self.release()
         broker = self.broker
         logs: list[Hashable] = [read.partition.log for read in self.reads if read.partition is not None]
@@ -126,7 +126,7 @@ class RunningFetch:
         return self.parked
 
     def _leave(self) -> None:
-        """Remove the parked fetch from the broker's lists of waiting requests. It is not answered by this."""
+        """Remove the parked fetch from the broker's lists of waiting requests, without answering it."""
         assert self.waiter is not None
         self.broker.waiting.leave(self.waiter)
         self.broker.waiting_places.leave(self.connection, self)
@@ -137,7 +137,7 @@ class RunningFetch:
         self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
-        """Read again; answer if there is enough, or at_deadline (max_wait_ms is over). Returns whether it answers."""
+        """Read again; answer if there is enough, or max_wait_ms is over (at_deadline). Returns whether it answers."""
         assert self.parked is not None
         if self.meter is not None:
             self.meter.begin()
@@ -153,7 +153,7 @@ class RunningFetch:
         return done
 
     def _is_done(self, at_deadline: bool) -> bool:
-        """Read again; answer, or first read from disk, if there is enough or at_deadline. True: the wait is over."""
+        """Read again. If there is enough, or at_deadline, answer (after reads from disk, if needed) and return True."""
         if not at_deadline and not self._may_be_enough():
             return False
         if not self._read() and not at_deadline:
@@ -232,7 +232,7 @@ class RunningFetch:
         self.left_bytes, self.at_least_one, self.failed = left_bytes, at_least_one, failed
 
     def is_enough(self) -> bool:
-        """Return whether to answer without waiting for more: min_bytes are there, or an error or cold read is."""
+        """Return whether to answer without waiting: there are min_bytes, an error, or a partition to read from disk."""
         if self.any_missing:
             self.missing = {read.key for read in self.reads if read.missing}
             self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
@@ -245,7 +245,7 @@ class RunningFetch:
         return topic.name if topic is not None else wanted.topic if self.by_id is None else None
 
     def _missing(self, read: PartitionRead, topic_too: bool, allowed: bool) -> KafkaError:
-        """Return the error of a missing or forbidden partition. topic_too: its topic does not exist."""
+        """Return the error of a missing or forbidden partition. topic_too: whether its topic does not exist either."""
         read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
         if not allowed:
             return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -253,7 +253,7 @@ class RunningFetch:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _read_one(self, read: PartitionRead, partition: Partition) -> None:
-        """Read a partition from memory, or note a job that reads it from disk. Raises KafkaError."""
+        """Read a partition from memory, or note a job that will read it from disk. Raises KafkaError."""
         wanted, answer, log = read.wanted, read.answer, partition.log
         max_bytes, at_least_one = read.max_bytes, read.at_least_one
         if self.replica_id >= 0:
@@ -291,13 +291,13 @@ class RunningFetch:
             answer.aborted_transactions = []
 
     def _may_read_raw(self, partition: Partition) -> bool:
-        """Return whether this reader asked for all records, and may alter the topic, whose settings hide some."""
+        """Return whether this reader asked for all records, and may alter the topic whose settings hide some."""
         access = self.broker.access
         return self.raw and access.allows(self.session, Operation.ALTER, ResourceType.TOPIC, partition.topic.name)
 
     @staticmethod
     def _diverges(read: PartitionRead, partition: Partition) -> bool:
-        """Return whether the reader's log is longer than this one ever was in the epoch that it names (KIP-595)."""
+        """Return whether the reader's log goes beyond where this one ends in the epoch that it names (KIP-595)."""
         epoch, end_offset = partition.end_of_epoch(read.wanted.last_fetched_epoch)
         if end_offset < 0 or read.wanted.fetch_offset < partition.log.released_start:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -307,7 +307,7 @@ class RunningFetch:
         return True
 
     def _take_found(self, read: PartitionRead, log: "PartitionLog", found: Slice) -> None:
-        """Use what was read from memory. Name its aborted transactions, or note a job that leaves them out."""
+        """Use what was read from memory. List its aborted transactions, or note a job that removes their batches."""
         self._take_slice(read, found)
         if not (self.committed or read.leaves_out_aborted):
             return
@@ -334,7 +334,7 @@ class RunningFetch:
         return CommittedRead(found, aborted, read.max_bytes, at_least_one=read.at_least_one).run
 
     def _take_committed(self, read: PartitionRead, found: Committed) -> None:
-        """Use what a worker read without aborted batches. If all batches were aborted, read on behind them."""
+        """Use what a worker has read without aborted batches. If all batches were aborted, read those after them."""
         release(read.answer.records or ())
         read.answer.records, read.size_bytes = found.buffers, found.size_bytes
         if not found.size_bytes and not found.is_full and found.next_offset > read.offset:
@@ -352,7 +352,7 @@ class RunningFetch:
         read.answer.aborted_transactions = cast(list[Answer.AbortedTransaction], Rows(map(_named, aborted)))
 
     def _refuse(self, read: PartitionRead, error: KafkaError) -> None:
-        """Replace the partition's answer by this error, in a code that the request's version knows."""
+        """Replace the partition's answer by this error, with a code that the request's version knows."""
         code = error.code
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self.version < STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -384,14 +384,14 @@ class RunningFetch:
         self.jobs_left += 1
 
     def read_cold(self) -> None:
-        """Have worker threads read what is not in memory. The answer is sent when all reads are done."""
+        """Let worker threads read what is not in memory. The answer is sent when all reads are done."""
         assert self.parked is not None
         self.parked.expect(sum(read.size_bytes for read in self.reads))
         for read in self.reads:
             self._submit(read)
 
     def _submit(self, read: PartitionRead) -> None:
-        """Have a worker thread read this partition from disk if it must. _cold_done() gets the result, on the loop."""
+        """Let a worker thread read this partition from disk if needed. _cold_done() gets the result, in the loop."""
         if read.cold is not None:
             self.broker.metrics.cold_reads += 1
             job = read.cold if self.meter is None else self.meter.measure(read.cold)
@@ -400,11 +400,11 @@ class RunningFetch:
             )
 
     def _is_wanted(self) -> bool:
-        """Return whether the client still waits for the answer. Asked before a worker thread begins a read."""
+        """Return whether the client still waits for the answer. Called before a worker thread begins a read."""
         return not (self.parked is None or self.parked.cancelled or self.connection.has_left())
 
     def _cold_done(self, read: PartitionRead, result: Found | BaseException) -> None:
-        """Use the result of a worker thread; a bug in that becomes the answer of the whole fetch."""
+        """Use the result of a worker thread. If that fails because of a bug, answer the whole fetch with the error."""
         assert self.parked is not None
         try:
             self._take(read, result)
@@ -412,7 +412,7 @@ class RunningFetch:
             self.parked.answer(error)
 
     def _take(self, read: PartitionRead, result: Found | BaseException) -> None:
-        """Use a worker's result or exception; answer after the last one. If segments were deleted, read again."""
+        """Use a worker's result or exception; after the last one, answer. If segments were deleted, read again."""
         self.jobs_left -= 1
         read.cold = None
         if isinstance(result, JobDropped):
@@ -434,7 +434,7 @@ class RunningFetch:
             self._answer()
 
     def _read_again(self, read: PartitionRead) -> None:
-        """Read from the log as it is now: segments were deleted, or all batches found were aborted."""
+        """Read from the log again, because segments were deleted, or all batches found were aborted."""
         wanted = read.wanted
         release(read.answer.records or ())
         read.answer, read.size_bytes = Answer(partition_index=wanted.index, records=[]), 0
@@ -468,7 +468,7 @@ class RunningFetch:
         return response
 
     def begin_response(self) -> tuple[FetchResponse, set[Key] | None]:
-        """Return the response without partitions, and which to add (None: all). Over quota none are added."""
+        """Return the response without partitions, and which to add: None for all; an empty set if over the quota."""
         fetching = self.fetching
         if self.meter is not None and self.broker.throttling.is_fetch_over(self.meter, self._answer_bytes()):
             self.forget_reads()
@@ -480,11 +480,11 @@ class RunningFetch:
         return FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[]), named
 
     def _answer_bytes(self) -> int:
-        """The approximate size of the answer in bytes."""
+        """Return the approximate size of the answer in bytes."""
         return ANSWER_BYTES + sum(PARTITION_BYTES + read.size_bytes for read in self.reads)
 
     def add_answers(self, response: FetchResponse, reads: Sequence[PartitionRead], named: set[Key] | None) -> None:
-        """Add the answers for these partitions to the response. named: those to include; None: all."""
+        """Add the answers for these partitions to the response. named: the partitions to include; None for all."""
         topic = response.responses[-1] if response.responses else None
         size_bytes = 0
         for read in reads:

@@ -132,7 +132,9 @@ class Authorizer:
     def allows(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Return whether the principal may do this operation on a resource. host: as plain_host() returns it."""
+        """Return whether the principal may do this operation on a resource. host: in the form that plain_host()
+        returns.
+        """
         key = (principal, host, operation, resource_type, name)
         answer = self._answers.get(key)
         if answer is None:

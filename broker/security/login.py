@@ -48,6 +48,8 @@ class Times(NamedTuple):
 
 
 class Phase(Enum):
+    """How far a login has come."""
+
     UNKNOWN = "no login has begun"
     EXCHANGE = "a mechanism's messages go back and forth"
     KNOWN = "it is known who this is"

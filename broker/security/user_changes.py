@@ -36,6 +36,8 @@ Described = DescribeUserScramCredentialsResponse.Result
 
 
 class Refusal(NamedTuple):
+    """Why the change of a user is refused: the error code, and the text for the client."""
+
     code: ErrorCode
     text: str
 

@@ -476,7 +476,7 @@ class ShareStateLog:
         return homes
 
     def prune(self, home: int, keys: Sequence[SharePartitionKey]) -> None:
-        """Delete records that a restart does not need from this partition. keys: all that have their state in it."""
+        """Delete the records of this partition that no restart needs. keys: all share partitions with state in it."""
         try:
             owner = self.topic.log(home)
             written = self._pruned_at[home] = self._logged_bytes.get(home, 0)

@@ -284,7 +284,7 @@ class Topics:
         return known[2]
 
     def _rules(self, settings: TopicSettings, name: str) -> "_Ruled":
-        """Return the rules for batches and logs that follow from these settings; the same objects for the same ones."""
+        """Return the rules for batches and logs that follow from these settings. Made anew only if they changed."""
         known, cleanup = self._ruled, _own_cleanup(name)
         if known is None or known.settings is not settings or known.cleanup != cleanup:
             rules, logs = append_rules(settings, cleanup is not None), log_settings(settings, cleanup)

@@ -235,9 +235,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
                     yield Missing((topic_id, partition), is_new)
 
     def _initialize(self, begin: Begin) -> tuple[bool, bool]:
-        """Create missing share partitions, INITIALIZED_AT_ONCE at most.
+        """Create share partitions that are missing, INITIALIZED_AT_ONCE at most.
 
-        Returns whether none is missing any more, and whether any was created.
+        Returns two values: whether none is missing any more, and whether any was created.
         """
         missing = self.missing()
         now = list(islice(missing, INITIALIZED_AT_ONCE))
@@ -261,14 +261,16 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return {key: SharedTopic(self._topics.name_of(key) or "", frozenset(each)) for key, each in by_topic.items()}
 
     def _set_state_partitions(self, found: StatePartitions) -> None:
-        """Set which share partitions the group has, within an event; nothing is written if that is no change."""
+        """Set which share partitions the group has, within an event. Nothing is written if that changes nothing."""
         if found != self.state_partitions:
             self._change(Kind.STATE_PARTITIONS, "", found)
 
     # ---- the target assignment -------------------------------------------------------------------------------
 
     def _assign_if_due(self, now_ms: int, wall_ms: int, *, joins: bool) -> None:
-        """Compute the target assignment now if it is due and the group is small. joins: without the interval."""
+        """Compute the target assignment now if it is due and the group is small. joins: a member joins, so that it need
+        not wait for the interval.
+        """
         if self._is_behind if joins else self.is_assignment_due(now_ms):
             self._assign_at_once(ASSIGNED_AT_ONCE, now_ms, wall_ms)
 
@@ -278,7 +280,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return (each.topics for each in self.members.values())
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:
-        """Return the group's epoch, and the steps that compute an assignment for it; the result goes to
+        """Return the group's epoch, and the steps that compute an assignment for it. The caller passes the result to
         take_assignment().
         """
         self.is_assigning = True
@@ -286,7 +288,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return self.epoch.epoch, self._assignment_steps(dict(self.members), dict(self.targets))
 
     def _assignment_steps(self, members: Mapping[str, Member], targets: Mapping[str, Target]) -> AssignmentSteps:
-        """Compute an assignment of initialized partitions to these members, in steps. targets: those until now."""
+        """Compute an assignment of initialized partitions to these members, in steps. targets: the present target of
+        each.
+        """
         shares = yield from self.rights.shares(members, targets, lambda each: each.topics, self.topic_ids)
         subscribers = [
             Subscriber(member_id, shares[member_id], targets[member_id].partitions if member_id in targets else NOTHING)
@@ -299,9 +303,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return (yield from simple_steps(subscribers, shapes, assignable))
 
     def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Write a computed assignment as the target. Members that joined since get nothing yet.
+        """Write a computed assignment as the target. Members that have joined since get nothing yet.
 
-        epoch: the group's epoch that it was computed for.
+        epoch: the group's epoch for which it was computed.
         """
         for member_id in self.members:
             partitions: Partitions | None = assigned.get(member_id)

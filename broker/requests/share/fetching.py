@@ -63,7 +63,7 @@ ANSWER_BYTES, PARTITION_BYTES = 30, 60  # of what goes around records
 
 
 class State(Enum):
-    """What a ShareFetch does now."""
+    """What a ShareFetch is doing now; the table above has the transitions."""
 
     LOOKING = auto()
     READING = auto()
@@ -114,7 +114,7 @@ class ShareFetching:
         self._waiter: Waiter | None = None
 
     def begin(self) -> Steps[ShareFetchResponse | Parked]:
-        """Acquire the records that there are. Returns the response, or a Parked that gets it later."""
+        """Acquire the records that there are. Returns the response, or a Parked that will get it later."""
         if not self._wants_records():
             return (yield from self._response())
         try:
@@ -130,14 +130,14 @@ class ShareFetching:
         return (yield from self._response())
 
     def _wants_records(self) -> bool:
-        """Return whether the request asks for records and can get some: its session has not ended meanwhile."""
+        """Return whether the request asks for records and can get some, because its session has not ended."""
         asks = self._max_bytes > 0 and self._wanted.max_records > 0
         return asks and self._session.is_open and bool(self._session.places)
 
     # ---- states ----------------------------------------------------------------------------------------------
 
     def _watch(self) -> Steps[None]:
-        """Register for changes of the partitions, before the first look at them, so that none is missed."""
+        """Register for changes of the partitions, before the first look at them, so that no change is missed."""
         broker, waiting, topics = self._broker, self._broker.waiting, self._broker.topics.by_id
         places = list(self._session.places)
         self._waiter = waiter = Waiter([], broker.clock.monotonic_ms() + self._max_wait_ms, self._look)
@@ -155,7 +155,7 @@ class ShareFetching:
             yield 1
 
     def _cancel(self) -> None:
-        """End the wait. Nothing is acquired for this request from now on, and nothing refers to it."""
+        """End the wait. From now on nothing is acquired for this request, and nothing refers to it."""
         self._state = State.ANSWERED
         self._parked.on_cancel = None
         if self._waiter is not None:
@@ -184,7 +184,7 @@ class ShareFetching:
         return False
 
     def _look_again(self) -> None:
-        """Run _work() as a job, in turns with other jobs if it takes more than one slice."""
+        """Run _work() as a job, which takes turns with others if it needs more than one slice."""
         self._state = State.LOOKING
         job = Job(self._work() if self._meter is None else self._meter.pieces(self._work()))
         job.wanted = lambda: self._state is not State.ANSWERED
@@ -199,14 +199,14 @@ class ShareFetching:
             self._broker.turns.enqueue(job)
 
     def _end_work(self, result: bool | Exception | None) -> None:
-        """Answer if the job says so (True) or failed (an exception). None: the job was dropped."""
+        """Answer if the job's result is True or an exception. A result of None means that it was dropped."""
         if isinstance(result, Exception):
             self._answer(result)
         elif result:
             self._answer()
 
     def _answer(self, error: Exception | None = None) -> None:
-        """Send the response, or this error, unless the request is answered already."""
+        """Send the response, or this error, unless the request is already answered."""
         if self._state is not State.ANSWERED:
             self._cancel()
             self._parked.answer(self._response() if error is None else error)
@@ -232,7 +232,7 @@ class ShareFetching:
     # ---- acquiring -------------------------------------------------------------------------------------------
 
     def _acquire(self) -> Steps[bool]:
-        """Acquire records of all partitions in order. Returns whether the answer need not wait for more."""
+        """Acquire records of all partitions, in order. Returns whether to answer without waiting for more."""
         if self._meter is not None and self._broker.throttling.is_over_already(self._meter):
             self._is_over_quota = True
             return True
@@ -252,9 +252,9 @@ class ShareFetching:
         return self._records > 0
 
     def _read_bytes(self) -> int:
-        """Return how much is read of a partition: twice what the last answer had of one.
+        """Return how many bytes to read of a partition: twice as many as the last answer had of one.
 
-        The number of records is limited, so most of READ_BYTES would often be read in vain.
+        The number of records is limited, so that otherwise most of what is read would often not be needed.
         """
         answered = self._session.answered_bytes
         if answered is None:
@@ -318,13 +318,13 @@ class ShareFetching:
         return False
 
     def _is_full(self) -> bool:
-        """Return whether the answer has reached max_records or max_bytes."""
+        """Return whether the answer has max_records or max_bytes already."""
         return self._records >= self._wanted.max_records or self._size_bytes >= self._max_bytes
 
     def _acquire_of(self, read: SharedRead) -> Steps[None]:
-        """Acquire records of one partition, once: a record that was delivered often must come alone.
+        """Acquire records of one partition, in one piece, because a record that failed often must be delivered alone.
 
-        Stretches of the log without available records are skipped.
+        Parts of the log without available records are skipped.
         """
         while not read.acquired:
             try:
@@ -389,7 +389,7 @@ class ShareFetching:
         return len(batches)
 
     def _refuse(self, place: TopicIdPartition, error: KafkaError) -> None:
-        """Note the partition's error for the answer, unless records of it were acquired."""
+        """Note the partition's error for the answer, unless records of the partition were acquired."""
         if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:  # of the state's log; clients know no such code here
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.text)
         if place not in self._reads:
@@ -399,7 +399,7 @@ class ShareFetching:
     # ---- from the disk ---------------------------------------------------------------------------------------
 
     def _needs(self, read: SharedRead, offset: int, job: Callable[[], Read]) -> None:
-        """Have a worker thread read this partition from disk. Until then no other request reads it for the group."""
+        """Let a worker thread read this partition from disk. Until it has, no other request of the group reads it."""
         broker = self._broker
         self._partitions.begin_read(read.key)
         self._reads_left += 1
@@ -416,7 +416,7 @@ class ShareFetching:
         return not (self._state is State.ANSWERED or self._connection.has_left())
 
     def _was_read(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
-        """Acquire what a worker has read and is still available. After the last read go on, unless LOOKING."""
+        """Acquire what a worker has read and is still available. After the last read, go on unless LOOKING."""
         self._reads_left -= 1
         self._partitions.end_read(read.key)
         if self._state is State.ANSWERED:
@@ -448,7 +448,7 @@ class ShareFetching:
             self._is_late = True
 
     def _end_reading(self) -> None:
-        """Answer after all reads from disk. If nothing was acquired, look again at what has changed, or wait."""
+        """After all reads from disk, answer. If nothing was acquired, look again if something changed, or wait."""
         if self._records or self._is_late or self._errors:
             self._answer()
         elif self._has_changed:
