@@ -1,7 +1,7 @@
 """CPU time of all threads of a process and its memory, as the kernel counts them. Linux only.
 
-CPU time, of kernel and user in nanoseconds, differs by some 10 % from run to run, while wall-clock rates on a shared
-machine differ by a factor of 2. So ratios of CPU per request are the reliable figures.
+CPU time, of kernel and user in nanoseconds, differs by some 10 % between repetitions, while wall-clock rates on a
+machine with other load differ by a factor of 2. So ratios of CPU time per request are the reliable figures.
 """
 
 import os

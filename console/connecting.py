@@ -1,7 +1,7 @@
-"""The console's one Admin: connected when it is needed, and again after the broker was away.
+"""The console's one Admin: connected when it is first needed, and again after the broker could not be reached.
 
-The rule: many requests that come while it connects wait for one connection, and all of them get its failure; the
-next try is not before RETRY_MS, so that a broker that is down is not asked by every browser.
+The rule: requests that arrive while it connects wait for the same connection, and all of them get its failure; the next
+attempt is made after RETRY_MS at the earliest, so that not every browser causes one while the broker is down.
 """
 
 import asyncio

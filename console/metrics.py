@@ -1,9 +1,11 @@
-"""/metrics: the names of kafka_exporter, read over Admin, and the broker's own counters where it is fencepost.
+"""/metrics: the metrics of kafka_exporter, read through Admin, and, from fencepost, the broker's own counters.
 
-The rules: a scrape that comes while one runs shares its result. A part that fails is left out and counted, so that one
-forbidden API does not hide the rest; only a broker that cannot be reached is an error. At most MOST_PARTITIONS
-partitions and MOST_GROUPS groups have series of their own, and no more than MOST_BYTES can hold, since names may be
-long; how many were left out is a metric too. The text is written beside the loop, which serves browsers meanwhile.
+The rules: a request that comes while another is answered gets the same result. A part that fails is left out and
+counted, so that one forbidden API does not hide the rest; only a broker that cannot be reached is an error. At most
+MOST_PARTITIONS partitions and MOST_GROUPS groups have series of their own, and never more than MOST_BYTES of text,
+because names may be long; how many were left out is a metric, too. The text is made outside the loop, which serves
+browsers meanwhile.
+
 Sources: danielqsj/kafka_exporter for names and labels, Prometheus' text format 0.0.4.
 """
 
@@ -104,7 +106,7 @@ def _written_bytes(name: str) -> int:
 
 
 class _Once(Collector):
-    """Passes the metrics of one scrape to prometheus_client, which writes the text."""
+    """A collector that passes the metrics of one scrape to prometheus_client, which makes the text."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)

@@ -1,4 +1,4 @@
-"""The parts of one console, made once and handed to every handler."""
+"""The parts of one console, made once and given to every handler."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,13 +28,13 @@ MOST_READINGS = 4  # of parts of a partition, each of which is in memory until i
 
 @dataclass(slots=True)
 class Parts:
-    """What all handlers of one console share. bootstrap: the broker's address as it was given, to show it. new_admin:
+    """What all handlers of one console use. bootstrap: the broker's address as it was given, to show it. new_admin:
     makes an Admin that is not started.
 
     new_consumer: makes a Consumer without a group, not started, for the log of transactions; None: it is not read.
-    start: unguessable, identifies this run of the console. searching: locked by the one search for hanging
+    start: unguessable, identifies this start of the console. searching: locked during a search for hanging
     transactions. downloading: limits downloads of a value at the same time. reading: limits pages of records or blocks
-    at the same time; others wait. waits_for: for what the broker may wait before it answers for the first time.
+    at the same time; others wait. waits_for: what the broker may wait for before it answers for the first time.
     """
 
     bootstrap: str
@@ -97,8 +97,9 @@ class Parts:
         return self._cluster is not None
 
     async def store_silence_s(self) -> float:
-        """Return for how many seconds the broker's object store has not done what the broker cannot go on without, at
-        most CLUSTER_FRESH_MS old; 0 if it answers, the journal is local, or this console may not see it.
+        """Return for how many seconds the broker has waited for an answer of its object store without which it cannot
+        go on, at most CLUSTER_FRESH_MS old; 0 if the store answers, the journal is local, or this console may not see
+        it.
 
         Raises: KafkaError, if the broker does not answer.
         """

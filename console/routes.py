@@ -1,6 +1,7 @@
 """The type of a route: method, path, who may call it, parameters, body, and what it answers.
 
-The rule: the application, /openapi.json and its test are all made from this table. Pure except for its handlers.
+The rule: the application, /openapi.json and the test of that are all made from the table of routes. Pure except for its
+handlers.
 """
 
 from collections.abc import Awaitable, Callable

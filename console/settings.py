@@ -1,6 +1,7 @@
-"""Where a console is served, for whom, and what it may do. Imports no aiohttp: the broker's process checks them too.
+"""Where a console is served, for whom, and what it may do. Imports no aiohttp, because the broker's process checks the
+settings, too.
 
-The rule: an address that other machines reach is refused without a token, unless the caller insists.
+The rule: an address that other machines can reach is refused without a token, unless the caller insists.
 """
 
 from collections.abc import Collection
@@ -21,7 +22,7 @@ class BadAddress(Exception):
 class ConsoleSettings:
     """How a console is served. bootstrap: the broker's address, to show it. token: for the login; None: no login.
     hosts: allowed names in Host headers. insecure: allow other machines without a login. changes_hint: how to allow
-    changes. waits_for: for what the broker may wait before it answers for the first time; "": for nothing.
+    changes. waits_for: what the broker may wait for before it answers for the first time; "" for nothing.
     """
 
     host: str

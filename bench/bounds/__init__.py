@@ -1,3 +1,3 @@
-"""Measurements of fencepost that need no other broker, each with a bound that must hold: loads of `make bench-full`,
-named "bound …".
+"""Bounds: measurements of fencepost that need no other broker, each with a limit that must hold. Loads of `make
+bench-full`, named "bound …".
 """

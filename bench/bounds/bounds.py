@@ -1,6 +1,7 @@
 """All bounds by name. Each is measured on servers of its own, one after the other.
 
-A bound is a ratio to a peer of the same run, measured in turns, or a limit with a reason; contest/aims.py has them all.
+A bound is a ratio to another library in the same run, measured alternately, or a limit with a reason; contest/aims.py
+has all of them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -42,7 +43,7 @@ class Bound:
 
 
 def loop_stalls(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure how long an idle client waits at most while the broker is under load."""
+    """Measure how long an idle client waits at most while the broker is under load. Yields one result."""
     rounds = []
     for number in range(size.rounds):
         say(f"{name} · round {number + 1} of {size.rounds}")
@@ -53,8 +54,8 @@ def loop_stalls(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _comparison(work: str, library: str, units: int, size: int = 100, unit: str = "record", filled: int = 0) -> Bound:
-    """Return the bound that compares the SDK with another library. work: the name of the load. units: how many records
-    or transactions. size: bytes of a record. filled: how many records are in the topic before.
+    """Return the bound that compares the SDK with another library. work: the name of the load. units: how many
+    records or transactions. size: bytes of a record. filled: how many records the topic has before.
     """
     return Bound(OS, Compared(work, library, units, size, unit, filled).measure)
 
@@ -99,8 +100,8 @@ BOUNDS: dict[str, Bound] = {
 
 
 def outside(wanted: Collection[str], servers: Collection[str], size: Size, say: Say, failed: Say) -> Iterator[Measured]:
-    """Measure those of the wanted bounds whose server is in `servers`. A failure is reported with `failed`, and that
-    bound yields nothing.
+    """Measure those of the wanted bounds whose server is in `servers`, and yield the results. If one fails, `failed`
+    is called with the reason, and it yields nothing.
     """
     for name, bound in BOUNDS.items():
         if name in wanted and bound.server in servers:

@@ -1,8 +1,9 @@
-"""What a client library costs its user: each runs one load in a process of its own, the same work for each library.
+"""What a client library costs its user: each program runs one load in a process of its own, the same work for each
+library.
 
 Run as `python -m fencepost.bench.bounds.client_loads WORK LIBRARY BOOTSTRAP TOPIC RECORDS SIZE`; prints units per
-second (records, or transactions for `txn`). Every library runs as its documentation shows it, at its defaults except
-for what is named here.
+second (records, or transactions for `txn`). Every library is used as its documentation shows, with its defaults except
+for the settings named here.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ class Load:
 
     @property
     def value(self) -> bytes:
-        """Return a value of `size` bytes that does not compress to nothing."""
+        """A value of `size` bytes that does not compress to almost nothing."""
         return bytes(i * 131 % 251 for i in range(self.size))
 
 

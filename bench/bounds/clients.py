@@ -1,5 +1,5 @@
-"""Bounds of the SDK: its rate and another library's, each in a process of its own, alternately on one broker; and how
-long starts take.
+"""Bounds of the SDK: its rate and another library's, each in a process of its own, alternately on one broker; and
+how long starts take.
 """
 
 import subprocess
@@ -26,8 +26,8 @@ NOISE = 5  # lines of a failed load that are shown
 class Compared:
     """A load of client_loads, run with the SDK and with another library on a broker with durability os.
 
-    units: how many records of `record_bytes`, or transactions of one each. filled: how many records are in the topic
-    before.
+    units: how many records of `record_bytes`, or transactions of one record each. filled: how many records the topic
+    has before.
     """
 
     work: str
@@ -69,7 +69,7 @@ class Start:
     before: str = ""
 
     def measure(self, name: str, size: Size, say: Say) -> Iterator[Measured]:
-        """Start several times in each round, and yield the middle duration in ms of each round."""
+        """Start several times in each round. Yields one result with the middle duration in ms of each round."""
         program = f"import time\n{self.before}\nbegan = time.perf_counter()\n{self.timed}\n"
         program += "print(time.perf_counter() - began)\nif 'broker' in globals(): broker.stop()"
         rounds = []

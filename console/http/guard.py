@@ -1,9 +1,10 @@
-"""Who may ask the console for what: hosts, origins, the token, sessions and their CSRF tokens. Pure.
+"""Who may send requests to the console: hosts, origins, the token, sessions and their CSRF tokens. Pure.
 
-The rule: a page of another site gets nothing and changes nothing. A request must name a host that is this console
-(else a name of the attacker's could lead here: DNS rebinding); its origin, if it has one, must be that same host; a
-change needs JSON and a token that only our own pages can read. The login token is compared in constant time, and never
-part of a URL: it is exchanged for a cookie, or sent as a Bearer token by scripts.
+The rule: a page of another site can read nothing and change nothing. A request must name a host that is this console
+(otherwise a name of the attacker's could lead here: DNS rebinding); its origin, if it has one, must be that same host;
+a change needs JSON and a token that only the console's own pages can read. The login token is compared in constant
+time, and never part of a URL: it is exchanged for a cookie, or sent as a Bearer token by scripts.
+
 Source: OWASP's cheat sheets on CSRF and session management; Fetch Metadata (W3C) for Sec-Fetch-Site.
 """
 
@@ -68,8 +69,9 @@ class _Session:
 class Guard:
     """The rules for one console.
 
-    token: what people and scripts log in with; None: no login. hosts: names besides localhost and addresses that a
-    Host header may contain. new_secret: an unguessable text. log: gets a line about wrong tokens, rarely.
+    token: with which people and scripts log in; None: no login. hosts: names besides localhost and addresses that a
+    Host header may contain. new_secret: returns an unguessable text. log: called with a line about wrong tokens,
+    rarely.
     """
 
     def __init__(
@@ -104,11 +106,10 @@ class Guard:
         self.cookie = f"{COOKIE}_{port}"
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Raise Problem unless the Host header names this console and the request does not come from another site's
-        page.
+        """Raise Problem unless the Host header names this console and the request does not come from a page of another
+        site.
 
-        A Host that is an IP address is always accepted: only a name can be made to resolve to this machine by somebody
-        else.
+        A Host that is an IP address is always accepted: an attacker can make only a name resolve to this machine.
         """
         host = headers.get("Host", "")
         name = host_name(host)
@@ -173,8 +174,8 @@ class Guard:
             raise Problem(NOT_LOGGED_IN, "that is not the token", "it is in the file of --http-token-file")
 
     def check_form(self, headers: Mapping[str, str], session: str | None, now_ms: int, *, with_csrf: bool) -> None:
-        """Raise Problem unless the body is JSON and, if with_csrf, was sent by this console's own pages or by a
-        script: it must contain the session's CSRF token in a header, or the login token in the Authorization header.
+        """Raise Problem unless the body is JSON and, if with_csrf, was sent by this console's own pages or by a script:
+        the request must have the session's CSRF token in a header, or the login token in the Authorization header.
 
         To be called after check_login.
         """

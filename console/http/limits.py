@@ -1,8 +1,8 @@
-"""How many connections and event streams there may be, in all and of one address. Pure.
+"""How many connections and event streams there may be, in all and for one address. Pure.
 
-The rule: whoever opens many gets in nobody's way. When there is no room, the connection that has waited longest for its
-next request gives way, at first one of the same address; one that is being answered never does. If all are being
-answered, the new one is refused. Addresses are counted as in tries.py.
+The rule: a client that opens many is in nobody's way. If there is no room, the connection that has waited longest for
+its next request is closed, first of all one of the same address; never one whose request is being answered. If all are
+being answered, the new one is refused. Addresses are counted as in tries.py.
 """
 
 from collections import Counter, OrderedDict
@@ -20,7 +20,9 @@ K = TypeVar("K")
 
 
 class ConnectionLimits(Generic[K]):
-    """Counts open connections, each by a key, and what each is doing: new, in a request, or waiting."""
+    """Counts open connections, each by a key, and notes the state of each: new, in a request, or waiting for the
+    next.
+    """
 
     def __init__(self, most: int = MOST_CONNECTIONS, most_of_address: int = MOST_CONNECTIONS_OF_ADDRESS) -> None:
         self._most, self._most_of_address = most, most_of_address

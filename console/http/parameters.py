@@ -49,7 +49,9 @@ CONTAINS = Parameter("contains", "text", "Only items with this in their name; up
 
 
 def segment_of(name: str) -> str:
-    """Return the name as a segment of a path, not yet encoded. `.` and `..` get a `;`: to browsers they are folders."""
+    """Return the name as a segment of a path, not percent-encoded yet. `.` and `..` get a `;`, because browsers take
+    them for folders.
+    """
     return f"{name};" if _DOTS.fullmatch(name) else name
 
 

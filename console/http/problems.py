@@ -1,6 +1,6 @@
-"""What a request of the console is refused with: a status, a code, one line of cause and one of hint. Pure.
+"""The errors with which the console answers a request: a status, a code, one line of cause and one of hint. Pure.
 
-The rule: an error is JSON in the shape of Confluent's REST API, `{"error_code", "message"}`, with a hint beside them;
+The rule: an error is JSON in the shape of Confluent's REST API, `{"error_code", "message"}`, with a field `hint` added;
 the first three digits of the code are the status.
 """
 

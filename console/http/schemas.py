@@ -1,7 +1,7 @@
 """JSON schemas of bodies and answers, and the check of a body against its schema. Pure.
 
-The rule: bodies are flat objects of texts and numbers, and objects of those; so the check is a dozen lines and not a
-library. Answers are described as they are: every field named, further ones allowed, as Confluent's API has it.
+The rule: bodies are flat objects of texts and numbers, and objects of those; so a dozen lines check them, without a
+library. In answers every field is named, and further ones are allowed, as in Confluent's API.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ NUMBER_OR_NULL = {"type": ["integer", "null"]}
 
 
 def fields(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the JSON schema of an object with these properties. All are required but the `optional` ones."""
+    """Return the JSON schema of an object with these properties. All are required except the `optional` ones."""
     required = [each for each in properties if each not in optional]
     return {"type": "object", "properties": properties, "required": required}
 
@@ -29,7 +29,7 @@ def list_of(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema that also allows null."""
+    """Return a JSON schema that allows what this one allows, and null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 

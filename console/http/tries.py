@@ -1,8 +1,8 @@
 """How many wrong tokens an address may try. Pure.
 
 The rule: each address has its own limit, so a stranger who guesses locks nobody else out; neither the memory nor the
-log grows with the number of addresses or tries. Of an IPv6 address the first 64 bits count: a host may have all the
-addresses that begin with them (RFC 4291).
+log grows with the number of addresses or tries. IPv6 addresses with the same first 64 bits count as one, because one
+host may have all of them (RFC 4291).
 """
 
 import ipaddress
@@ -17,7 +17,9 @@ LINE_EVERY_MS = 10_000
 
 
 class Tries:
-    """Counts wrong login tokens by client address. log: gets a line about them, once in LINE_EVERY_MS at most."""
+    """Counts wrong login tokens by client address. log: called with a line about them, at most once in
+    LINE_EVERY_MS.
+    """
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log

@@ -1,10 +1,8 @@
-"""What keeps a client from working although no transaction blocks a partition: full disks, partitions without a
-leader, groups with blocked offsets, share groups with full windows. Pure.
+"""Alarms: conditions in which a client cannot work although no transaction blocks a partition. Pure.
 
-That is: a nearly full disk, partitions without a leader, offsets that a transaction holds, windows of share groups that
-are full because of one.
-
-The rule: each row has a sentence that names the cause; ages are no change.
+These are: a nearly full disk, partitions without a leader, groups whose committed offsets a transaction holds back, and
+share groups whose windows are full because of a transaction. The rule: each row has a sentence that names the cause; a
+growing age is no change.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""What changed between two views of a cluster, as the events that tell browsers. Pure.
+"""What changed between two views of a cluster, as events for browsers. Pure.
 
-The rule: an event holds at most MOST items; `more` is true if there were more, and lists must then be loaded again.
-Ages are not changes: pages count them up themselves.
+The rule: an event has at most MOST items; `more` is true if there were more, and the page must then load the list
+again. Ages are not changes: pages count them up themselves.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,9 @@ Event = tuple[str, dict[str, Any]]
 
 
 def changes(before: View, after: View) -> Iterator[Event]:
-    """Yield (event name, data) for each difference between two successive views, as browsers are sent it."""
+    """Yield (event name, data) for each difference between two successive views, in the form in which browsers get
+    it.
+    """
     counts = counts_row(after)
     if _ageless(counts) != _ageless(counts_row(before)):
         yield "counts", counts
@@ -51,7 +53,7 @@ def _ageless(counts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _held(view: View) -> set[Any]:
-    """Return what identifies each blocked partition and its state, for comparing two views."""
+    """Return values that identify each blocked partition and its state, for comparing two views."""
     return {
         (
             each.open.topic_partition,

@@ -1,7 +1,7 @@
 """Reads the cluster for all browsers together: makes a new view regularly while somebody looks at a page.
 
-The rule: reading takes at most a quarter of the time, however large the cluster and however many look: the pause after
-a reading is LOAD times as long as it took. Groups are read less often, since each costs two requests.
+The rule: reading takes at most a quarter of the time, however large the cluster is and however many people look: the
+pause after a reading is LOAD times as long as the reading. Groups are read less often, because each costs two requests.
 """
 
 import asyncio
@@ -53,8 +53,8 @@ def pause_ms(took_ms: int, *, failed: bool) -> int:
 
 
 class ClusterModel:
-    """Reads the cluster regularly into a View. connect: returns the connected Admin. events: receives what has
-    changed. new_consumer: makes the consumer that reads the log of transactions; None: it is not read.
+    """Reads the cluster regularly into a View. connect: returns the connected Admin. events: gets an event for each
+    change. new_consumer: makes the consumer that reads the log of transactions; None: it is not read.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class ClusterModel:
         return await asyncio.shield(self._next)
 
     def look(self) -> None:
-        """Start the task that reads the cluster regularly, if it does not run. It ends when no page has asked for
-        LOOK_MS.
+        """Start the task that reads the cluster regularly, if it does not run. The task ends when no page has asked
+        for LOOK_MS.
         """
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="the console's reader")
@@ -202,7 +202,9 @@ class ClusterModel:
         return found
 
     async def _read_rights(self, admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
-        """Return one line for each kind of thing that this login may not see. Checked every RIGHTS_INTERVAL_MS only."""
+        """Return one line for each kind of thing that this login may not see. The broker is asked only every
+        RIGHTS_INTERVAL_MS.
+        """
         if self._clock.monotonic_ms() >= self._rights_due_ms:
             self._left_out = await left_out(admin, topics)
             self._release = await release_of(admin)
@@ -242,8 +244,8 @@ class ClusterModel:
             self._events.publish("txn", each)
 
     def _fail(self, error: KafkaError) -> None:
-        """Store the error of a failed reading, publish it if the reading before succeeded, and raise it in those who
-        wait for a view.
+        """Store the error of a failed reading, publish it if the reading before succeeded, and raise it in the
+        callers that wait for a view.
         """
         if self.problem is None:
             self._events.publish("problem", problem_row(error))
@@ -311,8 +313,8 @@ def problem_row(error: KafkaError) -> dict[str, Any]:
 
 
 async def _or_none(asking: Awaitable[T], missing: list[str], what: str) -> T | None:
-    """Await a call of Admin. Returns None, and adds a line to `missing`, if the broker is too old or this login may
-    not read it. what: names the thing in that line.
+    """Await a call of Admin, and return its result. Returns None, and adds a line to `missing`, if the broker is too
+    old or this login may not read it. what: names the thing in that line.
     """
     try:
         return await asking

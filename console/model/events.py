@@ -1,9 +1,9 @@
-"""Events for browsers (server-sent events): the last ones are in one list for all browsers, and each knows the number
-of the last event it saw.
+"""Events for browsers (server-sent events): the newest are in one list for all browsers, and for each browser only the
+number of the last event that it saw is known.
 
-The rule: an event is encoded once, however many browsers look. A browser is a number, its place in the ring, so a slow
-one holds no memory here: when the ring has gone past its place, it gets a snapshot and goes on from there. Source:
-WHATWG HTML, "Server-sent events".
+The rule: an event is encoded once, however many browsers look. A browser needs no memory here except that number, so a
+slow one costs nothing: if events after its number are no longer stored, it gets a snapshot and continues from there.
+Source: WHATWG HTML, "Server-sent events".
 """
 
 import asyncio
@@ -28,8 +28,8 @@ def encode(name: str, event_id: str, data: Any) -> bytes:
 
 
 class Events:
-    """The last events, numbered from 1. start: identifies this run of the console; an event id with another start is
-    unknown here.
+    """The newest events, numbered from 1. start: identifies this start of the console; ids of events from another
+    start are unknown here.
     """
 
     def __init__(self, start: str) -> None:
@@ -56,8 +56,9 @@ class Events:
         return f"{self._start}-{number}"
 
     def number_of(self, event_id: str) -> int | None:
-        """Return the number in an event id that a browser sends to continue after. None if the id is from another run
-        or later events are not stored any more: then the browser must begin with a snapshot.
+        """Return the number in an event id, with which a browser asks for the events after it. None if the id is
+        from another start of the console, or later events are not stored any more: the browser must then begin with
+        a snapshot.
         """
         start, _, digits = event_id.rpartition("-")
         if start != self._start or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
@@ -101,6 +102,6 @@ class Events:
         self._wake()
 
     def _wake(self) -> None:
-        """Wake all that wait in news()."""
+        """Wake all callers that wait in news()."""
         self._news.set()
         self._news = asyncio.Event()

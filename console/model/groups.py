@@ -1,6 +1,6 @@
-"""All groups of a cluster, of every kind, read one after the other in pieces.
+"""Reads all groups of a cluster, of every type, some at a time.
 
-The rule: a group that is gone, or that this login may not see, hides no other.
+The rule: a group that was deleted meanwhile, or that this login may not see, hides no other.
 """
 
 import asyncio

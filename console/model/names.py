@@ -1,7 +1,7 @@
 """Transactional ids by producer id, as far as the console has seen them. Pure.
 
-A coordinator gives a producer id to one transactional id and to no other, ever; so what was seen once stays true, also
-after the id has expired. What was not seen is shown as producer id and epoch.
+A coordinator gives a producer id to one transactional id only, so a pair that was seen once stays true, even after the
+id has expired. For a pair that was not seen, producer id and epoch are shown.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,8 @@
-"""Whether this login sees everything: a broker leaves out of its lists, silently, what a login may not describe.
+"""Finds out whether this login sees everything: brokers leave out of their lists, silently, what a login may not
+describe.
 
-The rule: ask about names that nobody has. "Not found" is answered to a login that may describe all names; "not
-authorized" means that its lists may leave something out.
+The rule: ask about names that nothing has. A login that may describe all names is answered "not found"; "not
+authorized" means that the broker's lists may be incomplete for it.
 """
 
 from collections.abc import Awaitable, Collection
@@ -16,8 +17,8 @@ _CONSUMER_OFFSETS, _TRANSACTION_STATE = "__consumer_offsets", "__transaction_sta
 
 
 async def left_out(admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
-    """Return one line for each kind of thing that the broker's lists may lack for this login. topics: the names that
-    it lists.
+    """Return one line for each kind of thing that the broker's lists may lack for this login. topics: the names in its
+    list of topics.
 
     Groups and transactions are asked about only if their internal topic exists: without it there are none, and the
     question would make the broker create it.

@@ -1,8 +1,8 @@
-"""Derives events about transactions (begun, committed, fenced, …) from successive statuses of a transactional id.
-Pure.
+"""Derives events about transactions (begun, committed, fenced, …) from successive statuses of a transactional id. Pure.
 
-The rule: it compares what an id was with what it is, wherever that comes from: the log of transactions has every step,
-lists of transactions only those that a reading came upon. What is first seen of an id that is open shows that it began.
+The rule: it compares an id's last status with its new one, from whichever source: the log of transactions has every
+step, lists of transactions only the states at the moments when they were read. If an id is open when it is first seen,
+a transaction has begun.
 """
 
 from collections import OrderedDict, deque
@@ -62,7 +62,7 @@ class Story:
         described: Mapping[str, TransactionDescription],
         at_ms: int,
     ) -> list[dict[str, Any]]:
-        """Return the events that lead from the ids listed last to these. described: the descriptions of open
+        """Return the events that explain how the ids listed last became these. described: the descriptions of open
         transactions.
         """
         found: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
 """Reads __transaction_state, if this login may, so that every step of a transaction is seen when it happens.
 
-The rule: it reads from the end on, and only while somebody looks. Where the topic may not be read, or does not exist,
-the lists of transactions tell the story; it is tried again after RETRY_MS.
+The rule: it reads only new records, and only while somebody looks at a page. If the topic may not be read, or does not
+exist, events are derived from the lists of transactions, and reading is tried again after RETRY_MS.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ class Tail:
         self.follows = False
 
     def look(self) -> None:
-        """Start reading the topic, unless that is done already or failed a short time ago. It ends when no page asks
-        any more.
+        """Start reading the topic, unless it is being read already or reading failed a short time ago. It ends when
+        no page needs it any more.
         """
         if self._new_consumer is None or self._clock.monotonic_ms() < self._due_ms:
             return

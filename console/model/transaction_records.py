@@ -1,7 +1,8 @@
 """Decodes records of __transaction_state, as Kafka and fencepost write them: the status of a transactional id. Pure.
 
-The rule: versions 0 and 1 of the value are read, and tagged fields stepped over; anything else is None: of a record
-that it does not understand, the console says nothing. Source: Kafka's TransactionLogKey, TransactionLogValue.
+The rule: versions 0 and 1 of the value are read, and tagged fields skipped; for anything else the result is None, so
+that the console shows nothing from a record that it does not understand. Source: Kafka's TransactionLogKey,
+TransactionLogValue.
 """
 
 import struct

@@ -1,6 +1,6 @@
 """The state of a cluster at one moment, and its rows as pages and the REST API show them. Pure.
 
-The rule: a row has the names of Confluent's REST API where that has them; ages are of the moment of the view.
+The rule: fields have the names of Confluent's REST API if that has them; ages are as of the view's moment.
 """
 
 from collections.abc import Iterable, Mapping
@@ -101,8 +101,9 @@ def offsets_row(partition: TopicPartition, offsets: Offsets | None) -> dict[str,
 
 
 def prepared_row(prepared: PreparedTransaction | None) -> dict[str, Any] | None:
-    """Return which decision a prepared transaction waits for; None if it waits for none. In it sink and batch are the
-    ledger's key and number, and held is true if the decision is made outside, for example in a database.
+    """Return the decision for which a prepared transaction waits, as JSON; None if it waits for none. sink, batch:
+    key and number in the ledger of sinks. held: the decision is made outside of the broker, for example in a
+    database.
     """
     if prepared is None:
         return None
@@ -163,8 +164,8 @@ def listed_row(found: TransactionListing) -> dict[str, Any]:
 
 
 def share(age_ms: int | None, timeout_ms: int | None) -> float | None:
-    """Return which share of its timeout a transaction has used: age / timeout, 1.0 at the timeout. None if either is
-    unknown.
+    """Return the fraction of its timeout that a transaction has used: age / timeout, 1.0 at the timeout. None if
+    either is unknown.
     """
     if age_ms is None or timeout_ms is None or timeout_ms <= 0:
         return None
@@ -223,7 +224,7 @@ def waiting_groups(blocker: Blocker, view: View) -> list[dict[str, Any]]:
 
 
 def blocker_row(blocker: Blocker, view: View, shown: int = SHOWN_PARTITIONS) -> dict[str, Any]:
-    """Return the row of one blocked partition, and which transaction keeps its last stable offset back.
+    """Return the row of one blocked partition, with the transaction that holds its last stable offset back.
 
     shown: how many partitions and groups are listed at most. Groups that would wait come first.
     """
@@ -291,8 +292,8 @@ def open_rows(view: View, most: int) -> list[dict[str, Any]]:
 
 
 def _fitting(names: Iterable[str]) -> int:
-    """Return how many of these names have NAME_CHARS characters together, at least 1: an id may have 32,767
-    characters.
+    """Return how many of these names have at most NAME_CHARS characters together, but at least 1: an id may have
+    32,767 characters.
     """
     chars = count = 0
     for each in names:
@@ -341,7 +342,7 @@ def group_lag(group: Group, view: View) -> dict[str, int | None]:
 
 
 def group_row(group: Group, view: View) -> dict[str, Any]:
-    """Return the fields of a group that fencepost adds to Confluent's."""
+    """Return the fields of a group that fencepost adds to those of Confluent's REST API."""
     return {
         "consumer_group_id": group.listing.group_id,
         "state": group.description.state if group.description else group.listing.state,

@@ -1,7 +1,7 @@
 """The transactional ids of the producers whose records are shown, as far as they can be found.
 
-The rule: an id is shown only while a coordinator or the console's own memory knows it; an expired one is not guessed,
-and the page shows producer id and epoch.
+The rule: an id is shown only if a coordinator knows it or the console has seen it; an expired one is not guessed, and
+the page shows producer id and epoch.
 """
 
 from collections.abc import Iterable, Mapping

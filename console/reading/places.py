@@ -1,6 +1,6 @@
-"""At which offset a page of records begins: given as an offset, a time, or a number of records before the end.
+"""The offset at which a page of records begins, given as an offset, a time, or a number of records before the end.
 
-The rule: an offset outside of the log becomes the nearest one inside, so a link stays useful after retention.
+The rule: for an offset outside of the log the nearest one inside is used, so a link stays useful after retention.
 """
 
 from collections.abc import Mapping
@@ -49,8 +49,8 @@ async def ends_of(admin: Admin, partition: TopicPartition) -> Ends:
 async def first_offset(
     admin: Admin, partition: TopicPartition, ends: Ends, asked: Mapping[str, Any], last: int, end: int
 ) -> int:
-    """Return the offset at which to begin. asked: the query's values of PLACES (offset, time_ms, last). last: how many
-    records before `end` to begin if the query has none of them. end: where reading stops.
+    """Return the offset at which to begin. asked: the values of the query parameters PLACES (offset, time_ms, last).
+    last: how many records before `end` to begin if none of them is given. end: where reading stops.
     """
     if asked["offset"] is not None:
         return ends.inside(asked["offset"])

@@ -1,8 +1,8 @@
 """The records of a partition as JSON: transaction outcome, producer, key, value and headers, each shortened; and one
 value in full.
 
-The rule: bytes that are UTF-8 go out as text, others in base64, so nothing is lost and nothing is interpreted. What is
-read, decompressed and sent has limits; a batch beyond them is one row that says so.
+The rule: bytes that are UTF-8 are sent as text, others in base64, so nothing is lost and nothing is interpreted. There
+are limits on what is read, decompressed and sent; a batch beyond them becomes one row that says so.
 """
 
 import base64
@@ -107,7 +107,7 @@ def _part(where: TopicPartition, record: Record, what: str) -> bytes:
 def _rows(
     where: TopicPartition, window: Window, limit: int, isolation: str, names: Mapping[int, str]
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return up to `limit` rows of about PAGE_BYTES in all, and the offset at which the next page begins."""
+    """Return up to `limit` rows with about PAGE_BYTES in all, and the offset at which the next page begins."""
     rows: list[dict[str, Any]] = []
     left = PAGE_BYTES
     for entry in window.entries:

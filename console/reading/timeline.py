@@ -1,6 +1,6 @@
 """The timeline of a partition: its batches as blocks, with their transactions, outcomes and markers.
 
-The rule: a block is what lies in the log, with offsets as they are. One answer has at most MOST_BLOCKS, and
+The rule: blocks have the batches and offsets of the log, unchanged. One answer has at most MOST_BLOCKS, and
 `next_offset` is where it ended. LSO and HW are those of the moment of reading.
 """
 
@@ -29,8 +29,8 @@ PARAMETERS = (
 async def read(
     admin: Admin, topic: str, partition: int, query: Mapping[str, str], *, names: Names | None = None
 ) -> dict[str, Any]:
-    """Return the batches and markers of offsets `from` to `to` (exclusive) as JSON; by default the last ones. query:
-    the parameters as they were sent. Raises: Problem, KafkaError.
+    """Return the batches and markers of offsets `from` to `to` (exclusive) as JSON; without these parameters the
+    newest ones. query: the parameters as they were sent. Raises: Problem, KafkaError.
     """
     where = TopicPartition(topic, partition)
     ends = await ends_of(admin, where)

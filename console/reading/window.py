@@ -24,11 +24,11 @@ LARGEST_BATCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where a window ends: at offset `end` (exclusive), or once it has these numbers of records, batches or bytes.
+    """Where a window ends: at offset `end` (exclusive), or after these numbers of records, batches or bytes.
 
     scan_bytes: how many bytes after the window are searched for markers. hidden: fates (such as "aborted") whose
-    batches are left out, where the fate is known at once, which is below the last stable offset; up to hidden_bytes of
-    them are read for one window.
+    batches are left out; only below the last stable offset, where the fate is known at once. Up to hidden_bytes of such
+    batches are read for one window.
     """
 
     end: int
@@ -88,14 +88,14 @@ class _Reading:
         self._hidden_bytes = 0
 
     def is_complete(self) -> bool:
-        """Return whether nothing is left to read: the window is full, and the fates of its batches are known or
-        finding them would read too much.
+        """Return whether nothing must be read any more: the window is full, and the fates of its batches are known
+        or finding them would need to read too much.
         """
         return self.is_full and (not self.fates.has_undecided or self._scanned >= self.limits.scan_bytes)
 
     def add(self, batch: Batch, fate: str) -> None:
-        """Take the next batch: into the window or, after the window's end, only to use it if it is a marker. fate:
-        empty while unknown.
+        """Take the next batch: into the window or, after the window's end, only if it is a marker that decides
+        fates. fate: "" if it is not known yet.
         """
         window, limits = self.window, self.limits
         is_shown = not self.is_full and batch.base_offset < limits.end

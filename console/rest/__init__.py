@@ -1,1 +1,3 @@
-"""What the console answers, by topic: each module has its handlers and, below them, their rows of the route table."""
+"""The handlers of the console, by topic: each module has its handlers and, below them, their rows of the route
+table.
+"""

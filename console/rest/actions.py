@@ -1,12 +1,13 @@
-"""The changes that the console makes: it aborts and fences transactions. Each attempt is logged, whether it succeeds
-or is refused.
+"""The changes that the console makes: it aborts and fences transactions. Each attempt is logged, whether it succeeds or
+is refused.
 
-The rule: a transaction ends as its coordinator ends it, by InitProducerId on its id; a marker is written to a partition
-only where the search for hanging transactions confirms that no coordinator will. A person confirms what they saw: if
-another transaction is open by then, nothing is done: InitProducerId has the producer id and epoch that were seen, so a
-broker refuses it for a later pair. (Producers of the old protocol keep the pair: one that begins its next transaction
-in the moment after the check loses that.) One that waits for the decision of its sink needs the sink and the batch
-confirmed besides: aborting it may lose a batch that a query believes to be safe.
+The rule: a transaction is ended through its coordinator, by InitProducerId for its id; a marker is written to a
+partition only if the search for hanging transactions confirms that no coordinator will. A person confirms what they
+saw: if another transaction is open by then, nothing is done: InitProducerId has the producer id and epoch that were
+seen, so a broker refuses it for a later pair. (Producers of the old protocol keep the pair: if one begins its next
+transaction in the moment after the check, that transaction is aborted.) For a transaction that waits for the decision
+of a Spark sink, the sink and the batch must be confirmed too: aborting it may lose a batch that a query believes to be
+written.
 """
 
 import logging
@@ -68,9 +69,9 @@ async def _described(admin: Admin, name: str) -> TransactionDescription:
 
 
 async def _end(asked: Asked, admin: Admin, found: TransactionDescription, done: str) -> dict[str, Any]:
-    """End the id's transaction by taking its next producer epoch, and return the answer. done: "aborted" or "fenced",
-    for log and answer. Raises Problem for a prepared transaction unless the body's confirm_prepared names its sink and
-    batch.
+    """End the id's transaction by taking its next producer epoch. Returns the answer. done: "aborted" or "fenced",
+    for log and answer. Raises Problem for a prepared transaction unless the body's confirm_prepared names its sink
+    and batch.
     """
     name = found.transactional_id
     waiting = (await admin.prepared_transactions()).get(name)

@@ -1,4 +1,6 @@
-"""Which clients are connected: an API of fencepost's own, so for another broker the answer is an error that says so."""
+"""Which clients are connected. This is an API of fencepost's own, so for another broker the answer is an error that
+says so.
+"""
 
 from typing import Any
 

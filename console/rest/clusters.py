@@ -96,7 +96,7 @@ def _broker(name: str, node: Any) -> dict[str, Any]:
 
 
 def config(found: ConfigEntry) -> dict[str, Any]:
-    """Return Confluent's fields of one config; the value of a secret is null."""
+    """Return the fields of one setting, as in Confluent's API; the value of a secret is null."""
     return {
         "name": found.name,
         "value": found.value,

@@ -1,5 +1,5 @@
-"""Consumer groups, their members and lags, in Confluent's shapes: lag is up to the high watermark, and a field beside
-it has the lag up to the last stable offset.
+"""Consumer groups, their members and lags, in Confluent's shapes: lag is up to the high watermark, and another field
+has the lag up to the last stable offset.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Lists as Confluent's REST API has them: kind, metadata with links, data; and pages of them. Pure.
+"""Lists in the form of Confluent's REST API: kind, metadata with links, data; and pages of them. Pure.
 
 The rule: a page token is the sort key of the last item that was sent, so a list may change between two pages, and no
-item that stays is left out or comes twice. Links are paths: no Host header comes back in an answer.
+item that stays in it is left out or sent twice. Links are paths, so that no Host header is repeated in an answer.
 """
 
 import base64
@@ -74,8 +74,8 @@ def page(
 
 
 def _fitting(items: list[T], key: Callable[[T], Key]) -> list[T]:
-    """Return as many of the first items as have names of KEY_CHARS characters together, at least one. A name may have
-    32,767.
+    """Return the first items whose names have at most KEY_CHARS characters together, but at least one item. A name
+    may have 32,767 characters.
     """
     chars = 0
     for count, each in enumerate(items):
@@ -92,7 +92,7 @@ def whole(kind: str, path: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, 
 
 
 def matching(items: Iterable[T], contains: str | None, name: Callable[[T], str]) -> list[T]:
-    """Return the items whose name contains this text; upper and lower case are the same. All if the text is empty or
+    """Return the items whose name contains this text, in upper or lower case. All items if the text is empty or
     None.
     """
     if not contains:

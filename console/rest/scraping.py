@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus scrapes, after the login if there is one. console/metrics.py makes the answer."""
+"""`/metrics` for Prometheus, which needs the login if there is one. console/metrics.py makes the answer."""
 
 from aiohttp import web
 

@@ -1,7 +1,7 @@
-"""Share groups: their members, and their offsets and window in each partition; in shapes like those of consumer
-groups.
+"""Share groups: their members, and their offsets and window in each partition, in shapes like those of consumer groups.
 
-The rule: read now, not from the view. What is pending is named by its transactions, as far as the login may see them.
+The rule: they are read when asked for, not taken from the view. Records that are pending are shown with their
+transactions, as far as the login may see these.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""The snapshot that a page begins with, and the stream of events that keeps it current.
+"""The snapshot with which a page begins, and the stream of events that keeps it current.
 
-The rule: a stream holds nothing but its place in the ring of events. One that falls behind it gets a snapshot, one that
-takes no bytes for WRITE_S ends, and no stream outlives its login.
+The rule: a stream stores nothing except the number of the last event it has sent. If later events are no longer stored,
+it gets a snapshot; if the browser takes no bytes for WRITE_S, it ends; and no stream outlives its login.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ async def _watch(asked: Asked) -> web.StreamResponse:
 
 
 async def _stream(asked: Asked, response: web.StreamResponse, seen: int | None) -> None:
-    """Write events to the browser until the streams are closed, its session ends (Problem), or it takes no bytes for
+    """Send events to the browser until the streams are closed, its session ends (Problem), or it takes no bytes for
     WRITE_S (TimeoutError). seen: the number of the last event it has; None: it gets a snapshot first.
     """
     parts, session = asked.parts, asked.session

@@ -180,10 +180,10 @@ async def timeline(asked: Asked) -> dict[str, Any]:
 
 
 async def raw(asked: Asked) -> web.StreamResponse:
-    """Handle GET …/records/{offset}/{part}: send a key, value or header as an attachment of no particular type, so
-    that no browser shows or runs it. Raises Problem if too many downloads run.
+    """Handle GET …/records/{offset}/{part}: send a key, value or header as an attachment of no particular type, so that
+    no browser shows or runs it. Raises Problem if too many downloads run.
 
-    A value is in memory until it is sent, so few are sent at once, and none for longer than DOWNLOAD_S.
+    A value is in memory until it is sent, so only a few are sent at the same time, and none for longer than DOWNLOAD_S.
     """
     at, offset, part = await partition_of(asked), number_of_offset(asked), asked.names["part"]
     if asked.parts.downloading.locked():

@@ -57,8 +57,8 @@ def _row(view: View, listed: TransactionListing, blocks: dict[int, dict[str, int
 
 
 async def transaction(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/transactions/{transactional_id}: the transaction as its coordinator knows it now, and which client
-    owns it. Raises Problem if there is no such id.
+    """Handle GET …/transactions/{transactional_id}: the present state of the transaction at its coordinator, and
+    which client owns it. Raises Problem if there is no such id.
     """
     view, name, admin = await view_of(asked), asked.names["transactional_id"], await asked.admin()
     found = (await admin.describe_transactions(name)).get(name)
@@ -92,7 +92,8 @@ async def blockers(asked: Asked) -> dict[str, Any]:
 
 async def hanging(asked: Asked) -> dict[str, Any]:
     """Handle GET …/transactions:hanging: transactions that are open in a partition and unknown to every coordinator.
-    Searches one at a time, because it asks every partition for its producers.
+
+    One search at a time, because it asks for the producers of every partition.
     """
     name, admin = await cluster_id(asked), await asked.admin()
     async with asked.parts.searching:

@@ -1,1 +1,1 @@
-"""The server: connections, the application behind the guard, the table of routes and the document made from it."""
+"""The server: connections, the application with its checks, the table of routes and the document made from it."""

@@ -1,7 +1,7 @@
 """The aiohttp application: checks every request before its handler, and sets the security headers of every answer.
 
-The rule: no request reaches a handler unchecked, and no answer, a refusal or an error too, leaves without the headers.
-What a handler raises is answered as JSON in one shape; a bug is answered as a bug, and logged.
+The rule: no request reaches a handler unchecked, and every answer has the headers, also a refusal or an error. An
+exception of a handler is answered as JSON in one shape; one that is a bug is answered as a bug, and logged.
 """
 
 import asyncio
@@ -80,8 +80,8 @@ async def _end(app: web.Application) -> None:
 
 @web.middleware
 async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The middleware of all requests: note for the connection limits that a request runs, and answer it with the
-    security headers.
+    """The middleware of all requests: answer the request with the security headers. Its connection counts as busy in
+    the connection limits meanwhile.
     """
     parts, connection = request.app[PARTS], request.transport
     if connection is not None:

@@ -1,9 +1,9 @@
 """One connection of a browser, wrapped around aiohttp's: whether it is accepted, and how long it may be idle or
 blocked.
 
-The rule: a connection that brings no whole request, or that takes nothing of an answer, ends; what it costs until then
-is bounded by http/limits.py. Of aiohttp only public names are used: each connection is a protocol of ours that hands
-everything to one of web.Server, a factory of protocols.
+The rule: a connection that sends no whole request, or that takes nothing of an answer, is ended; http/limits.py limits
+what it costs until then. Only public names of aiohttp are used: each connection is a protocol of the console that
+passes everything on to a protocol made by web.Server.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Runs a console: listens, serves until it is told to stop, and closes all connections.
 
-The rule: when it is asked to stop, event streams end at once, and other requests have two seconds.
+The rule: when it is told to stop, event streams end at once, and other requests have two seconds.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Console:
         self.port = 0
 
     async def start(self) -> None:
-        """Start listening; then `port` is the real port. Raises BadAddress if it cannot."""
+        """Start listening; `port` is the real port from then on. Raises BadAddress if it cannot listen."""
         await self._runner.setup()
         settings = self._settings
         try:

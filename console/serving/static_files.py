@@ -1,5 +1,5 @@
-"""The files of the pages: read once, sent from memory with an ETag. Only a file in the folder is sent, by its exact
-name.
+"""The files of the pages: read once, sent from memory with an ETag. Only files of the folder are sent, by their exact
+names.
 
 The rule: a path is looked up in a table and never opened, so no path leads out of the folder.
 """
