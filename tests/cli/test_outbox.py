@@ -59,7 +59,7 @@ def test_outbox_sends_all_rows_and_says_how_many(terminal: Terminal, path: Path)
 
 
 @pytest.mark.parametrize("by", ["offsets", "names"])
-def test_outbox_sends_rows_in_the_other_ways_with_producer_properties(terminal: Terminal, path: Path, by: str) -> None:
+def test_outbox_sends_rows_by_each_method_with_producer_properties(terminal: Terminal, path: Path, by: str) -> None:
     insert(path, "1", "2")
     more = "--until-empty -X compression.type=gzip -X linger.ms=1"
     assert terminal.run(f"outbox --db sqlite:///{path} --to orders --by {by} --name {by} {more}") == "2 rows sent\n"

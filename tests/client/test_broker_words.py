@@ -52,7 +52,7 @@ def test_a_delivery_timeout_names_the_brokers_last_error_for_the_record(caplog):
     assert f"they were not written; {FULL}" in caplog.text
 
 
-def test_a_producer_start_on_a_full_disk_fails_naming_the_disk():
+def test_on_a_full_disk_errors_of_a_starting_producer_hint_at_the_disk():
     async def main(world):
         async with plain(world, enable_idempotence=False) as producer:
             await producer.send_and_wait("t", b"v")

@@ -87,7 +87,7 @@ class Commits:
 
 
 @pytest.mark.parametrize("commits", ["itself", "in its listener", "not at all"])
-def test_a_close_cancelled_at_any_await_still_leaves_the_group(commits):
+def test_a_close_cancelled_at_any_await_still_leaves_the_group_when_repeated(commits):
     async def main(world, cancelling):
         await write(world, b"1", b"2")
         listener = Commits()

@@ -49,6 +49,7 @@ def test_from_config_turns_auto_commit_on_for_a_consumer_with_a_group():
 
 
 def test_serializers_may_be_functions_or_javas_string_and_byte_array_classes():
+    """Another class of Java, or a value that is not callable, raises InvalidConfigurationError."""
     assert producer(value_serializer=str.encode).value_serializer is str.encode
     java = "org.apache.kafka.common.serialization."
     assert producer(key_serializer=java + "ByteArraySerializer").key_serializer is None

@@ -23,6 +23,8 @@ async def write(world, value):
 
 @every_release
 def test_transactions_use_version_2_from_kafka_4_0_on_and_version_1_below(release):
+    """Version 2: no AddPartitionsToTxn, and a new epoch at each end."""
+
     async def main(world):
         producer = await world.producer()
         epochs = []
@@ -46,6 +48,8 @@ def test_transactions_use_version_2_from_kafka_4_0_on_and_version_1_below(releas
 @pytest.mark.slow
 @every_release
 def test_below_kafka_2_5_offsets_in_a_transaction_raise_unsupported_version(release):
+    """From 2.5 on they are committed with it."""
+
     async def main(world):
         await write(world, b"a")
         producer = await world.producer()

@@ -213,6 +213,8 @@ def test_kafka_pythons_objects_are_called_with_topic_and_headers():
 
 @pytest.mark.slow
 def test_confluents_avro_serializers_register_and_read_schemas_at_the_registry():
+    """A schema is registered once, not for each record."""
+
     async def main(world):
         with schema_registry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
             key, value = AvroSerializer(client, KEY), AvroSerializer(client, USER)
@@ -278,6 +280,8 @@ def test_a_value_that_cannot_be_serialized_names_its_topic_and_is_not_sent():
 @pytest.mark.slow
 @pytest.mark.parametrize("read", ["getone", "getmany", "batches"])
 def test_a_record_that_cannot_be_deserialized_names_its_offset_and_can_be_skipped(read):
+    """The exception has the raw record. The same record raises again until the caller seeks past it."""
+
     async def main(world):
         with schema_registry() as registry, SchemaRegistryClient({"url": registry.url, "max.retries": 0}) as client:
             value = AvroSerializer(client, USER)

@@ -170,7 +170,7 @@ def test_incomplete_security_settings_are_refused_with_a_hint(keywords):
     assert _refused(**keywords).hint
 
 
-def test_errors_have_a_hint_and_can_be_pickled():
+def test_errors_of_broker_codes_have_their_class_and_hint_and_can_be_pickled():
     fenced = error_of(ErrorCode.INVALID_PRODUCER_EPOCH, transactional=True)
     assert isinstance(fenced, ProducerFencedError)
     spoiled = error_of(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, transactional=True)

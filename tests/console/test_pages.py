@@ -155,7 +155,7 @@ def test_the_first_page_shows_blocking_transactions_and_can_abort_them(
         story.open.pop("culprit").commit_transaction()
 
 
-def test_a_group_blocked_in_one_of_two_partitions_is_listed_as_waiting(
+def test_a_group_blocked_by_a_transaction_in_one_partition_is_listed_as_waiting(
     page: Page, console: ServedConsole, story: Story
 ) -> None:
     story.create(atlas=1, zebra=1)
@@ -229,7 +229,7 @@ def test_ending_a_prepared_transaction_asks_to_confirm_its_sink_and_batch(
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "a%2Fb?c#d", "naïve ☃", "w" * 3_000], ids=lambda each: each[:9])
-def test_a_transaction_of_any_name_has_a_page_and_is_ended_there(
+def test_a_transactional_id_of_any_characters_has_a_page_that_aborts_its_transaction(
     page: Page, console: ServedConsole, story: Story, name: str
 ) -> None:
     story.hold(name, "odd-names")

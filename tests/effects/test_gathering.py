@@ -74,7 +74,7 @@ def test_write_gathered_with_a_larger_slice_size_makes_larger_writes():
 @pytest.mark.parametrize("paced", [True, False])
 @pytest.mark.parametrize("past_cache", [True, False])
 @pytest.mark.parametrize("size", [BULK_BYTES - 1, BULK_BYTES, BULK_BYTES + 1])
-def test_write_gathered_bypasses_the_page_cache_only_if_asked_and_from_bulk_bytes_on(size, past_cache, paced):
+def test_write_gathered_bypasses_the_page_cache_if_told_to_and_from_bulk_bytes_on(size, past_cache, paced):
     file = Writes()
     write_gathered(file, [bytes(size)], 7, size, past_cache=past_cache, paced=paced)
     went_past = past_cache and size >= BULK_BYTES

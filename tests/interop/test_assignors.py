@@ -74,7 +74,7 @@ def read(answer: str) -> dict[str, set[TopicPartition]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_our_assignors_assign_random_groups_the_same_partitions_as_javas(java, name):
+def test_the_sdks_assignors_assign_random_groups_the_same_partitions_as_javas(java, name):
     for seed in range(300):
         topics, members = group(random.Random(seed), name)
         given = " ".join(f"{m};{s.group_instance_id or ''};{encode_subscription(s).hex()}" for m, s in members.items())
@@ -83,7 +83,7 @@ def test_our_assignors_assign_random_groups_the_same_partitions_as_javas(java, n
         assert read(answer) == {member: set(places) for member, places in ours.items()}, f"seed {seed}"
 
 
-def test_our_subscription_bytes_equal_those_of_javas_client(java):
+def test_the_sdks_encoded_subscriptions_have_the_same_bytes_as_javas(java):
     owned = (TopicPartition("a", 0), TopicPartition("a", 3), TopicPartition("b", 1))
     for rack in (None, "r1"):
         written = encode_subscription(Subscription(("a", "b", "c"), b"\x01\x02", owned, 9, rack)).hex()
@@ -91,7 +91,7 @@ def test_our_subscription_bytes_equal_those_of_javas_client(java):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_our_assignors_user_data_bytes_equal_those_of_javas(java, name):
+def test_the_user_data_of_the_sdks_assignors_has_the_same_bytes_as_javas(java, name):
     places = (TopicPartition("t", 4), TopicPartition("t", 1))
     ours = assignors_of([name])[0].user_data(LastAssignment(places, 12))
     theirs = java("said", name, encode_assignment(Assignment(places)).hex(), "12", "t")

@@ -111,7 +111,7 @@ def one_of(names: list[str]) -> str:
     return f"-test.run=^({'|'.join(names)})$"
 
 
-def test_kgos_own_tests_that_need_a_broker_pass_with_ours() -> None:
+def test_franz_gos_tests_of_kgo_that_need_a_broker_pass_with_fencepost() -> None:
     with served() as at:
         environment = {"KGO_SEEDS": at, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "20000"}
         said = told(KGO, "-test.v", one_of(OF_KGO), **environment)
@@ -119,7 +119,7 @@ def test_kgos_own_tests_that_need_a_broker_pass_with_ours() -> None:
 
 
 @pytest.mark.parametrize("kind", OF_KFAKE)
-def test_kfakes_own_tests_pass_with_our_broker(kind: str) -> None:
+def test_franz_gos_tests_of_kfake_pass_with_fencepost(kind: str) -> None:
     settings, names = OF_KFAKE[kind]
     with served(**settings) as at:
         said = told(KFAKE, "-test.v", one_of(names), BROKER=at)

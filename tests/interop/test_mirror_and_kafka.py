@@ -64,7 +64,7 @@ async def write(bootstrap: str, name: str, count: int, transactional_id: str | N
     return committed
 
 
-async def test_a_mirror_is_exact_with_several_tasks_that_come_and_go(sides: Sides) -> None:
+async def test_a_mirror_copies_each_record_once_while_its_tasks_come_and_go(sides: Sides) -> None:
     name = name_of(sides, "all")
     await make(sides.source, name)
     count = await write(sides.source, name, 2000) + await write(sides.source, name, 400, name)
@@ -80,7 +80,7 @@ async def test_a_mirror_is_exact_with_several_tasks_that_come_and_go(sides: Side
     assert await assert_exact(sides, name, name) == count
 
 
-async def test_positions_are_fenced_by_the_newer_group_protocol_too(sides: Sides) -> None:
+async def test_with_the_consumer_group_protocol_mirror_tasks_copy_each_record_once(sides: Sides) -> None:
     name = name_of(sides, "newer")
     await make(sides.source, name)
     more = {"group.protocol": "consumer"}
@@ -92,7 +92,7 @@ async def test_positions_are_fenced_by_the_newer_group_protocol_too(sides: Sides
     assert await assert_exact(sides, name, name) == count
 
 
-async def test_the_gaps_of_a_compacted_topic_are_not_in_the_copy(sides: Sides) -> None:
+async def test_a_mirror_copies_the_records_of_a_compacted_topic_without_its_offset_gaps(sides: Sides) -> None:
     name = name_of(sides, "compacted")
     quick = {
         "cleanup_policy": "compact",
@@ -119,7 +119,7 @@ async def test_the_gaps_of_a_compacted_topic_are_not_in_the_copy(sides: Sides) -
         assert [each for each in contents(target[partition]) if each in left] == left
 
 
-async def test_a_mirror_begins_where_the_source_begins_and_follows_growth(sides: Sides) -> None:
+async def test_a_mirror_begins_at_the_sources_log_start_and_copies_added_partitions(sides: Sides) -> None:
     name = name_of(sides, "grows")
     await make(sides.source, name)
     await write(sides.source, name, 300)

@@ -165,7 +165,7 @@ def test_stamping_offset_and_epoch_rewrites_16_bytes_and_keeps_the_crc_valid():
     assert len(stamp_header(found, 0)) == 16
 
 
-def test_log_append_time_sets_the_bit_the_time_and_the_crc():
+def test_stamping_log_append_time_sets_attribute_bit_max_timestamp_and_crc():
     found = check_produced(view(batch(records=3)))
     found.base_offset = 50
     changed = with_log_append_time(found, NOW_MS + 5)

@@ -168,7 +168,7 @@ def test_raw_and_xerial_snappy_framings_are_decoded():
     "content",
     [XERIAL[:7], XERIAL + b"\0\0", XERIAL + b"\xff\xff\xff\xff", XERIAL + b"\0\0\0\x09abc", XERIAL + b"\0\0\0\x03abc"],
 )
-def test_a_xerial_stream_with_false_lengths_is_corrupt(content):
+def test_a_xerial_snappy_stream_with_false_lengths_is_corrupt(content):
     assert refused(Codec.SNAPPY, content) is ErrorCode.CORRUPT_MESSAGE
 
 

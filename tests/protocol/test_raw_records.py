@@ -43,7 +43,7 @@ def contents(shapes, times_over=1) -> list[Record]:
 
 @pytest.mark.slow
 @given(some, st.sampled_from([1, 1, 100]), st.sampled_from(Codec))
-def test_raw_and_times_give_the_offsets_times_keys_and_tombstones_of_a_batch(shapes, times_over, codec):
+def test_raw_and_times_yield_offset_timestamp_key_and_tombstone_of_each_record(shapes, times_over, codec):
     sent = contents(shapes, times_over)
     found = opened(build(sent, codec=codec))
     assert list(times(found, payload(found))) == [(each.offset, each.timestamp) for each in sent]
@@ -135,7 +135,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_raw_refuses_a_record_whose_length_contradicts_its_fields(name):
+def test_raw_raises_invalid_record_if_a_records_length_contradicts_its_fields(name):
     with pytest.raises(KafkaError) as caught:
         raw(opened(batch(LIES[name], records=1)))
     assert caught.value.code is ErrorCode.INVALID_RECORD

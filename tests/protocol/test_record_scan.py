@@ -61,7 +61,7 @@ def test_the_check_for_missing_keys_names_each_record_without_a_key(shapes, time
 
 
 @given(few, st.sampled_from([1, 30]), st.integers(-5, 300) | st.integers(0, 2**62), st.integers(0, 300))
-def test_outside_returns_the_first_records_out_of_the_time_limits_and_their_number(shapes, times, lowest, width):
+def test_outside_returns_the_first_records_out_of_the_time_limits_and_counts_all(shapes, times, lowest, width):
     sent = contents(shapes, times)
     wrong = [(n, r.timestamp) for n, r in enumerate(sent) if not lowest <= r.timestamp <= lowest + width]
     wrong = [each for each in wrong if each[1] != -1]

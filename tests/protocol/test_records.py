@@ -347,7 +347,7 @@ def test_a_batch_with_record_offsets_beyond_64_bits_is_refused():
     st.integers(0, 2**50),
     st.booleans(),
 )
-def test_keyed_batch_and_build_create_the_same_bytes(contents, timestamp, transactional):
+def test_keyed_batch_and_build_encode_the_same_records_to_the_same_bytes(contents, timestamp, transactional):
     built = build(
         [Record(number, timestamp, key, value) for number, (key, value) in enumerate(contents)],
         producer_id=7,

@@ -163,7 +163,7 @@ def test_the_checker_accepts_a_thousand_correct_histories():
         assert check(history) == [], f"seed {seed}"
 
 
-def test_a_transaction_with_an_unknown_outcome_may_be_visible():
+def test_the_checker_accepts_a_visible_transaction_with_an_unknown_outcome():
     story = Story()
     story.begin("t"), story.send("x", txn="t", ok=None), story.commit("t", ok=None)
     story.read((0, "x"), upto=2)

@@ -51,7 +51,7 @@ def size(batches):
 
 
 @pytest.mark.parametrize(("committed", "below"), [(False, 6), (True, 4)])
-def test_a_follower_withholds_records_above_its_high_watermark(committed, below):
+def test_a_simulated_follower_answers_no_records_above_its_own_high_watermark(committed, below):
     answer = part(2, 9, 9, 8)
     assert show(answer, Copy(0, State(6, 4)), wanted(2), committed=committed) == "withheld"
     assert (answer.high_watermark, answer.last_stable_offset) == (6, 4)
@@ -96,7 +96,7 @@ def test_a_simulated_follower_that_loses_records_has_one_of_its_earlier_ends():
         (0, 0, ErrorCode.OFFSET_OUT_OF_RANGE, None),  # it knows of no epoch
     ],
 )
-def test_a_fetch_beyond_the_followers_end_gets_an_error_or_the_diverging_epoch(end, epoch, code, diverging):
+def test_a_fetch_beyond_a_simulated_followers_end_gets_an_error_or_diverging_epoch(end, epoch, code, diverging):
     answer = part(5, 9, 9, 9)
     assert show(answer, Copy(0, State(end, end)), wanted(5, epoch), committed=False) == "behind"
     assert (answer.error_code, answer.records) == (code, [])
@@ -109,7 +109,7 @@ def test_a_fetch_at_the_followers_end_is_empty_without_an_error():
     assert (answer.error_code, answer.records, answer.diverging_epoch) == (0, [], None)
 
 
-def test_name_follower_replaces_records_by_the_preferred_read_replica():
+def test_name_follower_replaces_records_by_the_followers_id_as_preferred_replica():
     answer = response(part(0, 3, 9, 9))
     name_follower(answer, {KEY: Copy(0, State(9, 9)), ("t", 1): Copy(0, State(7, 6))})
     assert [one.preferred_read_replica for one in parts_of(answer).values()] == [FOLLOWER, FOLLOWER]

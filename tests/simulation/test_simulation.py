@@ -22,7 +22,7 @@ RUN = Path(__file__).with_name("run.py")
 
 
 @pytest.mark.requirement("S-11", "S-66", "S-67", "S-89")
-def test_no_seed_shows_an_anomaly_and_all_clients_finish():
+def test_no_simulation_seed_shows_an_anomaly_and_all_clients_finish():
     met = Counter()
     for seed in SEEDS:
         result = simulate(seed, 14.0)
@@ -32,7 +32,7 @@ def test_no_seed_shows_an_anomaly_and_all_clients_finish():
     assert met["named: sent"] > met["named: duplicates"] > 10
 
 
-def test_no_seed_with_a_follower_shows_an_anomaly():
+def test_no_simulation_seed_with_a_follower_shows_an_anomaly():
     met = Counter()
     for seed in FOLLOWED:
         result = simulate(seed, 10.0)
@@ -42,14 +42,14 @@ def test_no_seed_with_a_follower_shows_an_anomaly():
         assert met[f"follower: {what}"] > 2
 
 
-def test_no_seed_with_clients_that_exceed_rights_or_limits_shows_an_anomaly():
+def test_no_simulation_seed_with_clients_beyond_rights_or_limits_shows_an_anomaly():
     result = simulate(WITH_STRANGERS, 10.0)
     assert result.good, f"{result}\nagain: make sim SEED={WITH_STRANGERS} SECONDS=10"
     met = Counter(result.struck)
     assert all(met[what] for what in ("outsider: locked out", "outsider: halted", "hoarder: kept", "hoarder: refused"))
 
 
-def test_no_seed_of_a_share_group_alone_shows_an_anomaly():
+def test_no_simulation_seed_of_a_share_group_alone_shows_an_anomaly():
     met = Counter()
     for seed in ALONE:
         result = simulate(seed, 8.0, only_queues=True)
@@ -61,7 +61,7 @@ def test_no_seed_of_a_share_group_alone_shows_an_anomaly():
 
 
 @pytest.mark.long
-def test_no_seed_with_a_share_group_among_all_others_shows_an_anomaly():
+def test_no_simulation_seed_with_a_share_group_among_all_others_shows_an_anomaly():
     result = simulate(WITH_A_QUEUE, 10.0)
     assert result.good, f"{result}\nagain: make sim SEED={WITH_A_QUEUE} SECONDS=10"
     met = Counter(result.struck)
@@ -69,7 +69,7 @@ def test_no_seed_with_a_share_group_among_all_others_shows_an_anomaly():
     assert met["sdk queue: given"] > 10
 
 
-def test_no_seed_shows_an_anomaly_when_fetches_send_small_parts_of_segment_files(monkeypatch):
+def test_no_simulation_seed_shows_an_anomaly_if_fetches_send_small_file_parts(monkeypatch):
     sent = 0
 
     def read(part, *place):

@@ -31,7 +31,7 @@ def loop():
 
 
 @pytest.mark.parametrize("work", [a_step_that_never_ends, steps_without_time])
-def test_a_step_that_never_ends_is_reported_with_its_stack(loop, work, capfd):
+def test_the_watchdog_reports_a_loop_step_that_never_ends_with_seed_and_stack(loop, work, capfd):
     async def play():
         await Process(loop, "sdk-reader").start(work())
 
@@ -42,7 +42,7 @@ def test_a_step_that_never_ends_is_reported_with_its_stack(loop, work, capfd):
     assert "seed 17" in capfd.readouterr().err
 
 
-def test_a_long_step_of_the_loop_that_ends_is_not_reported(loop):
+def test_the_watchdog_does_not_report_a_long_loop_step_that_ends(loop):
     async def play():
         for _ in range(8):
             end = time.process_time() + STUCK_S / 4
@@ -54,7 +54,7 @@ def test_a_long_step_of_the_loop_that_ends_is_not_reported(loop):
         loop.run_until_complete(play())
 
 
-def test_a_seed_that_hangs_fails_with_its_number(monkeypatch):
+def test_a_simulation_seed_that_hangs_fails_with_its_number(monkeypatch):
     async def play(world, seconds):
         await steps_without_time()
 

@@ -25,6 +25,7 @@ GIVEN = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
 
 
 def test_readers_are_created_and_pickled_without_a_broker():
+    """The schema has a column for headers only with includeHeaders."""
     source = FencepostDataSource(GIVEN)
     assert source.name() == "fencepost"
     assert isinstance(source.reader(schema=WHERE), BatchReader)
@@ -125,6 +126,7 @@ class OldQuery(Query):
 
 
 def test_on_spark_4_1_records_are_read_once_and_trigger_limits_are_ignored(source, reader_of_4_1, caplog):
+    """A warning names each ignored limit; limits of offsets are obeyed."""
     from fencepost.spark.options import source_options
 
     source.create("old", 2)

@@ -85,6 +85,7 @@ def test_the_java_script_passes_on_all_arguments_but_the_vector_module_unchanged
 
 
 def test_with_shim_called_by_many_threads_leaves_one_complete_java_script(tmp_path):
+    """with_shim() writes a script named java that starts the real one with other arguments."""
     target = java_that_says(tmp_path / "java", "25")
     found = java.Java(target, 25, "25", whole=False)
 
@@ -180,7 +181,7 @@ def test_a_java_is_searched_unless_a_spark_connect_server_runs_elsewhere(monkeyp
 
 
 @pytest.mark.parametrize("folder", ["with space", "it's", "plain", "ümlaut"])
-def test_runs_lookup_is_false_if_the_path_of_sparks_python_needs_quotes(tmp_path, folder):
+def test_runs_lookup_is_false_if_the_path_of_sparks_python_needs_shell_quotes(tmp_path, folder):
     python = tmp_path / folder / "python"
     python.parent.mkdir()
     python.write_text("#!/bin/sh\n")

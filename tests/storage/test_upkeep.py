@@ -101,6 +101,9 @@ def test_a_segment_file_read_just_before_its_removal_is_closed_by_the_removal(dr
 
 
 def test_a_checkpoint_captured_in_slices_covers_journal_units_up_to_its_beginning():
+    """A log that is dropped meanwhile is in it, a log that is created meanwhile is not: the next start replays both
+    from the journal.
+    """
     driver = Driven(SimulatedDisk())
     logs = [driver.create(name) for name in "abc"]
     for log in logs:
@@ -200,7 +203,7 @@ def test_a_store_whose_journal_lost_units_synced_before_a_checkpoint_does_not_op
         Driven(disk)
 
 
-def test_a_flush_is_shared_between_workers_only_if_its_batches_are_large(monkeypatch):
+def test_a_flush_is_split_between_workers_only_if_it_is_large_and_so_are_its_batches(monkeypatch):
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
     monkeypatch.setattr(upkeep, "SMALL_BATCH_BYTES", 1_000)
     driver = Driven(SimulatedDisk())
@@ -346,6 +349,7 @@ def test_a_flush_of_one_large_log_is_not_split_between_workers(monkeypatch):
 
 
 def test_upkeep_is_behind_once_the_time_since_the_checkpoint_reaches_may_lose_ms():
+    """A checkpoint restarts that time, and the directory's age survives a power cut to the last one."""
     driver = Driven(SimulatedDisk())
     may_lose = [LOST_AGE_MS]
     driver.upkeep = Upkeep(driver.store, lambda: may_lose[0])

@@ -53,7 +53,7 @@ def init(client):
     return client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)).error_code
 
 
-def test_an_injected_error_is_answered_once(faults, client):
+def test_an_injected_error_is_answered_to_one_request_and_later_ones_are_served(faults, client):
     fault = faults.error("InitProducerId", "NOT_COORDINATOR").once()
     assert [init(client) for _ in range(3)] == [NOT_COORDINATOR, 0, 0]
     assert fault.fired == 1
@@ -70,7 +70,7 @@ def test_an_injected_error_is_answered_once(faults, client):
     ],
     ids=["times", "on_call", "every_time", "nothing said"],
 )
-def test_a_fault_affects_only_the_chosen_calls(faults, client, ask, struck):
+def test_an_injected_fault_affects_only_the_chosen_calls_of_its_api(faults, client, ask, struck):
     ask(faults.error("InitProducerId", NOT_COORDINATOR))
     assert [number for number in range(1, 5) if init(client)] == struck
     faults.verify()

@@ -418,7 +418,7 @@ def test_each_tool_of_an_operator_names_the_cause_of_each_broken_state(
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_each_broken_state_lists_the_expected_words_of_every_tool(state: str) -> None:
+def test_each_broken_state_lists_what_every_tool_of_an_operator_must_say(state: str) -> None:
     assert set(EVERYWHERE) <= set(STATES[state][1])
 
 

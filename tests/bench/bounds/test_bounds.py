@@ -45,7 +45,7 @@ def test_each_bound_of_a_quick_run_is_in_the_table_of_bounds() -> None:
     assert set(QUICK) < set(PLAIN)
 
 
-def test_in_turns_reverses_the_order_of_measurements_in_every_other_round() -> None:
+def test_in_turns_makes_measurements_in_reversed_order_in_every_other_round() -> None:
     order: list[str] = []
 
     def measure(name: str) -> int:
@@ -56,7 +56,7 @@ def test_in_turns_reverses_the_order_of_measurements_in_every_other_round() -> N
     assert "".join(order) == "abbaab"
 
 
-def test_by_figure_turns_a_dict_per_round_into_a_tuple_per_figure() -> None:
+def test_by_figure_turns_a_dict_of_figures_per_round_into_a_tuple_per_figure() -> None:
     assert by_figure([{"a": 1.0, "b": 2.0}, {"a": 3.0, "b": 4.0}]) == {"a": (1.0, 3.0), "b": (2.0, 4.0)}
     assert by_figure([]) == {}
 

@@ -36,7 +36,9 @@ def outcome(aim: Aim, *ours: float) -> Outcome:
         ((0.3, 0.4, 0.7), Outcome.UNDECIDED),
     ],
 )
-def test_an_aim_for_a_rate_is_met_by_a_higher_figure(rounds: tuple[float, ...], expected: Outcome) -> None:
+def test_an_aim_for_a_rate_is_met_if_the_ratio_of_most_rounds_is_high_enough(
+    rounds: tuple[float, ...], expected: Outcome
+) -> None:
     assert outcome(MORE, *rounds) is expected
 
 

@@ -129,7 +129,7 @@ def test_a_load_of_a_fixed_rate_is_warm_when_its_cpu_cost_is_steady():
     assert not steady(level[:2])
 
 
-def test_three_windows_in_which_nothing_was_done_are_not_steady():
+def test_three_measured_windows_without_any_work_do_not_count_as_a_warm_jvm():
     assert not steady([sample(0)] * 3)
 
 
@@ -197,7 +197,7 @@ def test_after_a_load_only_its_own_topics_are_deleted(around):
     assert around.there["A"] == {"kept", "__consumer_offsets"}
 
 
-def test_a_finding_has_medians_and_spreads():
+def test_a_finding_of_a_contest_has_the_median_of_its_rounds_and_their_spread():
     found = Finding("load", "request", "A", [sample(900), sample(1000), sample(1200)]).as_measured()
     assert found.median("rate") == 1000
     assert found.spread("rate") == (900, 1200)

@@ -26,7 +26,7 @@ class Load:
 LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({names.FSYNC, names.KAFKA}))]
 
 
-def test_ahead_counts_the_remaining_windows_and_one_warming_per_kind_and_jvm():
+def test_ahead_counts_the_windows_still_to_measure_and_one_warming_per_kind_and_jvm():
     found = ahead(LOADS, [names.FSYNC, names.KAFKA, names.MOCK], 3, frozenset())
     assert (found.preparations, found.warmings) == (8, 2)
     assert found.openings == 8 * 3 + 6  # the others are warmed by a third of a window

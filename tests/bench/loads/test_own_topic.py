@@ -31,7 +31,7 @@ def done(monkeypatch):
     return done
 
 
-def test_own_topic_deletes_its_topic_and_waits_until_its_disk_space_is_free(done):
+def test_own_topic_deletes_its_topic_and_waits_until_the_disk_space_is_free(done):
     with own_topic(PEER, 4) as topic:
         done.append(f"loaded {topic}")
     assert done == ["made with 4", "loaded bench-1", "deleted", "bench-1 freed in /somewhere"]

@@ -81,7 +81,7 @@ def test_cpu_time_of_an_ended_child_process_is_part_of_the_client_share():
     assert sample.client_share * sample.seconds * 1e9 > 10_000_000
 
 
-def test_unwritten_sums_the_bytes_of_dirty_and_writeback_in_meminfo():
+def test_unwritten_returns_the_sum_of_dirty_and_writeback_bytes_in_meminfo():
     assert disk.unwritten(MEMINFO) == 2048 * 1024
     assert disk.unwritten("") == 0
 

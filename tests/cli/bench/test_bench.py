@@ -85,7 +85,7 @@ def test_bench_reports_too_large_records_and_deletes_its_topic(served: ServedBro
      ("UNKNOWN_TOPIC_OR_PART", 3), ("_UNKNOWN_TOPIC", 3), ("_FENCED", 5), ("_AUTHENTICATION", 6),
      ("TOPIC_AUTHORIZATION_FAILED", 6), ("_INVALID_ARG", 2), ("MSG_SIZE_TOO_LARGE", 1)],
 )  # fmt: skip
-def test_failure_of_maps_a_librdkafka_error_to_its_exit_code(name: str, code: int) -> None:
+def test_failure_of_gives_each_librdkafka_error_its_exit_code(name: str, code: int) -> None:
     error = KafkaException(KafkaError(getattr(KafkaError, name)))
     of_a_worker = RuntimeError(f"a transaction failed: {error}")
     of_a_worker.__cause__ = error
@@ -95,7 +95,7 @@ def test_failure_of_maps_a_librdkafka_error_to_its_exit_code(name: str, code: in
         assert failure.exit_code == code
 
 
-def test_failure_of_maps_an_sdk_error_to_its_exit_code() -> None:
+def test_failure_of_gives_each_sdk_error_its_exit_code() -> None:
     failure = failure_of(RequestTimedOutError())
     assert failure is not None
     assert failure.exit_code == 4

@@ -12,7 +12,7 @@ from fencepost.cli.demo.stage import Broker, whole_lines
 from fencepost.cli.output.interruption import Interruption
 
 
-def test_whole_lines_omits_a_last_line_without_a_line_end() -> None:
+def test_whole_lines_of_a_demo_workers_output_omits_a_last_line_without_line_end() -> None:
     assert list(whole_lines(io.StringIO("invoiced 5\ninvoiced"))) == ["invoiced 5"]
 
 
@@ -61,7 +61,7 @@ def test_the_demos_count_finds_orders_without_an_invoice_and_orders_with_two(mon
     assert (worked.invoices, worked.lost, worked.twice, worked.good) == (4, 2, 1, False)
 
 
-def test_the_plan_kills_workers_and_broker_within_the_first_90_of_100_orders() -> None:
+def test_the_demos_plan_kills_workers_and_broker_within_the_first_90_of_100_orders() -> None:
     for seed in range(50):
         plan = Plan.of(seed, 100, 5, 2)
         assert (len(plan.worker_dies_at), len(plan.broker_dies_at)) == (5, 2)

@@ -70,7 +70,7 @@ async def _write(to):
         await producer.send_and_wait("t", b"three", partition=0)
 
 
-def test_a_dry_run_shows_the_steps_and_the_offsets_and_changes_nothing(sides):
+def test_cutover_with_dry_run_prints_steps_and_target_offsets_and_changes_nothing(sides):
     code, out, err = sides.run("cutover --groups billing --dry-run")
     assert code == 0, err
     assert "1. refuse writes to t at the source, by its setting fencepost.writes.refused" in out
@@ -90,7 +90,7 @@ def test_a_dry_run_shows_the_steps_and_the_offsets_and_changes_nothing(sides):
     assert facts["offsets"][0] == {"group": "billing", "partition": "t-0", "source": 1, "target": 1}
 
 
-def test_a_cutover_prints_where_each_group_goes_on(sides):
+def test_cutover_prints_the_target_offsets_of_each_group_and_can_be_repeated(sides):
     code, out, err = sides.run("cutover --groups bill.*")
     assert code == 0, err
     assert [line.split() for line in out.splitlines()][1:] == [
@@ -106,7 +106,7 @@ def test_a_cutover_prints_where_each_group_goes_on(sides):
     assert json.loads(out)["cutover"] == "done"
 
 
-def test_a_refused_cutover_names_the_members_or_the_bad_groups_pattern(sides):
+def test_cutover_names_members_of_a_group_in_its_way_or_an_invalid_groups_pattern(sides):
     async def join(to):
         consumer = Consumer(to.source_at, group_id="billing", topics=["t"], client_id="reader")
         await consumer.start()
@@ -135,7 +135,7 @@ def run_in_a_process(sides):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_status_shows_lag_and_what_has_stopped(sides):
+def test_mirror_status_shows_state_and_lag_per_topic_and_which_partitions_stopped(sides):
     code, out, err = sides.run("status --every 10ms")
     assert code == 0, err
     assert out.splitlines()[1].split()[:4] == ["t", "copied", "2", "0"]
@@ -158,10 +158,10 @@ def test_status_shows_lag_and_what_has_stopped(sides):
         ("to", (("client.id", "x"), ("client.id", "y"))),
     ],
 )
-def test_a_property_with_from_or_to_goes_to_that_side_and_another_to_both(side, found):
+def test_a_mirror_property_with_from_or_to_goes_to_that_cluster_and_another_to_both(side, found):
     given = [("client.id", "x"), ("from.security.protocol", "SSL"), ("to.client.id", "y")]
     assert properties_of(side, given) == found
 
 
-def test_the_command_knows_the_mirrors_default_name():
+def test_the_mirror_command_has_the_same_default_name_as_the_sdk():
     assert DEFAULT_NAME == names.DEFAULT_NAME

@@ -96,7 +96,7 @@ async def make(bootstrap: str, topic: str) -> None:
         await admin.create_topics(NewTopic(topic, 4))
 
 
-async def test_a_signal_ends_it_in_order_and_programs_are_told_what_was_done(sides: Sides) -> None:
+async def test_a_signal_ends_mirror_with_130_and_its_json_says_how_much_was_mirrored(sides: Sides) -> None:
     await make(sides.source, "plain")
     await write(sides.source, "plain", 1000)
     with mirroring(sides, "plain", "-o", "json") as process:
@@ -111,7 +111,7 @@ async def test_a_signal_ends_it_in_order_and_programs_are_told_what_was_done(sid
     assert await assert_exact(sides, "plain") == 1000
 
 
-async def test_a_mirror_whose_topics_have_all_stopped_ends_and_says_why(sides: Sides) -> None:
+async def test_mirror_ends_and_says_why_once_all_its_topics_have_stopped(sides: Sides) -> None:
     await make(sides.source, "stops")
     await write(sides.source, "stops", 50)
     with mirroring(sides, "stops", "--name", "m2") as process:
@@ -125,7 +125,7 @@ async def test_a_mirror_whose_topics_have_all_stopped_ends_and_says_why(sides: S
     assert "error: no topic can go on: stops" in err
 
 
-async def test_its_metrics_have_a_page(sides: Sides) -> None:
+async def test_mirror_with_the_option_metrics_serves_a_page_with_its_counts_and_lag(sides: Sides) -> None:
     await make(sides.source, "paged")
     await write(sides.source, "paged", 100)
     address = f"127.0.0.1:{free_port()}"
@@ -140,7 +140,7 @@ async def test_its_metrics_have_a_page(sides: Sides) -> None:
     assert "fencepost_mirror_doubts_total 0.0" in page
 
 
-async def test_a_mirror_does_not_begin_where_it_would_write_between_other_records(sides: Sides) -> None:
+async def test_mirror_exits_with_5_if_the_target_topic_has_records_of_others(sides: Sides) -> None:
     for at in (sides.source, sides.target):
         await make(at, "others")
         await write(at, "others", 50)
@@ -155,7 +155,9 @@ STOPPED = pytest.param(signal.SIGSTOP, marks=pytest.mark.long, id="stopped beyon
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, id="killed"), STOPPED])
-async def test_tasks_that_die_or_sleep_lose_and_repeat_nothing(sides: Sides, number: int) -> None:
+async def test_mirror_processes_that_are_killed_or_suspended_lose_and_repeat_no_record(
+    sides: Sides, number: int
+) -> None:
     topic = f"hit-{number}"
     await make(sides.source, topic)
     options = ("--name", topic, *SESSION)  # transactions of dead tasks are ended by those that wait for them

@@ -165,7 +165,7 @@ async def prepare(source, topic):
 
 
 @pytest.mark.parametrize("to_kafka", [True, False])
-def test_groups_move_between_fencepost_and_kafka_and_read_each_record_once(ours, java, to_kafka):
+def test_cutover_moves_groups_between_fencepost_and_kafka_each_record_read_once(ours, java, to_kafka):
     source, target = (ours, KAFKA) if to_kafka else (KAFKA, ours)
     topic = name = f"moved-{uuid.uuid4().hex[:8]}"
     before = asyncio.run(prepare(source, topic))

@@ -31,7 +31,7 @@ def shown(clock, steps):
             report(done, 10_000_000)
 
 
-def test_a_long_copy_shows_progress_on_a_terminal(clock, monkeypatch):
+def test_a_long_copy_of_a_backup_shows_progress_on_a_terminal(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Screen())
     shown(clock, [(0.5, 1_000_000), (1.5, 2_000_000), (1.6, 2_500_000), (2.0, 9_500_000)])
     first, second, cleared, end = screen.getvalue().split("\r")[1:]
@@ -39,7 +39,7 @@ def test_a_long_copy_shows_progress_on_a_terminal(clock, monkeypatch):
     assert (cleared.strip(), end) == ("", "")
 
 
-def test_a_copy_of_under_a_second_or_with_stderr_a_pipe_shows_no_progress(clock, monkeypatch):
+def test_a_copy_of_a_backup_under_a_second_or_with_stderr_a_pipe_shows_no_progress(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Screen())
     shown(clock, [(0.1, 1), (0.9, 2)])
     assert screen.getvalue() == ""

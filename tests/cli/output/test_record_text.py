@@ -50,6 +50,6 @@ def test_produce_accepts_any_json_value_and_headers_as_an_object() -> None:
      (b'{"value": "", "partition": "1"}', "partition"), (b'{"value": "", "headers": [1]}', "headers"),
      (b"\xff", "not JSON")],
 )  # fmt: skip
-def test_a_json_line_that_is_not_a_record_is_refused_with_its_reason(line: bytes, why: str) -> None:
+def test_parsing_a_json_line_that_is_not_a_record_raises_bad_line_with_the_reason(line: bytes, why: str) -> None:
     with pytest.raises(BadLine, match=why):
         parse(line)

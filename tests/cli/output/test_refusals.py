@@ -28,7 +28,7 @@ EXIT_CODES = {
 
 
 @pytest.mark.parametrize("kind", EXIT_CODES, ids=lambda kind: kind.__name__)
-def test_refusal_gives_each_error_class_its_exit_code_and_a_hint(kind: type[KafkaError]) -> None:
+def test_each_class_of_sdk_errors_gets_its_exit_code_and_a_hint(kind: type[KafkaError]) -> None:
     failure = refusal(kind("why it failed"))  # type: ignore[arg-type]
     assert (failure.exit_code, failure.message) == (EXIT_CODES[kind], "why it failed")
     assert failure.hint

@@ -34,7 +34,9 @@ async def all_lines(written: list[bytes]) -> list[bytes]:
     [([], []), ([b"a\nb\n"], [b"a", b"b"]), ([b"a\n\nb"], [b"a", b"", b"b"]),
      ([b"x" * 200_000, b"y\nz"], [b"x" * 200_000 + b"y", b"z"])],
 )  # fmt: skip
-async def test_lines_yields_whole_lines_however_the_input_is_split(written: list[bytes], found: list[bytes]) -> None:
+async def test_lines_of_standard_input_are_yielded_whole_however_the_input_is_split(
+    written: list[bytes], found: list[bytes]
+) -> None:
     assert await all_lines(written) == found
 
 

@@ -118,7 +118,7 @@ def test_produce_keeps_its_transaction_open_until_ctrl_c_aborts_it(terminal: Typ
     assert terminal.fates("held") == [("1", "aborted"), ("2", "aborted"), ("abort", "marker")]
 
 
-def test_ctrl_c_while_produce_waits_for_input_exits_cleanly(terminal: Typing) -> None:
+def test_ctrl_c_while_produce_waits_for_input_aborts_its_transaction(terminal: Typing) -> None:
     process = terminal.start("produce", "waits", "--txn", "waiter")
     assert process.stdin is not None
     process.stdin.write(b"1\n")

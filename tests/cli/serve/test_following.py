@@ -14,7 +14,7 @@ LINES = [b"not json", b"[]", b"{}", json.dumps(TOLD | {"points": "x"}).encode()]
 
 
 @pytest.mark.parametrize("line", LINES)
-async def test_unknown_lines_printed_by_the_backup_process_change_no_metric(line):
+async def test_unknown_output_lines_of_the_backup_process_change_no_metric_of_serve(line):
     metrics, clock = Metrics(), SimulatedClock(monotonic_ms=5000)
     following = Following([sys.executable, "-c", "input()"], metrics, clock)
     following._take(line)

@@ -32,7 +32,7 @@ def freezing(store, *now_s):
     return GcFreezer(SimpleNamespace(store=store), *now_s)
 
 
-def test_after_a_full_garbage_collection_gc_freeze_is_called(store):
+def test_serve_calls_gc_freeze_after_each_full_garbage_collection(store):
     gc.unfreeze()
     watched = freezing(store)
     watched.collected("start", {"generation": 2})
@@ -46,7 +46,7 @@ class Circle:
         self.itself = self
 
 
-def test_deleting_many_partitions_triggers_one_full_garbage_collection(store):
+def test_deleting_many_partitions_makes_serve_collect_all_garbage_once(store):
     watched = freezing(store)
     circle = Circle()
     gone = weakref.ref(circle)
@@ -72,7 +72,7 @@ def test_deleting_many_partitions_triggers_one_full_garbage_collection(store):
             gc.disable()
 
 
-def test_full_garbage_collections_become_rarer_the_longer_they_take(store):
+def test_the_longer_full_garbage_collections_take_the_rarer_serve_makes_them(store):
     clock = SimpleNamespace(s=1000.0)
     watched = freezing(store, lambda: clock.s)
 

@@ -59,7 +59,7 @@ def ready_of(port: int) -> tuple[int, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["hangs", pytest.param("refuses", marks=pytest.mark.long)])
-def test_one_signal_ends_an_owner_whose_store_is_away_with_one_line(how, s3, owner):
+def test_one_signal_ends_a_serving_broker_whose_object_store_is_away(how, s3, owner):
     if how == "hangs":
         s3.hang()
     else:
@@ -73,7 +73,7 @@ def test_one_signal_ends_an_owner_whose_store_is_away_with_one_line(how, s3, own
 
 
 @pytest.mark.long
-def test_one_signal_ends_a_broker_that_waits_for_a_store_that_hangs(s3, tmp_path):
+def test_one_signal_ends_a_broker_that_waits_for_an_object_store_that_hangs(s3, tmp_path):
     s3.hang()
     command = [sys.executable, "-m", "fencepost", "serve", "--data-dir", str(tmp_path / "data"), *QUICK]
     with subprocess.Popen([*command, "--listen", f"127.0.0.1:{free_port()}"], stderr=subprocess.PIPE) as waiting:
@@ -85,7 +85,7 @@ def test_one_signal_ends_a_broker_that_waits_for_a_store_that_hangs(s3, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("refused", [("GET", "PUT"), ("PUT",)])
-def test_a_store_that_refuses_at_the_start_ends_it_with_one_line_and_a_hint(refused, s3, tmp_path):
+def test_serve_exits_with_cause_and_hint_if_its_object_store_refuses_access(refused, s3, tmp_path):
     s3.refuses = refused
     command = [sys.executable, "-m", "fencepost", "serve", "--data-dir", str(tmp_path / "data"), *QUICK]
     command += ["--listen", f"127.0.0.1:{free_port()}"]
@@ -97,7 +97,7 @@ def test_a_store_that_refuses_at_the_start_ends_it_with_one_line_and_a_hint(refu
 
 
 @pytest.mark.slow
-def test_readyz_says_that_a_broker_waits_for_its_store_and_that_a_store_is_away(s3, owner, tmp_path):
+def test_readyz_is_503_while_a_broker_waits_for_its_object_store_or_that_is_away(s3, owner, tmp_path):
     port = free_port()
     waiting = BrokerProcess(str(tmp_path / "data"), *QUICK, "--http", f"127.0.0.1:{port}")
     command = [sys.executable, "-m", "fencepost", "serve", "--listen", waiting.bootstrap]

@@ -26,7 +26,7 @@ BUCKET = "arn:aws:s3:::bucket"
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_each_fencepost_command_on_the_page_is_one_with_all_its_options(line):
+def test_each_fencepost_command_on_the_page_about_stores_exists_with_its_options(line):
     command: click.Command = main
     words = shlex.split(line)[1:]
     while isinstance(command, click.Group):
@@ -86,7 +86,7 @@ def s3(monkeypatch, tmp_path) -> Iterator[GuardedS3]:
 
 
 @pytest.mark.long
-def test_the_commands_for_an_owner_a_standby_and_a_backup_do_what_the_page_says(s3, tmp_path):
+def test_the_commands_of_the_stores_page_start_an_owner_a_standby_and_a_backup(s3, tmp_path):
     section = PAGE.partition("## An owner, a standby and a backup")[2].partition("\n## ")[0]
     lines = [line.removeprefix("$ ") for line in section.splitlines() if line.startswith("$ ")]
     brokers: list[BrokerProcess] = []
@@ -121,7 +121,7 @@ def test_the_commands_for_an_owner_a_standby_and_a_backup_do_what_the_page_says(
     assert s3.seen == {"s3:ListBucket", *ACTIONS.values()}
 
 
-def test_the_policy_of_the_bucket_denies_a_round_that_is_not_created_conditionally():
+def test_the_documented_bucket_policy_denies_unconditional_creates_of_journal_rounds():
     name = f"{BUCKET}/journal/0/journal/0000000001/000000000000/00"
     assert GuardedS3._is_named(DENIALS, "s3:PutObject", name, False)
     assert not GuardedS3._is_named(DENIALS, "s3:PutObject", name, True)

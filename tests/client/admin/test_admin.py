@@ -49,6 +49,7 @@ def transaction(broker: ServedBroker, transactional_id: str, topic: str, count: 
 
 
 async def test_admin_creates_extends_alters_and_deletes_a_topic(admin: Admin) -> None:
+    """Describing it afterwards raises UnknownTopicError."""
     await admin.create_topics([NewTopic("grown", 2, configs={"retention.ms": "1000"}), "plain"])
     found = await admin.describe_topics(["grown", "plain"])
     assert [len(each.partitions) for each in found.values()] == [2, 1]
@@ -105,6 +106,7 @@ async def test_admin_describes_and_alters_group_settings(admin: Admin) -> None:
 async def test_admin_lists_offsets_by_end_and_by_time_and_deletes_records_below_an_offset(
     admin: Admin, broker: ServedBroker
 ) -> None:
+    """Deleting beyond the end raises OFFSET_OUT_OF_RANGE."""
     await admin.create_topics("trimmed")
     plain(broker, "trimmed", 5)
     tp = TopicPartition("trimmed", 0)
@@ -125,7 +127,8 @@ async def test_an_admin_call_for_an_unknown_partition_raises_an_error_naming_it(
         await admin.ends([TopicPartition("one-partition", 7)], LATEST)
 
 
-async def test_admin_sets_reads_and_deletes_group_offsets(admin: Admin) -> None:
+async def test_admin_sets_reads_and_deletes_group_offsets_and_deletes_the_group(admin: Admin) -> None:
+    """Deleting it once more raises GROUP_ID_NOT_FOUND."""
     await admin.create_topics(NewTopic("read", 2))
     first, second = TopicPartition("read", 0), TopicPartition("read", 1)
     await admin.alter_group_offsets("readers", {first: 4, second: OffsetAndMetadata(5, "note")})
@@ -146,6 +149,7 @@ async def test_admin_sets_reads_and_deletes_group_offsets(admin: Admin) -> None:
 
 
 async def test_admin_describes_lists_and_deletes_consumer_protocol_groups(admin: Admin) -> None:
+    """Deleting a group with members, or setting its offsets, raises."""
     await admin.create_topics(NewTopic("assigned", 2))
     servers = admin._settings.bootstrap_servers
     async with Consumer(
@@ -243,6 +247,7 @@ class _Forgetful(Admin):
 
 @pytest.mark.slow
 async def test_admin_ends_a_hanging_transaction_by_a_marker(admin: Admin, broker: ServedBroker) -> None:
+    """Only one that its coordinator does not know hangs. A wrong start offset raises INVALID_TXN_STATE."""
     await admin.create_topics("hung")
     tp = TopicPartition("hung", 0)
     await asyncio.to_thread(transaction, broker, "hanger", "hung", 2)

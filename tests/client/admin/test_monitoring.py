@@ -48,6 +48,7 @@ async def test_admin_lists_the_client_that_owns_a_transaction(admin: Admin, brok
 @pytest.mark.slow
 @pytest.mark.requirement("S-124")
 async def test_each_transaction_has_its_own_identifier_which_survives_a_broker_restart(tmp_path: Path) -> None:
+    """It is None before the first, the same for all of a transaction, and greater for the next."""
     with ServedBroker(log_dir=str(tmp_path)) as broker:
         at = f"127.0.0.1:{broker.port}"
         async with Admin(at) as admin, Producer(at, transactional_id="numbered") as producer:

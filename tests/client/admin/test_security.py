@@ -84,6 +84,7 @@ def test_str_of_an_acl_is_one_line() -> None:
 
 
 async def test_admin_sets_describes_and_removes_scram_passwords(admin: Admin, broker: ServedBroker) -> None:
+    """describe_user_scram_credentials() gives mechanisms and iterations, of all users or of those that are named."""
     both = [ScramUpsertion("alice", "secret of alice", each) for each in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
     await admin.alter_user_scram_credentials([*both, ScramUpsertion("bob", "other", "SCRAM-SHA-512", 8192)])
     infos = (ScramCredentialInfo("SCRAM-SHA-256", 4096), ScramCredentialInfo("SCRAM-SHA-512", 4096))

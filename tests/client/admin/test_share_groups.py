@@ -35,6 +35,7 @@ async def admin(broker: ServedBroker) -> AsyncIterator[Admin]:
 
 
 async def test_admin_sets_describes_and_deletes_share_group_offsets(admin: Admin) -> None:
+    """A share group is in no list of other groups."""
     await admin.alter_share_group_offsets("queue", {FIRST: 2, SECOND: 0})
     assert await admin.list_groups(types=["share"]) == [GroupListing("queue", "Empty", "share", "share")]
     group = (await admin.describe_share_groups(["queue", "nobody"]))["queue"]
@@ -53,7 +54,7 @@ async def test_admin_sets_describes_and_deletes_share_group_offsets(admin: Admin
     assert await admin.describe_share_groups("queue") == {}
 
 
-async def test_share_group_errors_name_the_refused_partition(admin: Admin) -> None:
+async def test_an_error_of_a_share_group_call_names_the_refused_partition_topic_or_group(admin: Admin) -> None:
     await admin.alter_share_group_offsets("refused", {FIRST: 0})
     with pytest.raises(KafkaError, match=r"nowhere-0") as raised:
         await admin.alter_share_group_offsets("refused", {FIRST: 1, TopicPartition("nowhere", 0): 0})

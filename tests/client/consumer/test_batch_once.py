@@ -27,6 +27,8 @@ async def copy(producer, batch, seconds=60.0):
 
 @both
 def test_retrying_a_batch_whose_commit_timed_out_raises_already_committed(version):
+    """The timeout's exception has a note with the outcome, and the next batch can be committed."""
+
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -69,7 +71,9 @@ def test_outcome_says_if_a_cancelled_transaction_was_committed_or_aborted():
 @pytest.mark.slow
 @both
 @pytest.mark.parametrize("asked", ["by the first error", "by the second error"])
-def test_an_unanswered_commit_is_not_repeated_before_it_is_resolved(version, asked):
+def test_after_an_unanswered_commit_its_batch_raises_outcome_unknown_until_resolved(version, asked):
+    """Once it is known as committed, the batch raises AlreadyCommittedError."""
+
     async def main(world):
         await write(world, b"a", b"b")
         producer = await world.producer()

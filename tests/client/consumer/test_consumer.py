@@ -84,6 +84,8 @@ def test_read_committed_returns_no_record_of_an_open_transaction_counting_it_as_
 
 
 def test_an_aborted_batch_is_returned_again_and_a_committed_one_is_not():
+    """A batch knows its first and next offsets, its group's metadata and the assignment."""
+
     async def main(world):
         await write(world, b"a", b"b", b"c")
         async with reader(world, group_id="g", topics=["t"]) as consumer:
@@ -263,6 +265,8 @@ def test_paused_partitions_return_no_records_until_resumed():
 
 
 def test_a_consumer_looks_up_end_offsets_and_offsets_by_time():
+    """Also first offsets, topics and their partitions."""
+
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             for time_ms in (1_000, 2_000, 3_000):

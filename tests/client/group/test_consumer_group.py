@@ -38,6 +38,8 @@ async def described(broker):
 
 
 def test_the_only_member_is_assigned_all_partitions_in_its_first_poll():
+    """In the new consumer protocol. At its close they are revoked and the group is empty."""
+
     async def scenario(broker):
         a = await newer(broker).start()
         assert a.group.needs_poll
@@ -233,6 +235,8 @@ def test_a_remote_assignor_unknown_to_the_broker_makes_the_poll_raise():
 
 @pytest.mark.slow
 def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance():
+    """Another consumer with its instance id waits, and raises FencedInstanceIdError while the first one runs."""
+
     async def scenario(broker):
         a = await newer(broker, group_instance_id="one").start()
         b = await newer(broker, group_instance_id="two", seed=2).start()

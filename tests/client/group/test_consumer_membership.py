@@ -63,6 +63,7 @@ def stable(*numbers, epoch=1, **terms):
 
 
 def test_the_first_heartbeat_is_full_and_later_ones_have_only_changes():
+    """The second one acknowledges the partitions that a poll has taken over."""
     member = membership(assignor="range")
     member.join()
     first, turn = beat(member, response(3, 0, 1))
@@ -168,6 +169,7 @@ def test_commits_use_a_new_epoch_only_after_a_poll_applied_its_assignment():
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_a_fenced_member_loses_everything_and_joins_again_with_the_same_id(code):
+    """Late commits still go out under the old epoch, so that the broker refuses them."""
     member = stable(0, epoch=5)
     _, turn = beat(member, response(code=code))
     assert (turn, member.state, member.generation) == (Turn.LEAVE_MEMBER, State.UNJOINED, -1)
@@ -199,6 +201,7 @@ def test_offsets_read_before_losing_membership_are_not_committed_after_rejoining
 
 @pytest.mark.parametrize("code", sorted(set(ErrorCode) - {ErrorCode.NONE}))
 def test_a_heartbeat_error_keeps_the_members_state_or_makes_it_fenced_or_unjoined(code):
+    """As the table of reactions says for its code; after an error that keeps the state, the next heartbeat is full."""
     for joining in (True, False):
         member = stable(0) if not joining else membership()
         if joining:
@@ -251,6 +254,7 @@ def test_a_heartbeat_answer_for_a_membership_that_was_left_changes_nothing():
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
 def test_a_fenced_member_sends_a_leave_with_its_old_id_before_a_rejoin_or_close(instance_id, epoch):
+    """It is sent once, again if the coordinator has moved, and not any more when another join is begun."""
     for closes in (False, True):
         member = stable(0, instance_id=instance_id)
         beat(member, response(code=ErrorCode.FENCED_MEMBER_EPOCH))

@@ -86,7 +86,7 @@ def test_each_partition_has_one_owner_while_classic_members_join_and_leave(strat
     run(scenario, partitions=7)
 
 
-def test_a_cooperative_member_keeps_its_partitions_while_the_group_rebalances():
+def test_a_cooperative_member_keeps_its_partitions_and_polls_on_during_a_rebalance():
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed, **COOPERATIVE).start() for seed in (1, 2)]
         await a.poll()
@@ -266,7 +266,7 @@ class Failing(RecordingListener):
             raise ZeroDivisionError("revoked")
 
 
-def test_the_poll_raises_a_listeners_error_after_the_rebalance_is_done():
+def test_each_error_of_a_listener_is_raised_once_by_the_poll_after_the_rebalance():
     async def scenario(broker):
         a = await Member(broker, listener=Failing("assigned", "revoked")).start()
         with pytest.raises(ZeroDivisionError, match="assigned"):

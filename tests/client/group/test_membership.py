@@ -47,6 +47,7 @@ def stable(m, *places, generation=1, owned=(), protocol="range"):
 
 
 def test_after_member_id_required_a_member_joins_again_with_the_id_it_was_given():
+    """Its commits use the new generation once a poll has taken the assignment over."""
     m = member()
     assert m.prepare((), {"t"}) == GivingUp((), lost=True)
     m.join_request({"t"}, ())

@@ -58,6 +58,8 @@ def test_static_members_are_refused_on_releases_without_static_membership():
 @pytest.mark.requirement("S-84")
 @pytest.mark.parametrize("commit", [True, False])
 def test_committed_waits_for_pending_transactional_offsets_if_it_requires_stable(commit):
+    """Without require_stable it returns the offset that was committed before."""
+
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()

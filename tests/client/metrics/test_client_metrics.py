@@ -29,7 +29,7 @@ async def failing(transaction: fp.Transaction, *, is_sent: bool) -> None:
         raise ZeroDivisionError
 
 
-async def test_acknowledged_and_failed_records_are_counted(at: str) -> None:
+async def test_client_metrics_count_acknowledged_records_batches_and_bytes(at: str) -> None:
     metrics = fp.ClientMetrics()
     async with fp.Producer(at, metrics=metrics) as producer:
         for number in range(5):

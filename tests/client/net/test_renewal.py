@@ -131,6 +131,8 @@ def test_a_sasl_session_is_renewed_several_times_on_the_same_connection():
 
 
 def test_requests_sent_during_a_session_renewal_wait_until_it_has_ended():
+    """They are answered over the same connection, in order."""
+
     async def main(server):
         connection = await server.open()
         await asyncio.sleep(LIFE_MS * 0.84 / 1000)
@@ -179,6 +181,8 @@ def test_session_renewals_lose_and_reorder_no_requests():
 
 @pytest.mark.parametrize("act", ["refuse", "cut", "ignore"])
 def test_a_failed_session_renewal_closes_the_connection_and_fails_waiting_requests(act, caplog):
+    """Those were not sent. A new connection works, and no log line has the password."""
+
     async def main(server):
         connection = await server.open()
         server.script[2] = getattr(server, act)

@@ -181,6 +181,7 @@ def test_a_partition_that_was_served_goes_to_the_end_of_the_sending_order():
 
 
 def test_each_half_of_a_split_batch_gives_its_records_their_offsets_or_error():
+    """The first batch is done, and its memory free, when both halves are."""
     making = Making()
     for n in range(5):
         making.add(b"%d" % n, key=b"k", headers=(("h", b"%d" % n),), at=n, partition=0)

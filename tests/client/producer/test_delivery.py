@@ -24,6 +24,7 @@ def run(cluster, work):
 
 
 def test_asyncio_wait_returns_the_deliveries_that_are_done_and_those_pending(world):
+    """result() and exception() raise InvalidStateError before a delivery is done."""
     cluster = world(leaders=(1, 2))
     first, second = cluster.inside(lambda: (cluster.deliver(0), cluster.deliver(1)))
     cluster.next().answer(offset=4)
@@ -81,6 +82,7 @@ def test_cancelling_an_awaiter_does_not_cancel_the_delivery(world):
 
 
 def test_done_callbacks_get_the_delivery_once_in_a_later_turn_of_the_loop(world):
+    """In their context. One that was removed is not called; one added to a delivery that is done is called, too."""
     cluster = world()
     delivery = cluster.put()
     seen = []

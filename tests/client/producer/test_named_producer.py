@@ -24,7 +24,7 @@ def named(world: TxnWorld, name: str = "sensor-7", **keywords) -> Producer:
 
 
 @pytest.mark.requirement("S-120")
-def test_a_restarted_client_reads_the_highest_sequence_and_writes_nothing_twice():
+def test_a_restarted_named_producer_reads_its_highest_sequence_and_repeats_nothing():
     async def main(world):
         async with named(world) as producer:
             assert await producer.last_sequences("t") == {}

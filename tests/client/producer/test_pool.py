@@ -303,6 +303,8 @@ def test_starting_a_pool_again_does_not_fence_its_own_producers():
 
 @both
 def test_all_transactions_of_a_fenced_pool_raise_and_the_new_pool_is_not_fenced(version):
+    """The old pool does not initialise its ids again."""
+
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=2) as old:
             await one(old, b"a")

@@ -46,6 +46,8 @@ async def log_of(world: TxnWorld, partition: int = 0) -> list[bytes | None]:
 
 
 def test_deliveries_give_the_partition_and_offset_of_written_records():
+    """They may be awaited as often as one likes."""
+
     async def main(world):
         async with plain(world) as producer:
             first = await producer.send("t", b"1", key=b"k", timestamp_ms=1_000)

@@ -182,6 +182,7 @@ def test_a_duplicate_counts_as_delivered_at_an_unknown_offset(world):
 @pytest.mark.requirement("S-07", "S-41")
 @pytest.mark.parametrize("maybe", [True, False])
 def test_maybe_written_of_a_delivery_timeout_says_if_a_request_was_sent(world, maybe):
+    """Its memory is free afterwards, and the next batch has a new epoch."""
     cluster = world(delivery_timeout_ms=1_000)
     delivery = cluster.put()
     while cluster.loop.time() < 0.9:
@@ -398,6 +399,7 @@ def test_records_within_linger_ms_share_a_batch_and_flush_sends_it_at_once(world
 
 
 def test_a_failed_transactional_batch_fails_the_batches_after_it_too(world):
+    """The next transaction begins at sequence 0 of a new epoch."""
     cluster = world(transactional_id="x", max_batch_size=1)
     first, second = cluster.put(b"1"), cluster.put(b"2")
     requests = [cluster.next(), cluster.next()]

@@ -9,6 +9,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["come", "give back", "leave", "dismi
 
 @given(size=st.integers(1, 4), steps=STEPS)
 def test_no_caller_waits_while_a_pool_slot_is_free_and_no_two_have_the_same_slot(size, steps):
+    """The lowest free slot is given; of those that wait, the longest waiter is next."""
     slots = Slots(size)
     held, queue = {}, []  # slot → who; who waits, in order
     for number, (what, which) in enumerate(steps):

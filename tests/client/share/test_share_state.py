@@ -72,7 +72,7 @@ def test_last_error_of_the_state_is_the_error_that_the_next_read_raises() -> Non
     within(main)
 
 
-def test_records_and_acknowledgements_are_counted_and_exported() -> None:
+def test_client_metrics_count_a_share_consumers_records_and_acknowledgements_by_type() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(6)])
         metrics = fp.ClientMetrics()
@@ -111,6 +111,8 @@ async def _one_sent(world: TxnWorld, spans: CollectedSpans) -> None:
 
 
 def test_polls_processing_and_commits_of_a_share_consumer_have_spans() -> None:
+    """They are linked to the span of the sender and name the group."""
+
     async def main(world: TxnWorld) -> None:
         spans = CollectedSpans()
         await _one_sent(world, spans)

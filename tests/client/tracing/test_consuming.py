@@ -37,6 +37,7 @@ def reader(broker: fp.Broker, topic: str, spans: CollectedSpans, group: str | No
 
 
 async def test_the_work_on_a_record_continues_the_trace_that_sent_it(broker: fp.Broker, spans: CollectedSpans) -> None:
+    """The span of the poll is linked to it."""
     async with fp.Producer(broker.bootstrap_servers, tracing=spans.provider) as producer:
         with spans.current("request"):
             await producer.send_and_wait("a", b"v")

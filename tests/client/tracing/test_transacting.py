@@ -58,6 +58,7 @@ async def test_spans_of_sends_are_children_of_the_transactions_span(broker: fp.B
 
 
 async def test_the_span_of_an_aborted_transaction_names_the_error(broker: fp.Broker, spans: CollectedSpans) -> None:
+    """One that the caller aborts has no error."""
     async with fp.Producer(broker.bootstrap_servers, transactional_id="t", tracing=spans.provider) as producer:
         with pytest.raises(ZeroDivisionError):
             await failing(producer.transaction())

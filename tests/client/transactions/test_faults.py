@@ -44,6 +44,8 @@ def test_an_end_txn_lost_with_its_connection_is_sent_again_and_commits(version, 
 @pytest.mark.requirement("S-138")
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
 def test_an_unanswered_commit_blocks_the_producer_until_resolve_gets_an_answer(version, when):
+    """Writing and aborting raise CommitOutcomeUnknownError until then."""
+
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         silence = world.faults.blackhole("EndTxn", when=when)

@@ -33,6 +33,8 @@ async def _copy(producer, place):
 @both
 @pytest.mark.parametrize("dies", ["before its commit", "after its commit, without an answer"])
 def test_a_relay_that_replaces_a_dead_one_copies_each_outbox_row_once(version, dies):
+    """The dead one's transactional id is fenced, in case it is not dead."""
+
     async def main(world):
         await make(world)
         first = await world.producer("relay")

@@ -25,7 +25,7 @@ def refusal(check) -> int:
 
 
 @pytest.mark.parametrize("host", ["localhost:8082", "127.0.0.1", "[::1]:8082", "10.1.1.7:1", "LOCALHOST", "box:1"])
-def test_the_console_accepts_its_own_host_names_and_addresses(host: str) -> None:
+def test_the_console_accepts_host_headers_with_its_own_names_and_addresses(host: str) -> None:
     guard(TOKEN, "Box").check_host({"Host": host})
     guard(TOKEN, "box").check_host({"Host": host, "Origin": f"http://{host}"})
 
@@ -49,7 +49,7 @@ def test_a_request_of_another_sites_page_is_refused(headers: dict[str, str]) -> 
     assert refusal(lambda: guard().check_host({"Host": "localhost:8082", **headers})) == 40302
 
 
-def test_following_a_link_from_another_site_works() -> None:
+def test_following_a_link_from_another_site_to_the_console_is_allowed() -> None:
     guard().check_host({"Host": "localhost", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
 
 
@@ -72,7 +72,7 @@ def test_a_wrong_token_opens_no_session(wrong: str) -> None:
     assert refusal(lambda: guard().check_login({"Authorization": f"Bearer {wrong}"}, None, HERE, 0)) == 40101
 
 
-def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_console_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, compared = guard(), list[int]()
     session = kept.log_in(TOKEN, HERE, 0)
     compare = hmac.compare_digest
@@ -91,6 +91,7 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_wrong_tokens_in_logins_and_headers_block_only_their_own_address() -> None:
+    """After TRIES wrong ones, the right token is refused too for TRIES_IN_MS; a session that is open goes on."""
     kept = guard()
     session = kept.log_in(TOKEN, HERE, 0)
     wrong, right = {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {TOKEN}"}
@@ -106,7 +107,7 @@ def test_wrong_tokens_in_logins_and_headers_block_only_their_own_address() -> No
     assert kept.log_in(TOKEN, HERE, 5 + TRIES_IN_MS)
 
 
-def test_a_console_without_a_token_ignores_a_given_one() -> None:
+def test_a_console_without_a_token_ignores_a_token_in_a_request() -> None:
     kept = guard(None)
     for _ in range(TRIES + 1):
         kept.check_login({"Authorization": "Bearer x"}, None, HERE, 0)

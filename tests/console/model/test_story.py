@@ -54,7 +54,7 @@ def lists(*states: tuple[str, str]) -> tuple[dict, dict]:
     return listed, described
 
 
-def test_compare_gives_events_for_changes_since_begin_and_none_without_a_change() -> None:
+def test_compare_returns_an_event_per_transaction_changed_since_the_last_comparison() -> None:
     story = Story()
     story.begin(*lists(("old", "CompleteCommit")))
     assert story.compare(*lists(("old", "CompleteCommit")), 1) == []
@@ -89,7 +89,7 @@ def test_story_recent_lists_only_the_last_events_and_the_newest_first() -> None:
     assert [each["at_ms"] for each in story.recent] == list(range(2 * RECENT - 1, RECENT - 1, -1))
 
 
-def test_adding_a_partition_to_a_transaction_gives_a_partition_added_event() -> None:
+def test_a_partition_added_to_a_transaction_is_published_as_an_event() -> None:
     story = Story()
     story.follow("t", status("Ongoing", B), 5)
     (added,) = story.follow("t", status("Ongoing", A, B), 6)

@@ -135,6 +135,7 @@ def test_a_view_in_which_only_ages_have_grown_sends_no_event() -> None:
 
 
 def test_each_change_of_the_cluster_sends_exactly_one_event() -> None:
+    """Each changed, new or removed transaction, partition, group or blocker is in one event of its kind."""
     free, held = view(held=False), view()
     found = reported(free, held)
     assert set(found) == {"counts", "transactions", "partitions", "blockers"}

@@ -67,7 +67,8 @@ def write_story(servers: str) -> Producer:
     return holder
 
 
-async def test_each_record_is_shown_as_committed_aborted_or_open_with_its_producer(admin: Admin) -> None:
+async def test_a_page_of_records_shows_outcome_producer_sizes_and_headers_of_each_record(admin: Admin) -> None:
+    """Binary values are in base64, and those above SHOWN_BYTES are cut."""
     page = await records.browse(admin, TOPIC, 0, {"offset": "0"})
     rows = page["data"]
     assert [row["state"] for row in rows] == STORY
@@ -107,7 +108,7 @@ async def test_records_can_be_shown_from_an_offset_a_time_or_before_the_end(admi
         await records.browse(admin, TOPIC, 0, {"limit": "0"})
 
 
-async def test_pages_follow_each_other_without_gap_or_repetition(admin: Admin) -> None:
+async def test_pages_of_records_follow_each_other_without_gap_or_repetition(admin: Admin) -> None:
     offset, seen = 0, list[int]()
     while offset < 10:
         page = await records.browse(admin, TOPIC, 0, {"offset": str(offset), "limit": "3"})
@@ -133,7 +134,7 @@ async def test_the_timeline_names_a_producers_transactional_id_after_it_has_expi
     assert line["blocks"][0]["transactional_id"] == "once"
 
 
-async def test_a_batch_too_large_to_decompress_is_shown_as_one_row(
+async def test_a_batch_too_large_to_decompress_is_one_row_with_a_problem_and_no_value(
     admin: Admin, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "compression.type": "gzip"})
@@ -158,7 +159,7 @@ async def test_a_page_of_records_ends_when_its_values_reach_page_bytes(
     assert page["next_offset"] == 6
 
 
-async def test_a_record_is_shown_with_limited_headers_and_shortened_header_names(
+async def test_a_record_is_shown_with_a_limited_number_of_headers_and_shortened_names(
     admin: Admin, broker: ServedBroker
 ) -> None:
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
@@ -170,7 +171,7 @@ async def test_a_record_is_shown_with_limited_headers_and_shortened_header_names
     assert {each["name"] for each in row["headers"]} == {"n" * SHOWN_BYTES}
 
 
-async def test_raw_returns_a_whole_value_and_a_missing_value_gets_404(admin: Admin) -> None:
+async def test_raw_returns_a_records_whole_value_or_header_and_404_if_there_is_none(admin: Admin) -> None:
     assert await records.raw(admin, TOPIC, 0, 5, "value") == bytes(SHOWN_BYTES) + b"end"
     assert await records.raw(admin, TOPIC, 0, 0, "header-0") == b"\xff\x00"
     for offset, what in ((0, "header-1"), (0, "header-9"), (1, "key"), (2, "value"), (99, "value"), (0, "x")):
@@ -188,7 +189,9 @@ def test_text_truncated_inside_a_character_is_still_shown_as_text() -> None:
     assert shown(None) is None
 
 
-async def test_a_committed_page_has_records_however_many_are_aborted(admin: Admin, broker: ServedBroker) -> None:
+async def test_a_read_committed_page_has_records_however_many_aborted_ones_lie_before_them(
+    admin: Admin, broker: ServedBroker
+) -> None:
     """Aborted records do not count for the length of a page; otherwise somebody would page through empty ones."""
     common = {"bootstrap.servers": f"127.0.0.1:{broker.port}", "linger.ms": 0, "batch.num.messages": 1}
     loser = Producer(common | {"transactional.id": "loser-of-many"})
@@ -207,7 +210,7 @@ async def test_a_committed_page_has_records_however_many_are_aborted(admin: Admi
     assert page["next_offset"] == page["high_watermark"]
 
 
-async def test_a_page_ends_empty_after_skipping_hidden_bytes_of_aborted_records(
+async def test_a_read_committed_page_is_empty_after_skipping_hidden_bytes_of_aborted_ones(
     admin: Admin, broker: ServedBroker
 ) -> None:
     loser = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "transactional.id": "loser-of-much"})

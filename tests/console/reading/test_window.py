@@ -109,7 +109,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 6), st.data())
-async def test_read_window_finds_each_batchs_outcome_as_reading_the_whole_log_does(
+async def test_read_window_finds_the_outcomes_that_reading_the_whole_log_would_find(
     script: list[tuple[str, int, int]], page: int, data: st.DataObject
 ) -> None:
     log = log_of(script)
@@ -125,7 +125,7 @@ async def test_read_window_finds_each_batchs_outcome_as_reading_the_whole_log_do
 
 
 @given(STEPS, st.integers(1, 6), st.integers(1, 5), st.booleans(), st.data())
-async def test_if_the_marker_search_stops_early_an_outcome_is_right_or_undecided(
+async def test_if_the_search_for_markers_stops_early_each_outcome_is_right_or_undecided(
     script: list[tuple[str, int, int]], page: int, batches: int, lists_open: bool, data: st.DataObject
 ) -> None:
     log = log_of(script)
@@ -144,7 +144,7 @@ async def test_if_the_marker_search_stops_early_an_outcome_is_right_or_undecided
             assert entry.fate == right
 
 
-async def test_the_marker_search_reads_at_most_scan_bytes_after_the_window() -> None:
+async def test_the_search_for_markers_reads_at_most_scan_bytes_after_the_page_of_records() -> None:
     broker = Broker(log_of([("records", 1, 1)] + [("records", -1, 1)] * 50), page=1)
     size = broker.log.batches[1].size
     window = await window_of(broker, 0, Limits(1, scan_bytes=3 * size))
@@ -153,7 +153,7 @@ async def test_the_marker_search_reads_at_most_scan_bytes_after_the_window() -> 
 
 
 @pytest.mark.parametrize("limit", ["records", "batches", "bytes"])
-async def test_a_window_ends_at_its_limit_of_records_batches_or_bytes(limit: str) -> None:
+async def test_a_console_page_of_records_ends_at_its_limit_of_records_batches_or_bytes(limit: str) -> None:
     broker = Broker(log_of([("records", -1, 2)] * 50), page=5)
     most = {"records": 6, "batches": 3, "bytes": 3 * broker.log.batches[0].size}
     window = await window_of(broker, 0, Limits(100, **{limit: most[limit]}))
@@ -168,7 +168,7 @@ async def test_the_marker_search_stops_once_every_batchs_outcome_is_known() -> N
     assert broker.pages < 6
 
 
-async def test_a_window_ends_at_its_number_of_records_and_says_where_the_next_begins() -> None:
+async def test_a_page_of_records_ends_at_its_number_of_records_and_names_the_next_offset() -> None:
     log = log_of([("records", -1, 4)] * 5)
     window = await window_of(Broker(log, 10), 2, Limits(log.high, records=5))
     assert (window.records, window.next_offset, len(window.entries)) == (6, 8, 2)
@@ -191,6 +191,6 @@ async def test_records_before_a_damaged_batch_are_shown_with_the_error() -> None
 
 
 @pytest.mark.parametrize("scan", [0, 1 << 20])
-async def test_a_range_without_records_gives_an_empty_window(scan: int) -> None:
+async def test_a_page_of_a_range_without_records_is_empty(scan: int) -> None:
     window = await window_of(Broker(log_of([]), 1), 0, Limits(0, scan_bytes=scan))
     assert (window.entries, window.next_offset, window.problem) == ([], 0, "")

@@ -21,6 +21,7 @@ async def seen(bootstrap: str, group: str = "") -> tuple[dict[str, Any], dict[st
 
 
 def test_a_group_with_pending_transactional_offsets_gives_an_alarm_naming_both() -> None:
+    """The group's own resource says so, too."""
     with ServedBroker() as broker:
         terminal = Terminal(broker)
         terminal.run("topic create orders")

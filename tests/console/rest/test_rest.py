@@ -95,7 +95,9 @@ async def test_requests_for_unknown_resources_get_404_with_error_code_40403(cons
         assert (status, body["error_code"]) == (404, 40403), (path, body)
 
 
-async def test_topics_are_listed_in_pages_with_their_offsets(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_topics_are_listed_in_pages_and_by_a_part_of_their_name_with_their_configs(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
     first = await console.get("topics?page_size=1")
     assert [each["topic_name"] for each in first["data"]] == ["orders"]
     assert first["total"] == 2
@@ -132,6 +134,7 @@ async def test_an_invalid_query_parameter_gets_422_with_its_name_in_the_message(
 async def test_a_partition_whose_lso_lags_is_shown_as_blocked_with_its_transaction(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
+    """All lists that show the partition, its transaction or its group say so, and the snapshot."""
     before = (await console.get("topics/orders/partitions/0"))["high_watermark"]
     committed_offset(broker, "waiting", "orders", before)
     producer = opened(broker, "holder", "orders", "payments")
@@ -225,7 +228,7 @@ async def test_clients_are_listed_and_a_transactions_owner_is_shown_on_fencepost
     producer.abort_transaction(10)
 
 
-async def test_a_prepared_transaction_ends_only_when_sink_and_batch_are_confirmed(
+async def test_aborting_a_prepared_transaction_gets_409_unless_it_names_sink_and_batch(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     async with Admin(f"127.0.0.1:{broker.port}") as admin:
@@ -371,9 +374,10 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.removesuffix(who) for each in lines]
 
 
-async def test_an_open_transaction_is_aborted_and_its_producer_refused(
+async def test_aborting_an_open_transaction_needs_its_identity_and_fences_its_producer(
     console: ConsoleClient, broker: ServedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A wrong confirmation gets 422, another epoch or an ended transaction 409; the log names the abort."""
     producer = opened(broker, "to-abort", "orders")
     body = await seen(console, "to-abort")
     for wrong in ({**body, "confirm": "other"}, {"confirm": "to-abort"}, {**body, "producer_id": "1"}):

@@ -77,7 +77,9 @@ async def test_the_event_stream_sends_changes_of_blockers(console: ConsoleClient
             pass
 
 
-async def test_a_stream_resumes_after_the_last_event_it_has_seen(console: ConsoleClient) -> None:
+async def test_an_event_stream_resumes_after_the_last_event_seen_or_begins_with_a_snapshot(
+    console: ConsoleClient,
+) -> None:
     ring = console.console.parts.events
     async with console.events() as stream:
         _, seen, _ = await stream.next()

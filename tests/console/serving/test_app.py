@@ -96,7 +96,9 @@ async def test_with_a_token_nothing_of_the_cluster_is_shown_before_the_login(clo
     assert (await closed.ask("GET", "/healthz"))[0] == 200
 
 
-async def test_the_token_is_exchanged_for_a_cookie_that_no_script_reads(closed: ConsoleClient) -> None:
+async def test_a_login_exchanges_the_token_for_a_cookie_that_no_script_reads_until_logout(
+    closed: ConsoleClient,
+) -> None:
     status, headers, body = await closed.ask("POST", "/v1/session", json={"token": TOKEN})
     assert (status, body["logged_in"]) == (200, True)
     cookie = headers["Set-Cookie"]
@@ -217,6 +219,7 @@ async def test_a_wrong_http_method_is_answered_with_the_allowed_ones(console: Co
 
 
 async def test_readyz_is_200_while_the_broker_answers_and_else_503_with_the_reason() -> None:
+    """/healthz stays 200, and the snapshot names the problem."""
     with ServedBroker() as broker:
         async with console_of(f"127.0.0.1:{broker.port}") as client:
             assert await client.get("/readyz") == {"ready": True, "reasons": []}

@@ -23,6 +23,7 @@ def end_in_the_call(writer, pause_s=0.001):
 
 
 def test_several_async_writes_that_block_in_the_submit_call_disable_the_writer(loop, writer, file, caplog):
+    """The writes themselves succeed, and the log says it once."""
     caplog.set_level("INFO")
     end_in_the_call(writer)
     contents = [blocks(1, salt) for salt in range(WAITED_FOR)]

@@ -109,7 +109,7 @@ def test_every_change_succeeds_in_a_locked_directory_that_was_moved_away_and_bac
     CHANGES[change](two.disk, two.path)
 
 
-def test_after_the_release_of_its_lock_a_directory_is_found_by_its_path_again(two: Two) -> None:
+def test_after_its_lock_was_released_a_directory_is_found_by_its_path_again(two: Two) -> None:
     two.replace()
     two.lock.release()
     assert read(two.disk, f"{two.path}/file") == b"theirs"
@@ -139,7 +139,7 @@ def test_a_read_only_lock_writes_no_file_and_excludes_other_locks(two: Two, has_
     two.other.lock(f"{two.path}/lock").release()
 
 
-def test_a_hold_reads_a_directory_that_was_replaced_and_takes_no_lock(two: Two) -> None:
+def test_a_held_directory_is_still_read_by_its_path_after_it_was_replaced(two: Two) -> None:
     """After hold(), reads by the path find the files of the held directory although another one took its place;
     another process may lock it.
     """

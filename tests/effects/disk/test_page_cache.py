@@ -19,7 +19,7 @@ def file(tmp_path):
 
 
 @needs_cachestat
-def test_bytes_just_written_are_reported_as_cached(file):
+def test_in_memory_is_true_for_bytes_just_written_and_false_beyond_the_files_end(file):
     assert file.in_memory(SIZE, 0)
     assert file.in_memory(1, SIZE - 1)
     assert file.in_memory(2, 4095)

@@ -79,7 +79,7 @@ def test_a_failed_sync_raises_an_error_with_the_files_name(file, monkeypatch):
 
 
 @pytest.mark.parametrize("call", ["pread", "preadv"])
-def test_a_failed_read_raises_an_error_with_the_files_name(file, monkeypatch, call):
+def test_a_failed_read_of_a_file_raises_an_error_with_the_files_name(file, monkeypatch, call):
     def fail(*arguments):
         raise OSError(errno.EIO, "broken")
 

@@ -59,7 +59,7 @@ class Deaf(asyncio.Protocol):
 
 @pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="only Linux tells of an end behind unread bytes")
 @pytest.mark.parametrize("reset", [False, True])
-def test_has_left_is_true_once_the_peer_of_a_paused_connection_has_closed_it(run, reset):
+def test_has_left_is_true_once_the_peer_of_an_unread_connection_has_closed_it(run, reset):
     async def main():
         Deaf.made = asyncio.get_running_loop().create_future()
         listener = await SystemNet().listen(Deaf, "127.0.0.1", 0)

@@ -189,7 +189,7 @@ def test_a_write_on_a_simulated_full_disk_writes_a_part_and_fails(disk):
     assert disk.free_bytes("/d") == 10
 
 
-def test_fail_operation_makes_exactly_the_operation_of_that_number_fail(disk):
+def test_fail_operation_makes_the_change_of_that_number_fail_after_some_bytes(disk):
     first = len(disk.operations)
     disk.fail_operation(first + 2, error=errno.ENOSPC, after_bytes=-1)
     file = disk.open("/d/f", create=True)
@@ -225,7 +225,7 @@ def test_a_failed_simulated_operation_changes_nothing(disk, call):
     assert fault.hits == 1
 
 
-def test_fail_step_makes_exactly_the_simulated_operation_of_that_number_fail(disk):
+def test_fail_step_makes_the_disk_call_of_that_number_counting_reads_too_fail(disk):
     write(disk, "/d/f", b"bytes")
     for number in range(9):
         twin = disk.after_process_crash()
@@ -447,7 +447,7 @@ BLOCKS_OF_NULS = {
 
 @pytest.mark.parametrize(("first", "blocks"), BLOCKS_OF_NULS.values(), ids=BLOCKS_OF_NULS)
 @pytest.mark.parametrize("shift", [0, 1])
-def test_nuls_written_over_other_bytes_read_as_nuls(disk, first, blocks, shift):
+def test_on_the_simulated_disk_nuls_written_over_other_bytes_read_as_nuls(disk, first, blocks, shift):
     """The simulated disk stores nothing for whole blocks of them."""
     before, position, nuls = bytes(2 * 4096) + b"x" * 4 * 4096, first * 4096 + shift, bytes(blocks * 4096)
     write(disk, "/d/f", before)

@@ -114,7 +114,7 @@ def test_unsynced_bytes_are_lost_in_a_power_cut_also_after_a_rename(disk, tmp_pa
     assert (tmp_path / "renamed" / "gone").read_bytes() == b""
 
 
-def test_after_vanish_disk_operations_raise_disk_gone_and_after_forget_locks_end(disk, tmp_path):
+def test_after_vanish_disk_operations_raise_disk_gone_and_forget_ends_its_locks(disk, tmp_path):
     file = disk.open(path_of(tmp_path), create=True)
     disk.lock(str(tmp_path / "lock"))
     with pytest.raises(AlreadyLocked):

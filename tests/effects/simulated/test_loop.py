@@ -13,7 +13,7 @@ def test_sleeping_an_hour_advances_the_simulated_loops_time_by_3600_seconds():
     assert run(main()) == 3600
 
 
-def test_timers_fire_in_order_at_their_time_and_never_early():
+def test_timers_of_the_simulated_loop_fire_in_order_at_their_time_and_never_early():
     async def main():
         loop = asyncio.get_running_loop()
         fired = []

@@ -13,7 +13,7 @@ from net_ends import End, pair, settle
 # Addresses
 
 
-def test_both_ends_of_a_simulated_connection_know_the_addresses():
+def test_both_ends_of_a_simulated_connection_report_its_addresses():
     async def main():
         net = SimulatedNet(name="10.0.0.1")
         listener = await net.listen(End, "0.0.0.0", 9092)

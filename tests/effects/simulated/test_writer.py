@@ -139,6 +139,7 @@ def test_a_power_cut_before_an_async_writes_sync_may_lose_or_keep_its_bytes(disk
 
 @pytest.mark.parametrize("history", [True, False])
 def test_a_synced_async_write_makes_only_its_own_bytes_durable_and_a_sync_all_bytes(history):
+    """All bytes: those of ordinary writes and of async writes that have been applied by then."""
     disk = SimulatedDisk(history=history)
     disk.at_once = 4
     disk.latency = latencies((0.001, 9.0), (0.002, 0.001), (8.0, 1.0))
@@ -228,6 +229,7 @@ def test_an_async_write_to_a_file_closed_meanwhile_fails_with_ebadf(disk):
 
 
 def test_a_simulated_writer_begins_at_most_at_once_writes_also_from_a_callback(disk):
+    """at_once is the number that the disk had when the writer was made."""
     disk.latency = lambda: (0.001, 0.001)
     disk.at_once = 2
 

@@ -49,7 +49,7 @@ def test_an_executor_of_one_thread_keeps_the_order_and_calls_done_on_the_loop(ru
     run(main)
 
 
-def test_the_exception_of_a_job_is_handed_to_done(run):
+def test_an_executor_passes_the_exception_of_a_job_to_its_done_callback(run):
     async def main():
         executor = SystemDisk().executor("journal")
 
@@ -167,7 +167,7 @@ def test_a_queued_job_whose_wanted_returns_false_is_not_run_and_gets_job_dropped
     run(main)
 
 
-def test_abandon_returns_before_the_running_job_ends_and_submit_then_raises(run):
+def test_abandon_returns_before_an_executors_running_job_ends_and_submit_raises(run):
     async def main():
         executor, begun, go_on, seen = ThreadExecutor("test"), threading.Event(), threading.Event(), asyncio.Queue()
 
@@ -267,7 +267,7 @@ def ran(executor, took, ns, times):
         executor.run_here(lambda: setattr(took, "job_ns", ns))
 
 
-def test_an_executor_is_quick_once_its_average_job_time_is_below_quick_ns(executor, took):
+def test_an_executor_is_quick_while_its_average_job_time_is_below_quick_ns(executor, took):
     assert not executor.quick
     ran(executor, took, QUICK_NS // 2, 20)
     assert not executor.quick, "it began as slow as can be"
@@ -294,7 +294,7 @@ async def test_an_executor_becomes_quick_from_jobs_that_its_threads_run(executor
     assert executor.quick
 
 
-def test_run_here_runs_in_the_calling_thread_and_raises_there(executor, took):
+def test_run_here_runs_a_job_in_the_calling_thread_and_raises_its_exception_there(executor, took):
     assert executor.run_here(threading.current_thread) is threading.main_thread()
     with pytest.raises(ZeroDivisionError):
         executor.run_here(lambda: 1 // 0)

@@ -33,6 +33,7 @@ def test_the_query_id_of_a_checkpoint_with_invalid_metadata_is_none(tmp_path, te
 
 
 def test_a_named_querys_checkpoint_is_in_the_sessions_folder_under_its_name():
+    """A query without a name has a new folder at each start, so there is none to return."""
     assert place_of("/folder", DESCRIPTION, "5f0c") == "/folder/totals"
     assert place_of("/folder", "a\nid = x\n" + DESCRIPTION, "5f0c") == "/folder/a\nid = x\ntotals"
     assert place_of("/folder", DESCRIPTION.removeprefix("totals\n"), "5f0c") is None, "a new one at each start"

@@ -54,7 +54,7 @@ def until_it_ends_well(spark, place, attempts: int = 5, **options: str) -> None:
 
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
-def test_rows_are_written_once_although_a_worker_is_killed(spark, spark_proxy, place, step, side):
+def test_spark_rows_are_written_once_although_a_worker_is_killed(spark, spark_proxy, place, step, side):
     """At InitProducerId, Produce and PrepareTxn a task's worker is killed; at EndTxns the driver's, so that commit
     raises.
     """
@@ -65,7 +65,7 @@ def test_rows_are_written_once_although_a_worker_is_killed(spark, spark_proxy, p
 
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
-def test_rows_are_written_once_although_the_broker_is_killed(spark, spark_broker, spark_proxy, place, step, side):
+def test_spark_rows_are_written_once_although_the_broker_is_killed(spark, spark_broker, spark_proxy, place, step, side):
     def restart(_: int) -> None:
         spark_broker.kill()
         spark_broker.start()
@@ -77,7 +77,7 @@ def test_rows_are_written_once_although_the_broker_is_killed(spark, spark_broker
 
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
-def test_rows_are_written_once_although_the_driver_is_killed(spark_proxy, place, step, side):
+def test_spark_rows_are_written_once_although_the_driver_is_killed(spark_proxy, place, step, side):
     """At EndTxns, before the broker carries it out or after; before EndTxns nothing is decided."""
     driver = spark_copies.Driver(place)
     kill = kill_at(spark_proxy, step, side, 3, lambda _: driver.kill())
@@ -95,7 +95,7 @@ def test_a_query_restarted_after_a_failed_task_writes_each_row_once(spark, spark
 
 
 @pytest.mark.usefixtures("counted")
-def test_rows_are_written_once_although_the_query_is_stopped_during_a_batch(spark, spark_proxy, place):
+def test_spark_rows_are_written_once_although_the_query_is_stopped_during_a_batch(spark, spark_proxy, place):
     """When nothing is written, when a task has prepared, and before the driver decides."""
     for step, side in (("Produce", "before"), ("PrepareTxn", "after"), ("EndTxns", "before")):
         api = STEPS[step]
@@ -123,7 +123,7 @@ def test_stopping_a_query_aborts_its_open_transactions_without_a_next_run(
 
 
 @pytest.mark.usefixtures("counted")
-def test_rows_are_written_once_although_the_driver_is_killed_repeatedly(spark_proxy, place):
+def test_spark_rows_are_written_once_although_the_driver_is_killed_repeatedly(spark_proxy, place):
     """Several drivers in turn run the same batch, whether it is decided or not."""
     for i, (step, side) in enumerate((("EndTxns", "after"), ("PrepareTxn", "after"), ("EndTxns", "before"))):
         driver = spark_copies.Driver(place)
@@ -133,7 +133,9 @@ def test_rows_are_written_once_although_the_driver_is_killed_repeatedly(spark_pr
     assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.output()
 
 
-def test_a_query_whose_first_batch_is_empty_writes_later_rows_exactly_once(spark, spark_broker, spark_proxy, tmp_path):
+def test_a_query_whose_first_batch_is_empty_writes_rows_of_later_batches_once(
+    spark, spark_broker, spark_proxy, tmp_path
+):
     spark_copies.topics(spark_broker.bootstrap, "nothing-source", "nothing-target")
     place = spark_copies.Place(spark_proxy.bootstrap, "nothing-source", "nothing-target", str(tmp_path / "c"), 100)
     until_it_ends_well(spark, place)

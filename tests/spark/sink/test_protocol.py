@@ -78,7 +78,7 @@ def lives(broker, seed, shortcut="", name="s"):
 
 @random_runs(RUNS)
 @given(SEEDS)
-def test_a_query_killed_at_any_step_loses_and_repeats_no_row(seed):
+def test_a_query_killed_at_any_step_of_the_sink_protocol_loses_and_repeats_no_row(seed):
     assert not lives(FakeBroker(), seed)
 
 
@@ -107,7 +107,7 @@ def test_random_kills_of_sink_tasks_and_drivers_lose_and_repeat_no_row_on_a_brok
         ("number not checked", {"duplicated", "mixed", "left open"}),
     ],
 )
-def test_leaving_out_one_rule_of_the_sink_protocol_breaks_the_listed_guarantees(shortcut, breaks):
+def test_leaving_out_one_rule_of_the_sink_protocol_breaks_the_guarantees_listed_here(shortcut, breaks):
     found = set().union(*(lives(FakeBroker(), seed, shortcut) for seed in range(200)))
     assert found == breaks
 
@@ -133,7 +133,7 @@ def test_random_kills_of_drivers_leave_no_query_stuck_at_the_limit_of_a_decision
     assert not set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed) for seed in range(300)))
 
 
-def test_a_query_may_never_commit_if_drivers_do_not_end_earlier_attempts_first():
+def test_if_drivers_did_not_end_earlier_attempts_first_some_queries_would_get_stuck():
     found = set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed, "earlier attempts are left") for seed in range(300)))
     assert "stuck" in found
 
@@ -194,7 +194,7 @@ def calm():
     return world
 
 
-def test_an_abort_naming_one_attempts_task_leaves_another_attempt_committable():
+def test_an_abort_with_messages_of_one_attempt_leaves_another_attempt_committable():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
     theirs = attempt_of(world, two, [b"r@2"])
@@ -202,7 +202,7 @@ def test_an_abort_naming_one_attempts_task_leaves_another_attempt_committable():
     assert decided(world, commit_steps([ours], b"d")).rows == 1
 
 
-def test_after_an_abort_without_messages_another_attempts_commit_is_refused_whole():
+def test_an_abort_without_commit_messages_makes_other_attempts_commits_fail_whole():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
     attempt_of(world, two, [b"r@2"])
@@ -304,7 +304,7 @@ def test_an_abort_ends_only_attempts_named_by_its_messages_or_its_streams_mark(m
     ],
     ids=["its own", "a longer name with a dot", "a longer name", "no number", "no task", "another prefix"],
 )
-def test_written_for_matches_only_transactional_ids_of_its_prefix_and_sink(name, found):
+def test_written_for_returns_batch_and_attempt_only_for_ids_of_its_prefix_and_sink(name, found):
     assert written_for(name, PREFIX, "a") == found
 
 
@@ -313,14 +313,14 @@ def test_written_for_without_a_sink_returns_batch_and_attempt_of_a_sink_with_dot
 
 
 @pytest.mark.parametrize("digests", [(TOPIC, TOPIC + OFFSETS), (TOPIC + OFFSETS, TOPIC)])
-def test_a_batch_is_found_already_decided_if_one_run_could_not_read_its_offsets(digests):
+def test_a_batch_counts_as_decided_though_one_run_could_not_read_its_offsets(digests):
     world = committed_at_4(digests[0])
     message = attempt_of(world, SinkBatch("s", 4, "q", "two"), [b"r@2"])
     assert decided(world, commit_steps([message], digests[1])).already
 
 
 @pytest.mark.parametrize("shortcut", ["owner not checked", "digest not checked"])
-def test_the_ledger_needs_owner_and_digest_or_another_querys_batch_would_be_lost(shortcut):
+def test_a_ledger_that_did_not_compare_owner_and_digest_would_lose_a_querys_batch(shortcut):
     for without in ("", shortcut):
         world = calm()
         world.shortcut = without

@@ -100,7 +100,7 @@ def test_an_abort_of_a_stream_without_name_or_messages_logs_which_option_to_set(
     assert not sink.open()
 
 
-def test_aborting_a_job_by_its_commit_messages_lets_another_attempt_commit(sink):
+def test_aborting_a_write_by_its_commit_messages_lets_another_attempt_commit(sink):
     failed, other = sink.job(True), sink.job(True)
     messages = [failed.task([arrow(b"1")]), None]
     good = other.task([arrow(b"2")])

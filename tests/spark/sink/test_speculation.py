@@ -69,6 +69,7 @@ def task_of(name):
 
 
 def test_a_slower_speculative_copy_writes_nothing_even_after_the_commit(spark_broker, spark_proxy, tmp_path):
+    """Exactly one copy of each task is in the decision, and every row is there once."""
     place = spark_copies.filled(spark_broker.bootstrap, "speculation", tmp_path, RECORDS, PER_BATCH)
     place = place.through(spark_proxy.bootstrap)
     prepared, decided = Names(spark_proxy, PREPARE_TXN), Names(spark_proxy, END_TXNS)

@@ -50,7 +50,7 @@ def through_spark(position):
 
 
 @given(st.builds(Position, offsets, ids, offsets, st.booleans()))
-def test_a_position_read_back_from_its_json_is_equal_and_has_the_same_text(position):
+def test_a_source_position_read_back_from_json_is_equal_and_has_the_same_json(position):
     text = json.dumps(to_json(position))
     again = from_json(json.loads(text))
     assert again == position
@@ -94,7 +94,7 @@ def test_after_a_restart_the_first_batch_reads_the_range_that_was_planned_before
     assert (found, lost) == ([Range("t", 0, 7, 9, "a")], [])
 
 
-def test_only_the_first_end_offset_contains_the_starting_offsets():
+def test_only_the_end_offset_of_a_streams_first_batch_contains_its_starting_offsets():
     first, _ = plan_batch(initial({T0: 7}, {}), seen(t0=(0, 7)))
     assert first.starts == {T0: 7}
     same, _ = plan_batch(first, seen(t0=(0, 7)))
@@ -114,7 +114,7 @@ def test_the_end_offset_records_that_an_added_partition_is_read_from_its_start()
     assert ranges(Position({T0: 5}), end, seen(t0=(0, 5), t1=(0, 9)))[0] == [Range("t", 1, 0, 3)]
 
 
-def test_deleted_first_records_are_loss_in_an_added_partition_not_in_a_new_topic():
+def test_deleted_first_records_of_an_added_partition_are_loss_of_a_new_topic_not():
     assert "added" in begins_of(Position({T0: 5}), seen(t0=(0, 5), t1=(2, 3)))[1][0]
     assert begins_of(Position({T0: 5}), seen(t0=(0, 5), u0=(2, 3))) == ({T0: 5, U0: 2}, [])
 
@@ -148,7 +148,7 @@ def test_a_batch_that_ends_in_a_recreated_topic_reports_loss_and_reads_from_0():
         assert "created again" in lost[0]
 
 
-def test_a_position_above_the_high_watermark_is_data_loss_but_one_above_lso_not():
+def test_a_position_above_the_high_watermark_is_data_loss_and_one_above_the_lso_not():
     found, lost = ranges(Position({T0: 50}), Position({T0: 7}), seen(t0=(0, 7)))
     assert not found
     assert len(lost) == 1
@@ -193,7 +193,7 @@ sizes = st.dictionaries(partitions, st.integers(0, 10**7), max_size=8)
 
 
 @given(sizes, st.none() | st.integers(1, 10**6), st.none() | st.integers(1, 10**9), st.floats(0.5, 5000))
-def test_a_batch_limit_takes_from_each_partition_and_is_exceeded_by_one_record_each(sizes, most, most_bytes, weight):
+def test_a_limited_batch_reads_each_partition_exceeding_its_limit_by_one_record_each(sizes, most, most_bytes, weight):
     begins = {tp: tp.partition * 1000 for tp in sizes}
     latest = {tp: begins[tp] + size for tp, size in sizes.items()}
     density = dict.fromkeys(sizes, weight)

@@ -22,7 +22,7 @@ def source(request):
         client_thread.close_all()
 
 
-def test_a_stream_reads_committed_records_once(source, caplog):
+def test_on_every_kafka_release_a_stream_reads_each_committed_record_once(source, caplog):
     source.create("t", 2)
     source.write("t", b"0", b"1", partition=1)
     with sync.Producer(source.bootstrap, transactional_id="x") as producer:

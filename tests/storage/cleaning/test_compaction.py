@@ -206,6 +206,7 @@ def test_an_aborted_record_does_not_supersede_a_committed_one_of_its_key() -> No
 
 
 def test_compaction_removes_an_abort_marker_delete_retention_ms_after_its_records() -> None:
+    """The time counts from the first pass that finds nothing of its transaction left."""
     driver = compacted_log()
     put(driver, (b"z", b"."), producer_id=1, producer_epoch=0, base_sequence=0)
     put_in_transaction(driver, 1, 1, (b"k", b"dead"))

@@ -21,6 +21,7 @@ def test_journal_files_double_in_size_up_to_the_largest_within_max_bytes(disk):
 
 
 def test_a_unit_larger_than_all_ready_files_is_admitted_once_a_file_is_made_for_it(disk, driven):
+    """Until then it is refused and changes nothing."""
     journal = driven.journal
     large = b"l" * (20 * BLOCK)
     driven.append(b"small")
@@ -136,6 +137,9 @@ def test_a_max_bytes_too_small_for_a_journal_raises_value_error(disk):
 
 
 def test_on_a_full_disk_journal_units_are_admitted_only_until_the_ready_file_is_full(disk):
+    """The part of the next file that was filled with zeros is used too. Once the disk has space, units are admitted
+    again.
+    """
     driven = Driven(disk, fill=False)
     used = sum(disk.size(path) for path in driven.files())
     disk.capacity_bytes = used + BLOCK

@@ -102,6 +102,7 @@ def test_a_file_part_begins_only_at_a_batch_whose_file_position_is_known():
 
 
 def test_cold_small_or_unflushed_reads_do_not_use_file_parts(monkeypatch):
+    """Nor those whose segment's index is not in memory."""
     driver = flushed()
     read_all(driver)
     assert left(driver, max_bytes=FROM_BYTES - 1) is None
@@ -136,6 +137,7 @@ def test_bytes_the_newest_checkpoint_does_not_name_are_not_sent_from_the_file():
 
 
 def test_file_parts_of_one_more_segment_file_than_the_limit_are_not_given():
+    """More of a file that already counts are given."""
     driver = flushed(segment_bytes=500)
     read_all(driver)
     places = [state.base_offset for state in driver.log.segments if state.size_bytes > FROM_BYTES]

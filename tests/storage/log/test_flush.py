@@ -154,6 +154,7 @@ def test_large_batches_are_written_in_slices_of_64_kib() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("paced", [True, False])
 def test_a_bulk_flush_writes_past_the_page_cache(monkeypatch: pytest.MonkeyPatch, paced: bool) -> None:
+    """In pieces of BULK_BYTES to about GATHERED_BYTES."""
     sizes: list[int] = []
     paced_seen: set[bool] = set()
 

@@ -168,6 +168,7 @@ def test_without_any_snapshot_producers_are_rebuilt_from_a_log_that_begins_at_0(
 
 
 def test_without_any_snapshot_a_log_that_does_not_begin_at_0_is_offline() -> None:
+    """Its files and its row in the checkpoint are left as they are, and nothing is flushed or expired."""
     driver = LogDriver(segment_bytes=150)
     for _ in range(3):
         produce(driver, 6)
@@ -206,6 +207,7 @@ def test_a_log_without_producers_opens_without_a_snapshot_file_or_a_scan() -> No
 
 
 def test_a_log_whose_producers_all_expired_keeps_no_snapshot_file_and_opens() -> None:
+    """It opens again after a new producer has written, although that one is in no snapshot yet."""
     driver = LogDriver(segment_bytes=150)
     produce(driver, 6)
     driver.settle()

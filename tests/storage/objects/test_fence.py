@@ -89,6 +89,7 @@ def test_is_proof_is_true_for_a_listing_that_is_ordered_or_fits_in_one_page():
 
 
 def test_a_takeover_ends_the_newest_begun_epoch_and_all_later_ones():
+    """It lists each epoch, seals its first free name, and lists again, until an epoch has no rounds."""
     taker = Taker(epoch=5, window=2).looked(begun=3, passed=False)
     assert (taker.phase, taker.ending) == (Phase.LIST, 3)
     taker = taker.listed({0: True, 1: True})

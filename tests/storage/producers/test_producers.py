@@ -344,6 +344,7 @@ def test_expire_removes_at_most_a_slice_and_returns_whether_more_may_remain(part
 
 
 def test_a_producer_with_an_open_transaction_is_never_forgotten(partition):
+    """Neither expire() nor evict() forget it; its idle time begins with the transaction's end."""
     partition.send_in_transaction(P, 0, 0)
     aged(partition, 1, 2)
     for age_ms in range(10**6, 10**7, 10**6):

@@ -127,6 +127,7 @@ def every_object_needed(objects):
 @pytest.mark.parametrize("kind", ["lost", "rotten"])
 @pytest.mark.parametrize("number", range(4))
 def test_a_restore_that_needs_a_lost_or_damaged_object_raises_naming_it(objects, kind, number):
+    """verify and status name it too. A lost newest object cannot be told from one that was never created."""
     name = every_object_needed(objects)[number]
     is_newest = number == 2 or name.startswith("0/points")
     if kind == "rotten":

@@ -105,6 +105,7 @@ async def test_consumers_of_a_moved_group_read_exactly_the_next_record(to, proto
 
 
 async def test_a_cutover_aborts_open_transactions_and_their_producers_are_refused(to):
+    """So is every later write to the source."""
     await fill(to)
     await to.source.alter_group_offsets("g", {A0: 1})
     await mirror_all(to, "a", "b")
