@@ -136,6 +136,7 @@ def test_a_fetch_beyond_the_fetch_session_limit_is_answered_without_a_session():
 
 
 def test_partitions_above_max_partitions_get_policy_violation_until_some_are_deleted():
+    """Internal topics are created beyond the limit; the count survives a restart."""
     text = "there are {} partitions, and 5 are allowed: max.partitions"
     full, full_again = ((ErrorCode.POLICY_VIOLATION, text.format(count)) for count in (5, 1))
     with begin(max_partitions=5) as broker:

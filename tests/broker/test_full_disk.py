@@ -268,6 +268,7 @@ def test_a_restart_on_a_full_disk_has_all_acknowledged_records(broker, disk, lea
 
 @pytest.mark.parametrize("left_bytes", [FLOOR - 1, FLOOR // 2, FLOOR // 4 - 1, 20_000, 0])
 def test_a_disk_filled_by_another_program_stops_produce_but_no_deletions(broker, disk, left_bytes):
+    """Producing resumes once the space is free again."""
     broker.ask(create("other"))
     producer = Producer(broker)
     for _ in range(30):

@@ -105,6 +105,9 @@ def test_no_second_look_is_taken_for_a_closed_connection(look, when):
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.frozensets(st.sampled_from("abcd")), st.frozensets(st.sampled_from("abcd")))))
 def test_a_second_look_remembers_only_connections_of_the_last_journal_round(rounds):
+    """The second look: before it syncs a small round, the loop reads its sockets once more, for clients that the last
+    round answered.
+    """
     look = SecondLook()
     for here, late in rounds:
         looked = begin(look, here, late)

@@ -22,7 +22,8 @@ def test_java_hash_returns_what_string_hashcode_returns_in_java(text: str, found
 
 
 @pytest.mark.requirement("S-57")
-def test_the_partition_is_the_absolute_hash_and_the_lowest_number_counts_as_zero() -> None:
+def test_partition_for_a_name_is_its_absolute_java_hash_modulo_the_partition_count() -> None:
+    """The lowest number, which has no absolute value in 32 bits, counts as zero."""
     assert partition_for("hello", 50) == 22
     assert partition_for("console-consumer-12345", 50) == 6
     assert partition_for("polygenelubricants", 50) == 0

@@ -59,6 +59,7 @@ def refused_somebody(process: BrokerProcess) -> bool:
 
 
 def test_produce_still_works_when_more_clients_connect_than_there_are_descriptors(small_process):
+    """Clients beyond the limit are closed, a log line says so once, and later ones are served."""
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 600
     with contextlib.ExitStack() as crowd, WireClient("127.0.0.1", small_process.port) as client:
         client.call(create("t", 20))

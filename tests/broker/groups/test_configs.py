@@ -64,6 +64,7 @@ def test_a_changed_heartbeat_interval_is_in_each_members_next_heartbeat_answer(b
 
 
 def test_a_longer_session_timeout_applies_from_each_members_next_heartbeat(broker):
+    """So does a shorter one."""
     beat(broker, "a", 0)
     beat(broker, "b", 0, "another")
     assert alter(broker, {SESSION: "60000"}) == 0

@@ -199,6 +199,7 @@ def test_an_assignment_is_sent_when_it_is_durable_and_not_before():
 
 @pytest.mark.parametrize("leave", ["again", "after_power_cut"])
 def test_a_classic_group_continues_its_generation_after_a_restart(leave):
+    """So does a static member with another member id; a member that stays silent is removed after its session."""
     with begin() as before:
         member, generation = alone(before)
         static, _ = alone(before, "s", instance_id="i")
@@ -319,7 +320,7 @@ def test_on_a_full_disk_no_assignment_is_made_and_heartbeats_succeed(broker):
 
 
 @pytest.mark.requirement("S-56")
-def test_the_first_find_coordinator_creates_the_offsets_topic(broker):
+def test_the_first_find_coordinator_of_each_type_creates_its_internal_topic(broker):
     topics = broker.broker.topics.by_name
     assert not topics
     assert broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])).coordinators[0].error_code == 0

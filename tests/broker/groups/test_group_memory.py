@@ -82,6 +82,7 @@ def test_at_the_group_memory_limit_members_may_rejoin_and_new_ones_are_refused()
 
 
 def test_at_the_memory_limit_empty_groups_are_dropped_but_their_offsets_kept():
+    """A restart finds the same groups, and committed offsets of a dropped one."""
     with begin(group_metadata_max_bytes=1 << 20, offsets_retention_check_interval_ms=10**9) as broker:
         broker.ask(create("t"))
         kept, generation = alone(broker, "kept")

@@ -65,6 +65,7 @@ def test_kafka_15784_a_commit_is_one_unit_and_memory_never_differs_from_the_log(
 @pytest.mark.parametrize("tv", [1, 2])
 @pytest.mark.requirement("S-84", "S-85", "S-82", "C-7")
 def test_offsets_of_a_transaction_become_visible_at_commit_and_survive_a_power_cut(tv: int) -> None:
+    """Until then OffsetFetch returns the earlier offset, or UNSTABLE_OFFSET_COMMIT with require_stable."""
     world = SimulatedBroker()
     world.broker.topics.create("t", 2)
     commit(world, "g", "t", {0: 1})
@@ -332,7 +333,7 @@ def test_a_long_group_id_is_not_stored_once_per_partition() -> None:
 
 
 @pytest.mark.slow
-def test_expiring_offsets_of_a_long_group_id_writes_batches_of_bounded_size() -> None:
+def test_deleting_a_group_with_a_long_id_writes_batches_of_bounded_size() -> None:
     name = "g" * 30_000
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 300)

@@ -45,6 +45,7 @@ def test_without_an_authorizer_acl_requests_are_refused_item_by_item() -> None:
 
 
 def test_describing_acls_needs_cluster_describe_and_changing_them_cluster_alter() -> None:
+    """Without any ACL both are allowed with allow.everyone.if.no.acl.found."""
     with SimulatedBroker(guarded()) as broker:
         created(broker, ALLOW, "allow User:ANONYMOUS DESCRIBE CLUSTER = kafka-cluster")
         with broker.again(guarded(super_users="User:admin")) as reading:

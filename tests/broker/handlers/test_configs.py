@@ -221,6 +221,7 @@ def test_changed_configs_survive_a_power_cut(topic: SimulatedBroker) -> None:
 
 
 def test_a_dynamic_broker_setting_applies_to_topics_that_do_not_override_it(topic: SimulatedBroker) -> None:
+    """The value for one broker wins over the value for all brokers."""
     topic.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="b")]))
     change(topic, TOPIC, "b", ("max.message.bytes", SET, "7000"))
     assert change(topic, BROKER, "", ("message.max.bytes", SET, "5000")) == OK
@@ -264,6 +265,7 @@ def test_a_stored_limit_that_would_keep_all_clients_out_is_ignored() -> None:
 
 
 def test_a_start_that_ignores_dynamic_settings_lets_them_be_reset() -> None:
+    """The others of them apply again at the next ordinary start."""
     with SimulatedBroker() as broker:
         assert change(broker, BROKER, "1", ("max.connections", SET, "10")) == OK
         assert change(broker, BROKER, "", ("message.max.bytes", SET, "5000")) == OK
@@ -309,6 +311,7 @@ def test_alter_configs_accepts_only_the_canonical_spelling_of_the_broker_id(
 
 @pytest.mark.parametrize("name", ["01", "7"], ids=["another spelling", "an id it had before"])
 def test_settings_stored_for_another_broker_id_are_shown_and_can_be_removed(broker: SimulatedBroker, name: str) -> None:
+    """They have no effect, and cannot be changed."""
     stored = {"message.max.bytes": "5000", "mesage.max.bytes": "1", "num.io.threads": "9"}
     broker.broker.topics._log.commit([broker_configs_changed(name, stored)])
     broker.wait(1)
@@ -385,6 +388,7 @@ def test_unknown_settings_stored_by_an_earlier_version_can_be_removed(broker: Si
 
 
 def test_every_kafka_broker_setting_is_shown_with_its_value_for_one_node() -> None:
+    """Settings without effect have documentation too, and passwords no value."""
     with SimulatedBroker(BrokerSettings(node_id=7, log_retention_ms=7_200_000)) as broker:
         (node,) = (str(broker.broker.node_id),)
         found = {config.name: config for config in describe(broker, BROKER, node, include_documentation=True).configs}

@@ -44,6 +44,7 @@ def damage(client, number):
 @pytest.mark.parametrize("offset", [0, 30, 31])
 @pytest.mark.parametrize("loaded", [True, False])
 def test_a_flipped_bit_in_a_record_gives_a_storage_error_and_its_position(client, caplog, offset, loaded):
+    """The partition is offline then: later fetches and produces get KAFKA_STORAGE_ERROR, too."""
     path, position = damage(client, 10)
     log = log_of(client)
     if not loaded:

@@ -150,7 +150,7 @@ def test_a_fetch_session_without_new_records_answers_empty_and_keeps_no_file_ope
     assert let_go_of(found) == [True, True]
 
 
-def test_read_committed_lists_aborted_transactions(client, found):
+def test_a_read_committed_fetch_from_a_file_part_has_an_empty_list_of_aborted_txns(client, found):
     part = fetched(client.ask(fetch("t", committed=True), NAMED))
     assert part.aborted_transactions == []
     assert len(found) == 1

@@ -86,6 +86,7 @@ def test_prepared_transactions_left_out_of_a_decision_are_aborted_in_the_same_un
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_of_a_prepared_transaction_become_committed_with_the_decision(broker, version, commit):
+    """With a decision to abort they are dropped."""
     txn = written(broker, "t", version=version)
     txn.write_offset("b", 7)
     assert prepare(txn).error_code == 0

@@ -248,6 +248,7 @@ def test_a_decision_at_the_last_epoch_returns_a_new_producer_id_with_epoch_0(bro
 
 
 def test_max_ledger_entries_refuses_new_keys_but_no_decision_on_a_held_transaction():
+    """Another transaction may be prepared under a key that has an entry already."""
     with SimulatedBroker(BrokerSettings(max_ledger_entries=2)) as broker:
         topics(broker)
         txn = held(broker, "t", key="one")

@@ -107,6 +107,7 @@ def test_metrics_of_bytes_received_and_sent_include_closed_connections(broker: S
 
 
 def test_the_owner_of_a_transaction_is_the_client_that_last_initialized_its_id(broker: SimulatedBroker) -> None:
+    """One whose client has disconnected is named, as not connected."""
     first = Txn(broker, "x", client=SimulatedClient(broker, "first"))
     assert first.init() == OK
     first.write("t", b"v")
@@ -176,6 +177,7 @@ def test_every_metric_family_has_a_valid_prometheus_name() -> None:
 
 
 def test_records_and_bytes_produced_and_fetched_are_counted_since_the_start(broker: SimulatedBroker) -> None:
+    """The size of the log is not a count: it continues after a restart."""
     for _ in range(3):
         broker.ask(produce("t", batch()))
     found = exported(broker)
@@ -215,6 +217,7 @@ def test_metrics_count_journal_rounds_and_syncs(broker: SimulatedBroker) -> None
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_transactions_are_counted_by_the_reason_of_their_end(broker: SimulatedBroker, version: int) -> None:
+    """Durations, the oldest open one and refused requests of fenced producers are metrics, too."""
     txn = Txn(broker, "x", version)
 
     def begun() -> None:

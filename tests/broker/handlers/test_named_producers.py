@@ -248,6 +248,7 @@ def test_the_internal_topic_of_named_producers_cannot_be_opened_for_writing(brok
 
 
 def test_producer_names_and_partitions_beyond_their_limits_get_policy_violation():
+    """A name or a partition that is known may be used again; removing a name makes room."""
     settings = BrokerSettings(max_named_producers=2, max_named_producer_partitions=3)
     with SimulatedBroker(settings) as broker:
         create(broker, partitions=3)

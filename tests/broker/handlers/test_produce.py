@@ -382,6 +382,7 @@ def test_an_out_of_order_error_waits_until_the_earlier_batches_are_durable(clien
 
 
 def test_a_nearly_full_disk_refuses_produce_with_not_enough_replicas(client):
+    """A retriable error; records can be read, and written again once there is space."""
     store = client.broker.broker.store
     assert code(client.ask(produce("t", idempotent(0)))) == OK
     store.space_low = True

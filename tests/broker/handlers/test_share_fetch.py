@@ -348,6 +348,7 @@ def test_a_share_fetch_that_renews_locks_acquires_nothing(broker, member):
 
 
 def test_a_share_session_counts_epochs_and_remembers_its_partitions(broker, member):
+    """A wrong epoch gets an error and changes nothing; a forgotten partition is not read."""
     fill(broker)
     assert member.fetch(0, epoch=1).error_code == E.SHARE_SESSION_NOT_FOUND
     assert member.fetch(epoch=-1).error_code == E.SHARE_SESSION_NOT_FOUND

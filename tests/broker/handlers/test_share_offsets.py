@@ -108,6 +108,7 @@ def ranges(found: Any) -> list[tuple[int, int, str | None, str]]:
 
 
 def test_pending_ranges_are_described_with_their_transaction_until_it_ends(broker):
+    """DescribeShareGroupOffsets also gives the size and limit of the window."""
     key, *_ = begin_at_zero(broker, "t", partitions=PARTITIONS)
     for _ in range(12):
         broker.ask(produce("t", batch(1)))

@@ -184,6 +184,7 @@ def test_a_user_with_a_share_group_but_not_its_topic_gets_no_record(served: Serv
 
 @pytest.mark.slow
 def test_records_are_not_acknowledged_in_the_transaction_of_another_user(served: ServedBroker) -> None:
+    """Nor may another user end that transaction."""
     world = World(served, "WRITE TRANSACTIONAL_ID = bobs")
     bobs, alices = begin(world.bob, "bobs"), begin(world.alice, "alices")
     assert world.alice.call(world.in_transaction("bobs", bobs)).error_code == (

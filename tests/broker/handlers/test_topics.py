@@ -49,6 +49,7 @@ def produce(broker: SimulatedBroker, topic: str, values: int, partition: int = 0
 
 
 def test_a_created_topic_has_the_requested_configs_and_lists_all_settings(broker: SimulatedBroker) -> None:
+    """CreateTopics answers with partition count, topic id and each config with its source."""
     wanted = New(name="a", num_partitions=3, configs=[New.Config(name="retention.ms", value=" 5 ")])
     (answer,) = create(broker, wanted)
     assert (answer.error_code, answer.num_partitions, answer.replication_factor) == (0, 3, 1)
@@ -361,7 +362,7 @@ def earliest(broker: SimulatedBroker, topic: str) -> int:
 
 
 @pytest.mark.slow
-def test_deleted_records_are_gone_also_after_a_power_cut(broker: SimulatedBroker) -> None:
+def test_the_log_start_that_delete_records_set_never_moves_back_even_by_a_power_cut(broker: SimulatedBroker) -> None:
     create(broker, New(name="a", num_partitions=1))
     for _ in range(3):
         produce(broker, "a", 4)

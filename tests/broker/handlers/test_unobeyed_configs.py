@@ -80,6 +80,7 @@ def test_unknown_stored_settings_are_logged_at_the_start(caplog: pytest.LogCaptu
 
 
 def test_settings_without_effect_are_described_with_their_stored_values(broker: SimulatedBroker) -> None:
+    """Values that Kafka would refuse are refused."""
     assert change(broker, BROKER, "", ("log.flush.interval.ms", SET, "6"), ("min.insync.replicas", SET, "2")) == OK
     assert change(broker, BROKER, "1", ("log.flush.interval.ms", SET, "7")) == OK
     (flush,) = describe(broker, BROKER, "1", ["log.flush.interval.ms"], include_synonyms=True).configs

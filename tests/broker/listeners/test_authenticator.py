@@ -261,6 +261,7 @@ def test_after_a_login_that_never_expires_requests_bypass_the_authenticator(brok
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_max_connections_per_principal_applies_to_each_user_separately(caplog, mechanism):
+    """A session renewal does not count as another connection."""
     settings = asking(max_connections_per_principal=2, connections_max_reauth_ms=10_000)
     with SimulatedBroker(settings) as broker:
         add_users(broker.broker)

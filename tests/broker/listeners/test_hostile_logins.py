@@ -174,6 +174,7 @@ def test_a_client_cannot_choose_how_often_a_password_is_hashed(broker, count):
 
 
 def test_many_logins_with_wrong_passwords_do_not_delay_a_valid_login():
+    """Passwords of one address are checked in turns with those of others."""
     disk = SimulatedDisk(history=False)
     slow(disk, passwords=0.01)
     settings = asking(listeners=("SASL_PLAINTEXT://0.0.0.0:9092",))

@@ -36,6 +36,7 @@ def asked(broker, request, client):
 @pytest.mark.slow
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_queued_reads_of_a_disconnected_client_are_dropped(cold, request_name):
+    """The reads of another client are answered."""
     workers, client, other = cold.broker.read_executor, SimulatedClient(cold), SimulatedClient(cold)
     asked(cold, request_name, client)
     asked(cold, request_name, other)

@@ -83,6 +83,7 @@ def test_without_a_connection_rate_all_connections_are_accepted_without_any_stat
 
 
 def test_connections_over_the_brokers_rate_wait_in_order_and_are_all_accepted() -> None:
+    """Ten seconds' worth of connections are accepted at once."""
     place = Place(most=10)
     arrivals = [Arrival() for _ in range(300)]
     for arrival in arrivals:

@@ -64,6 +64,7 @@ def test_a_produce_target_that_does_not_exist_has_no_partition_and_an_error_code
 
 
 def test_a_workers_check_is_dropped_if_the_topic_or_its_settings_changed_meanwhile(topics):
+    """A worker checks the records of a large Produce; the batch is then checked again."""
     targets = Targets(topics, request(topics, ["t"], indexes=(0,)), BY_NAME)
     (target,) = targets.all
     partition, found = target.partition, ValueError("what the worker found")

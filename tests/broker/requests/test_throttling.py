@@ -369,7 +369,7 @@ def test_a_fetch_over_its_request_time_quota_is_answered_empty(working: Simulate
 # ---- partitions made and deleted -----------------------------------------------------------------------------
 
 
-def test_creating_topics_beyond_the_quota_is_refused_until_it_allows_them(broker: SimulatedBroker) -> None:
+def test_creating_extending_or_deleting_topics_above_the_quota_is_refused_for_a_time(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=admin", controller_mutation_rate=1)
     client = SimulatedClient(broker, "admin")
     made = client.ask(CreateTopicsRequest(topics=[*create("a", 8).topics, *create("b", 8).topics, *create("c").topics]))

@@ -28,6 +28,7 @@ def folders(broker: SimulatedBroker) -> list[str]:
 
 
 def test_the_security_log_is_created_with_the_first_acl() -> None:
+    """Describing or deleting ACLs does not create it. It is a log and no topic."""
     with SimulatedBroker(guarded(log_dir="/d")) as broker:
         assert described(broker) == []
         broker.ask(creating())

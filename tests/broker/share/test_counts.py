@@ -98,6 +98,7 @@ def test_metrics_show_how_many_records_are_pending_and_since_when(broker: Simula
 def test_metrics_count_transactional_acknowledgements_and_records_a_commit_archives(
     broker: SimulatedBroker, commit: bool
 ) -> None:
+    """An abort archives records at their delivery limit instead."""
     broker.broker.topics.create("t", 1)
     (key,) = begin(broker, "t")
     worker = ShareWorker(broker)

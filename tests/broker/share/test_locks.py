@@ -172,6 +172,7 @@ def test_locks_of_an_ended_session_stay_until_their_release_can_be_logged(world,
 
 
 def test_an_acknowledged_range_is_checked_in_steps_and_logged_as_one_unit(world: SimulatedBroker, logged) -> None:
+    """The range has many runs: consecutive records of one state."""
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     acks = {(client.topic_id, number): [AckRange(0, RECORDS - 1, [ACCEPT])] for number in range(PARTITIONS)}

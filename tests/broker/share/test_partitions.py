@@ -206,7 +206,7 @@ def test_a_share_group_lists_its_initialized_partitions_until_they_are_deleted(w
     assert world.shares.delete("h").parts == []
 
 
-def test_altering_the_start_offset_releases_acquired_records(world: World) -> None:
+def test_altering_a_share_partitions_start_offset_releases_its_acquired_records(world: World) -> None:
     world.acquire(0, 4)
     world.commit(world.shares.alter("g", {world.place: 2, (world.topic.id, 1): 9}))
     answer = world.acknowledge(3, 3, AckType.ACCEPT)
@@ -238,6 +238,7 @@ def test_acknowledgements_fail_if_their_share_partition_was_recreated_meanwhile(
 
 
 def test_share_fetches_fail_while_the_state_log_is_offline(world: World) -> None:
+    """Acknowledgements fail too; locks that end meanwhile are released once the log is back."""
     home = world.shares.state_log.home(world.key)
     world.acquire(0, 4)
     world.world.broker.topics.by_name["__share_group_state"].partitions[home].log.offline = "a test"

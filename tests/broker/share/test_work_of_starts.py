@@ -58,6 +58,9 @@ def test_applying_a_large_update_of_share_state_executes_few_python_lines_per_ra
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["the log", "a snapshot of the coordinators"])
 def test_a_start_restores_the_pending_runs_of_one_request_together(source: str) -> None:
+    """It executes few Python lines per run. A pending run is consecutive records acknowledged in a transaction that has
+    not ended.
+    """
     with SimulatedBroker() as world:
         world.broker.topics.create("orders", 1)
         (key,), state_log = begin(world, "orders"), world.broker.share_partitions.state_log

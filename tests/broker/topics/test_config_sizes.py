@@ -60,6 +60,7 @@ def test_many_huge_config_changes_leave_a_catalogue_that_the_next_start_can_read
 
 
 def test_settings_beyond_configs_max_bytes_in_total_get_policy_violation() -> None:
+    """A change that takes less is accepted; a deleted topic makes room."""
     full = (44, "the settings of topics and brokers take all that is allowed: configs.max.bytes")
     text = "0:1," * 249 + "0:1"
     with SimulatedBroker(BrokerSettings(configs_max_bytes=2_000)) as broker:

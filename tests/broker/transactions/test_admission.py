@@ -48,6 +48,8 @@ def test_a_plain_batch_of_a_producer_with_a_transaction_open_there_is_refused(br
 
 
 def test_transactional_produce_has_the_same_result_on_the_fast_and_general_path():
+    """Versions 3, 8 and 10 of Produce are compared."""
+
     def after(version: int) -> tuple[list, list, list]:
         with SimulatedBroker() as broker:
             broker.ask(create("t"))

@@ -114,6 +114,7 @@ def test_add_partitions_with_one_unknown_partition_adds_none(broker):
 @pytest.mark.requirement("S-62")
 @BOTH
 def test_a_fenced_producer_is_refused_everywhere_and_its_transaction_aborted(broker, version):
+    """Its offsets are dropped, and a retry of InitProducerId with its identity is refused."""
     zombie = begun(broker, version)
     zombie.write("t", b"lost")
     zombie.write_offset("t", 5)
@@ -200,6 +201,7 @@ def test_offsets_sent_in_a_transaction_are_committed_only_with_it(broker, versio
 @BOTH
 @pytest.mark.requirement("S-110", "S-111", "C-9")
 def test_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(broker, version):
+    """The producer may go on after InitProducerId with its own id and epoch (KIP-588)."""
     txn = Txn(broker, version=version)
     assert txn.init(timeout_ms=30_000) == OK
     txn.write("t", b"slow")
@@ -284,6 +286,7 @@ def test_an_admins_abort_marker_in_one_partition_aborts_the_whole_transaction(br
 
 @BOTH
 def test_late_requests_of_a_transaction_an_admin_aborted_are_refused(broker, version):
+    """The producer may go on after InitProducerId with its own id and epoch."""
     txn = begun(broker, version)
     txn.write("t", b"x")
     txn.write_offset("t", 5)

@@ -90,6 +90,7 @@ def lives(broker, number, version, client):
 
 
 def test_2000_ended_ephemeral_ids_leave_no_state(broker):
+    """Nothing in memory, nothing to replay. Ids that were begun and never used expire."""
     assert left(broker) == NOTHING
     client = Txn(broker, "client").client
     for number in range(2000):

@@ -28,6 +28,7 @@ def broker():
 
 @pytest.mark.requirement("S-62")
 def test_a_late_tv1_end_over_an_older_connection_is_dropped_and_closes_it(broker):
+    """The transaction that is open by then is not ended by it."""
     txn = begun(broker)
     txn.write("t", b"1")
     old = txn.client

@@ -167,6 +167,7 @@ def test_kafka_17754_a_late_tv1_end_over_an_older_connection_is_dropped(broker):
 
 
 def test_kafka_17754_a_late_tv2_end_is_refused_over_any_connection(broker):
+    """The epoch of the next transaction differs."""
     txn = begun(broker, 2)
     txn.write("t", b"1")
     late = txn.ending(False)

@@ -19,6 +19,7 @@ def known(broker):
 @pytest.mark.slow
 @BOTH
 def test_a_new_transactional_id_at_the_limit_evicts_the_longest_unused_one(version):
+    """The order of last use survives restarts."""
     with SimulatedBroker(BrokerSettings(max_transactional_ids=3)) as broker:
         broker.ask(create("t", 1))
         first = begun(broker, version, "a")
@@ -39,6 +40,7 @@ def test_a_new_transactional_id_at_the_limit_evicts_the_longest_unused_one(versi
 
 @BOTH
 def test_new_ids_are_refused_only_if_all_ids_have_an_open_transaction(version):
+    """A request that is refused for another reason evicts no id."""
     with SimulatedBroker(BrokerSettings(max_transactional_ids=2)) as broker:
         broker.ask(create("t", 1))
         held = [begun(broker, version, name) for name in "ab"]

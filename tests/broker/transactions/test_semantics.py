@@ -210,6 +210,7 @@ def test_the_broker_withholds_undecided_records_so_readers_need_not_buffer_them(
 @BOTH
 @pytest.mark.requirement("S-108")
 def test_read_committed_waits_in_its_partition_until_a_long_transaction_ends(broker, version):
+    """Records of another partition are read meanwhile."""
     txn = begun(broker, version, timeout_ms=600_000)
     began = broker.loop.time()
     reader, elsewhere = SimulatedClient(broker), SimulatedClient(broker)

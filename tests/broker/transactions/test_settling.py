@@ -50,6 +50,7 @@ def debts(broker: SimulatedBroker) -> dict:
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.requirement("S-70")
 def test_a_marker_for_an_offline_partition_is_written_first_once_back(broker, version, commit):
+    """The outcome is visible in the other partitions at once, and later transactions can be committed."""
     txn = begun(broker, version)
     txn.write("t", b"x", 0, 1)
     log = put_offline(broker, "t", 1)
@@ -113,6 +114,7 @@ def test_markers_owed_to_an_offline_partition_are_forgotten_if_it_is_deleted(bro
 @pytest.mark.parametrize(("status", "expected"), [(Status.PREPARE_COMMIT, [b"x"]), (Status.PREPARE_ABORT, [])])
 @pytest.mark.requirement("S-67", "S-112")
 def test_an_unfinished_decision_is_completed_before_clients_are_served(broker, status, expected):
+    """The state in the coordinator's log is PREPARE_COMMIT or PREPARE_ABORT, and no marker was written."""
     txn = begun(broker)
     txn.write("t", b"x", 0, 1)
     txn.write_offset("t", 3)

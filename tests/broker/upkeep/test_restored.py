@@ -65,6 +65,7 @@ def test_a_restored_broker_gives_no_producer_id_given_since_the_backup(origin):
 
 
 def test_a_restored_named_producer_is_fenced_until_opened_again(origin):
+    """Its next epoch is far above all that the original may have given since the backup."""
     epoch = opened(origin, "sensor", a=2)
     write(origin, "sensor", epoch, 1, topic="a")
     with restored(origin) as copy:
@@ -81,6 +82,7 @@ def test_a_restored_named_producer_is_fenced_until_opened_again(origin):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_restored_open_transaction_is_aborted_and_its_producer_fenced(origin, version):
+    """The next producer of the id can commit."""
     txn = begun(origin, version)
     txn.write("a", b"open")
     with restored(origin) as copy:
@@ -126,6 +128,7 @@ def test_no_producer_id_and_epoch_issued_since_the_backup_is_issued_again(origin
 
 
 def test_a_restored_prepared_transaction_can_be_decided_and_fences_its_producer(origin):
+    """The next producer id is far above all that the original may have given since the backup."""
     txn = begun(origin, 2)
     txn.write("a", b"prepared")
     assert prepare(txn).error_code == 0

@@ -152,7 +152,7 @@ def test_on_needs_poll_is_called_when_another_member_joins():
 # ---- polls that do not come ----------------------------------------------------------------------------------
 
 
-def test_past_max_poll_interval_the_member_leaves_and_its_commits_fail():
+def test_past_max_poll_interval_a_member_leaves_and_cannot_commit_until_it_rejoins():
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()

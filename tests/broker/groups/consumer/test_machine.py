@@ -336,6 +336,7 @@ def resolve(driver, **topics):
 
 
 def test_topics_of_a_regex_are_assigned_when_it_is_resolved_and_it_is_refreshed(driver):
+    """Resolving: the broker looks up which topics match. It does so again after regex_refresh_ms."""
     one = driver.join(topics=None, regex="x")
     assert (one.epoch, one.owned) == (1, frozenset())
     assert resolve(driver, x=["t"]) == ["x"]
@@ -385,6 +386,7 @@ def test_a_group_refuses_an_invalid_regex_and_forgets_one_no_member_subscribes_t
 
 
 def test_an_older_epoch_may_commit_only_partitions_assigned_up_to_it(driver):
+    """Partitions that the member got later, and any newer epoch, are refused as STALE_MEMBER_EPOCH."""
     one, two = driver.join(), driver.join()
     settle(one, two)
     group, kept = driver.group, next(iter(one.owned))[1]

@@ -74,6 +74,7 @@ WAYS = pytest.mark.parametrize("how", ["orderly", "power cut"])
 @pytest.mark.slow
 @WAYS
 def test_a_restart_during_an_upgrade_changes_no_epoch_and_moves_no_partition(broker, how):
+    """An upgrade makes a classic group a consumer group while some of its members still use the classic protocol."""
     old = classic_group(broker)
     assert beat(broker, "new", 0).member_epoch == 2
     before = described(broker)
@@ -94,6 +95,9 @@ def test_a_restart_during_an_upgrade_changes_no_epoch_and_moves_no_partition(bro
 
 @WAYS
 def test_a_restart_after_a_downgrade_finds_the_classic_group(broker, how):
+    """The group became classic again when its last consumer protocol member left; the remaining member is asked to
+    rejoin.
+    """
     old = classic_group(broker)
     beat(broker, "new", 0)
     generation, _ = rejoined(broker, old)
@@ -131,7 +135,7 @@ def test_committed_offsets_are_kept_when_a_group_is_upgraded_or_downgraded(broke
         assert fetch(after, "g") == {("t", 0): 5}
 
 
-def test_a_session_timeout_alone_downgrades_a_group(broker):
+def test_a_session_timeout_of_the_last_consumer_protocol_member_downgrades_a_group(broker):
     old = classic_group(broker, session_timeout_ms=100_000)
     beat(broker, "new", 0)
     rejoined(broker, old, session_timeout_ms=100_000)

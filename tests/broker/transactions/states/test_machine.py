@@ -230,6 +230,7 @@ def test_end_txn_repeated_gets_its_first_answer_and_the_other_outcome_is_refused
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_with_tv2_the_epoch_after_32766_is_epoch_0_of_a_new_producer_id(environment, commit):
+    """A retry of the end gets the same pair; the other outcome, or an older epoch, is refused."""
     txn = transaction(Status.ONGOING, 32766)
     decision = end(txn, commit, environment, epoch=32766)
     prepare, complete = decision.states
