@@ -57,12 +57,12 @@ def check_a_life(seed: int, steps: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.requirement("S-132")
-def test_share_state_is_equal_live_replayed_and_restored_after_every_unit(seed: int) -> None:
+def test_share_state_in_memory_equals_replayed_and_restored_state_after_each_unit(seed: int) -> None:
     check_a_life(seed, 120)
 
 
 @pytest.mark.long
-def test_share_state_is_equal_live_replayed_and_restored_in_many_histories() -> None:
+def test_share_state_in_memory_equals_replayed_and_restored_state_in_many_histories() -> None:
     for seed in range(100, 115):
         check_a_life(seed, 400)
 

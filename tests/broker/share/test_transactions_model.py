@@ -6,14 +6,14 @@ from share_worlds import FLAWED_SCENES, SCENES, SMALL_SCENES, Broken, Flaw, Scen
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SMALL_SCENES)
-def test_a_record_is_acknowledged_if_and_only_if_one_output_is_committed(scene: str) -> None:
+def test_in_the_share_model_a_record_is_acknowledged_iff_one_output_is_committed(scene: str) -> None:
     scenario = Scenario(SMALL_SCENES[scene])
     assert explore(scenario.first, scenario.after) > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flaw", [flaw for flaw in Flaw if flaw is not Flaw.NONE])
-def test_the_model_detects_each_planted_flaw(flaw: Flaw) -> None:
+def test_the_share_transaction_model_detects_each_planted_flaw(flaw: Flaw) -> None:
     scenario = Scenario(FLAWED_SCENES[flaw], flaw)
     with pytest.raises(Broken):
         explore(scenario.first, scenario.after)

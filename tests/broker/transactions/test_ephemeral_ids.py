@@ -109,7 +109,7 @@ def test_2000_ended_ephemeral_ids_leave_no_state(broker):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_2000_ended_ephemeral_ids_leave_no_state_after_a_power_cut(broker, version):
+def test_ended_ephemeral_ids_leave_no_state_after_a_power_cut(broker, version):
     client = Txn(broker, "client").client
     for number in range(15):
         lives(broker, number, version, client)

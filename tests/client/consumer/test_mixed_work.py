@@ -36,7 +36,7 @@ async def copied_once(world, rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 24))])
-def test_each_record_is_copied_once_with_the_classic_group_protocol(seed, monkeypatch):
+def test_mixed_reads_commits_and_rollbacks_copy_each_record_once_in_a_classic_group(seed, monkeypatch):
     async def main(world):
         monkeypatch.setattr(world.faults, "verify", lambda: None)  # some are removed before they strike
         await copied_once(world, random.Random(seed))
@@ -46,7 +46,7 @@ def test_each_record_is_copied_once_with_the_classic_group_protocol(seed, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 15))])
-def test_each_record_is_copied_once_with_the_consumer_group_protocol(seed, monkeypatch):
+def test_mixed_reads_commits_and_rollbacks_copy_each_record_once_in_a_consumer_group(seed, monkeypatch):
     async def main(world):
         monkeypatch.setattr(world.faults, "verify", lambda: None)
         await copied_once(world, random.Random(seed))

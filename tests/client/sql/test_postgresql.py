@@ -27,7 +27,7 @@ async def db(driver_url):
         yield db
 
 
-async def test_a_row_and_a_record_are_committed_together(broker, db):
+async def test_a_postgresql_row_and_a_record_are_committed_together(broker, db):
     async with Producer(broker, transactional_id="orders-1") as producer:
         for number in range(3):
             await write(producer, db, number)
@@ -101,7 +101,7 @@ async def test_the_postgresql_schema_can_be_executed_twice_and_its_tables_used(p
 
 
 @pytest.mark.parametrize("statement", ["commit", "begin", "start transaction", "abort", "rollback work"])
-async def test_statements_that_end_the_blocks_transaction_are_refused(db, statement):
+async def test_postgresql_statements_that_would_end_the_transaction_are_refused(db, statement):
     with pytest.raises(IllegalStateError, match="block"):
         await db.execute(statement)
 

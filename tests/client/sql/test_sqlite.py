@@ -29,7 +29,7 @@ async def db(tmp_path):
         yield db
 
 
-async def test_a_row_and_a_record_are_committed_together(broker, db):
+async def test_an_sqlite_row_and_a_record_are_committed_together(broker, db):
     async with Producer(broker, transactional_id="orders-1") as producer:
         for number in range(3):
             await write(producer, db, number)
@@ -96,7 +96,7 @@ async def test_rolling_back_a_savepoint_of_sqlite_keeps_the_rest_of_the_transact
     "statement",
     ["commit", " COMMIT;", "rollback", "begin", "end transaction", "-- done\n commit", "/* a\n */ /**/commit"],
 )
-async def test_statements_that_end_the_blocks_transaction_are_refused(db, statement):
+async def test_sqlite_statements_that_would_begin_or_end_a_transaction_are_refused(db, statement):
     with pytest.raises(IllegalStateError, match="block"):
         await db.execute(statement)
 

@@ -108,7 +108,7 @@ def test_objects_of_a_blocking_session_are_committed_with_records(broker, db, se
     assert rows_of(db) == asyncio.run(records_of(broker)) == [1, 3, 5]
 
 
-def test_a_statement_outside_of_a_block_leaves_the_blocking_session_alone(broker, db, session, own, producer):
+def test_a_statement_outside_a_blocking_transaction_commits_without_the_session(broker, db, session, own, producer):
     assert own.execute("insert into orders values ($1, 'alice')", 1) == 1
     assert rows_of(own) == rows_of(db) == [1]
     assert not session.in_transaction()
@@ -116,7 +116,7 @@ def test_a_statement_outside_of_a_block_leaves_the_blocking_session_alone(broker
     assert rows_of(db) == [1, 2]
 
 
-def test_an_object_that_the_database_refuses_at_the_end_undoes_the_record(broker, db, session, own, producer):
+def test_a_blocking_sessions_object_refused_by_the_database_aborts_the_record(broker, db, session, own, producer):
     db.execute("insert into orders values (1, 'alice')")
     with pytest.raises(IntegrityError), producer.transaction(db=own) as tx:  # noqa: PT012
         session.add(Order(id=1, name="alice"))
@@ -128,9 +128,10 @@ def test_an_object_that_the_database_refuses_at_the_end_undoes_the_record(broker
 
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("by", ["method", "statement"])
-def test_a_commit_of_a_blocking_session_inside_is_an_error_that_says_so(
+def test_committing_a_blocking_session_inside_a_producer_transaction_raises(
     broker, db, session, own, producer, goes_on, by
 ):
+    """The rows of that commit stay, the record is aborted: OutcomeDivergedError."""
     with (  # noqa: PT012
         pytest.raises(OutcomeDivergedError, match="committed or rolled back inside"),
         producer.transaction(db=own) as tx,
@@ -146,7 +147,7 @@ def test_a_commit_of_a_blocking_session_inside_is_an_error_that_says_so(
     assert asyncio.run(records_of(broker)) == [3]
 
 
-def test_a_session_that_has_begun_already_is_refused_with_what_to_do(broker, db, session, own, producer):
+def test_a_blocking_session_already_in_a_transaction_is_refused_with_a_hint(broker, db, session, own, producer):
     session.get(Order, 1)
     with pytest.raises(IllegalStateError, match="in a transaction already") as refused:
         write(producer, own, 1)
@@ -156,7 +157,9 @@ def test_a_session_that_has_begun_already_is_refused_with_what_to_do(broker, db,
     assert rows_of(db) == asyncio.run(records_of(broker)) == [2]
 
 
-def test_a_blocking_session_sees_what_others_committed_and_runs_again(broker, db, session, own, producer, url):
+def test_producer_run_repeats_a_blocking_sessions_work_after_a_serialization_failure(
+    broker, db, session, own, producer, url
+):
     if url.startswith("sqlite"):
         assert producer.run(lambda tx: own.execute("insert into orders values (1, 'a')"), db=own) == 1
         return
@@ -179,7 +182,9 @@ def test_a_blocking_session_sees_what_others_committed_and_runs_again(broker, db
     assert asyncio.run(records_of(broker)) == [1]
 
 
-def test_an_error_that_the_block_of_a_session_swallowed_commits_nothing(broker, db, session, own, producer, url):
+def test_a_transaction_that_swallowed_a_blocking_sessions_error_commits_no_record(
+    broker, db, session, own, producer, url
+):
     if url.startswith("sqlite"):  # SQLite undoes one statement, or all
         statement, error = "insert or rollback into orders values (1, 'alice')", OutcomeDivergedError
         db.execute("insert into orders values (1, 'alice')")
@@ -193,7 +198,7 @@ def test_an_error_that_the_block_of_a_session_swallowed_commits_nothing(broker, 
     assert asyncio.run(records_of(broker)) == [2]
 
 
-def test_an_engine_that_commits_each_statement_is_refused_or_begun_by_us(broker, db, producer, url):
+def test_autocommit_engines_are_refused_with_postgresql_and_rolled_back_with_sqlite(broker, db, producer, url):
     engine = durable(create_engine(url)) if url.startswith("sqlite") else None
     if engine is not None:
         engine = engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -212,7 +217,7 @@ def test_an_engine_that_commits_each_statement_is_refused_or_begun_by_us(broker,
     assert rows_of(db) == []
 
 
-def test_the_session_of_a_scoped_session_takes_part(broker, db, engine, producer):
+def test_objects_of_a_scoped_session_are_committed_with_records(broker, db, engine, producer):
     registry = scoped_session(sessionmaker(engine))
     with sql.connect(registry) as own, producer.transaction(db=own) as tx:
         registry.add(Order(id=1, name="alice"))
@@ -222,7 +227,9 @@ def test_the_session_of_a_scoped_session_takes_part(broker, db, engine, producer
 
 
 @pytest.mark.parametrize("place", [BEFORE, SENT])
-def test_a_commit_of_a_session_that_was_cut_is_asked_about(broker, postgres, postgres_url, producer, place):
+def test_the_outcome_of_a_blocking_sessions_commit_cut_off_is_looked_up(
+    broker, postgres, postgres_url, producer, place
+):
     rows, numbers = asyncio.run(_cut(broker, postgres, postgres_url, producer, place))
     assert rows == numbers == ([1, 3] if place == BEFORE else [1, 2, 3])
 
@@ -262,12 +269,12 @@ async def _cut(broker, postgres, postgres_url, producer, place):
         (Session(create_engine("sqlite:////tmp/orders.db"), twophase=True), "twophase"),
     ],
 )
-def test_a_blocking_session_that_cannot_take_part_is_refused(session, cause):
+def test_sql_connect_refuses_a_session_without_engine_or_file_or_with_twophase(session, cause):
     with pytest.raises(InvalidConfigurationError, match=cause):
         sql.connect(session)
 
 
-def test_a_session_whose_commits_may_be_lost_is_refused_by_the_settings_name(broker, tmp_path, producer):
+def test_a_blocking_session_with_sqlite_settings_that_can_lose_commits_is_refused(broker, tmp_path, producer):
     engine = create_engine(f"sqlite:///{tmp_path}/orders.db")
     with Session(engine) as session, sql.connect(session) as own:
         with pytest.raises(InvalidConfigurationError, match="synchronous=FULL with journal_mode=DELETE") as refused:
@@ -277,7 +284,7 @@ def test_a_session_whose_commits_may_be_lost_is_refused_by_the_settings_name(bro
     engine.dispose()
 
 
-def test_a_session_and_a_second_writer_of_sqlite_wait_for_each_other(tmp_path, broker, producer):
+def test_a_session_gets_locked_while_another_sqlite_writer_is_open_and_then_commits(tmp_path, broker, producer):
     engine = durable(create_engine(f"sqlite:///{tmp_path}/orders.db", connect_args={"timeout": 0.1}))
     with (
         Session(engine) as session,

@@ -108,7 +108,7 @@ def test_the_range_assignor_orders_static_members_by_instance_id_first():
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-def test_assigning_a_large_group_takes_many_short_steps(name):
+def test_each_step_of_assigning_a_large_group_is_short(name):
     topics = {b"%016d" % number: TopicShape(10) for number in range(100)}
     subscribers = [Subscriber(f"m{number}", frozenset(topics)) for number in range(300)]
     assert max(ASSIGNORS[name](subscribers, topics)) <= 10_000

@@ -356,7 +356,7 @@ def test_topics_of_a_regex_are_assigned_when_it_is_resolved_and_it_is_refreshed(
     assert resolve(driver, x=["t", "v"]) == ["x"]
 
 
-def test_new_partitions_of_a_matched_topic_are_assigned_despite_unknown_names(driver):
+def test_new_partitions_of_a_regexs_topic_are_assigned_if_other_topics_are_missing(driver):
     one = driver.join(topics=["a", "b", "c"], regex="x")
     resolve(driver, x=["t"])
     settle(one)

@@ -97,7 +97,7 @@ def test_assigned_partitions_without_epochs_get_the_members_epoch():
     assert change.value == Current(5, 4, MemberState.STABLE, {b"\xaa" * 16: {3: 5}})
 
 
-def test_a_newer_version_is_refused():
+def test_a_consumer_group_record_of_a_newer_version_is_refused():
     with pytest.raises(UnreadableRecord, match="version 1"):
         records.read(records.key("g", Kind.EPOCH, ""), b"\x00\x01" + bytes(5))
 

@@ -131,7 +131,7 @@ def test_share_offset_resets_cannot_exceed_the_group_memory():
         share_groups.alter("another", {(broker.broker.topics.by_name["t"].id, 0): 0})
 
 
-def test_assigning_a_large_share_group_does_not_delay_other_requests(broker, monkeypatch):
+def test_a_share_group_too_large_for_one_heartbeat_is_assigned_in_the_background(broker, monkeypatch):
     monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 3)
     beat(broker, "m-1", 0)
     beat(broker, "m-2", 0)

@@ -78,6 +78,6 @@ def test_arbitrary_bytes_decode_as_a_record_or_are_refused(kind, value):
     assert (group, change.kind) == ("g", kind)
 
 
-def test_a_newer_version_is_refused():
+def test_a_share_group_record_of_a_newer_version_is_refused():
     with pytest.raises(UnreadableRecord, match="version 1"):
         records.read(records.key("g", Kind.EPOCH, ""), b"\x00\x01" + bytes(13))
