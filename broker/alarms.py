@@ -1,5 +1,5 @@
-"""One timer for the deadlines of many keys. Each key has one time at which it is looked at; a look that is too early
-does no harm.
+"""One timer for the deadlines of many keys. Each key has one time at which it is looked at. It does no harm if a key is
+looked at too early.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The broker's counters: plain ints in slots, counted where things happen, read by whoever shows metrics.
+"""The broker's counters: plain ints in slots. They are increased where things happen, and read when metrics are shown.
 
-Counters only grow; whoever wants a rate reads twice. Nothing is computed here until someone asks. What a connection or
-a log counts anyway is not counted again: it is added up when it is asked for (requests/exported_metrics.py).
+Counters only grow; a rate is the difference of two reads. Nothing is computed here until it is read. What a connection
+or a log counts by itself is not counted here again, but added up when it is read (requests/exported_metrics.py).
 """
 
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Log lines that any client can cause: of many in ten seconds only the first are written, then the number left out.
+"""Log lines that any client can cause. In ten seconds only the first few are written, and then how many were left out.
 
 The rule: a client that floods the broker with connections and failures cannot fill the disk with log lines.
 """

@@ -1,4 +1,5 @@
-"""The settings: tables of them, where their values come from, and names of Kafka's settings that have no effect here.
+"""The settings: the tables of them, where their values come from, and the names of Kafka's settings that have no effect
+here.
 
-Also how descriptors are divided by them.
+Also how the process's file descriptors are divided according to them.
 """

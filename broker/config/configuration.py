@@ -1,9 +1,9 @@
 """Collects the settings given by flags, environment and file, as texts by option name: the static layer of
 BrokerSettings.
 
-A flag wins over FENCEPOST_… in the environment, that over the TOML file. Kafka's spellings are accepted (hours for ms);
-a name that nobody knows is refused with the nearest one that somebody does, so that a misspelt limit is never a missing
-limit. Pure: environment and file contents are given.
+A flag wins over FENCEPOST_… in the environment, and the environment over the TOML file. Kafka's other spellings are
+accepted (hours for ms). An unknown name is refused, and the error names the most similar known one, so that a misspelt
+limit is never silently missing. Pure: environment and file contents are given.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

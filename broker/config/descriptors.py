@@ -1,8 +1,8 @@
-"""How the file descriptors of the process are divided: among connections, files of logs, and everything else.
+"""How the file descriptors of the process are divided among connections, files of logs, and everything else.
 
 The rule: clients never get a descriptor that a checkpoint, a flush or the journal may need, because a write that fails
-halts the broker. A connection costs one from the moment the kernel hands it over, so no more may wait in line than the
-reserve has room for. Kafka leaves this to the administrator; a limit of 1,024 is common. Pure.
+halts the broker. A connection costs one from the moment the kernel has accepted it, so no more connections may wait for
+the broker than the reserve has room for. Kafka leaves this to the administrator; a limit of 1,024 is common. Pure.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,10 @@
 """The configs of one group (resource type GROUP): their table, and the values in effect for a group.
 
-The rule: a value is checked against the broker's bounds when it is set, and kept as it was given; where the bounds are
-other ones after a start, the group obeys the nearest value within them. Settings of streams groups are unknown names:
-there are no such groups here. Source: Kafka's GroupConfig (KIP-848, KIP-932), asked of 4.3.1.
+The rule: a value is checked against the broker's bounds when it is set, and stored as it was given. If a later start
+has other bounds, the nearest value within them is in effect for the group. Settings of streams groups are unknown
+names, because there are no streams groups here.
+
+Source: Kafka's GroupConfig (KIP-848, KIP-932), asked of 4.3.1.
 """
 
 import re

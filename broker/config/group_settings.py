@@ -1,7 +1,7 @@
 """The settings of consumer groups: a part of the broker's table (settings.py). Kafka's names and defaults.
 
-Of the newer protocol (KIP-848) each default lies within its bounds, in which one group may have another value
-(group_configs.py); the words of a refusal are those of Kafka's GroupCoordinatorConfig.
+The defaults for the newer protocol (KIP-848) must lie within bounds, within which a group may have another value
+(group_configs.py). The error texts are those of Kafka's GroupCoordinatorConfig.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,10 @@
-"""Names of Kafka's settings that have no effect here, so that a server.properties can be used as it is.
+"""Names of Kafka's settings that have no effect here, so that an existing server.properties can be used.
 
-HARMLESS ones (another node's business, thread counts, ZooKeeper, KRaft) are accepted with one warning, if Kafka would
-take the value (kafka_options.py). Those that would promise protection the broker does not give (security providers,
-policies) are refused: silence would be a lie. Source: what DescribeConfigs of Kafka 4.3.1 lists for a broker, and the
-names that 4.0 removed.
+HARMLESS ones (settings of other kinds of nodes, thread counts, ZooKeeper, KRaft) are accepted with one warning, if
+Kafka would accept the value (kafka_options.py). Those that would promise a protection which this broker does not give
+(security providers, policies) are refused, because to ignore them silently would be a lie.
+
+Source: what DescribeConfigs of Kafka 4.3.1 lists for a broker, and the names that 4.0 removed.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Settings of a Kafka broker that have no effect here, as Kafka 4.3.1 has them: types, defaults, bounds.
+"""Settings of a Kafka broker that have no effect here, with the types, defaults and bounds that Kafka 4.3.1 has.
 
-The rule: a value that Kafka would refuse is refused here as well, over the wire and in a file, since whoever wrote it
-made a mistake that Kafka would have found. Source: AbstractKafkaConfig's ConfigDef, LogCleaner. Pure.
+The rule: a value that Kafka would refuse is refused here too, in a request and in a file, because whoever wrote it made
+a mistake that Kafka would have found. Source: AbstractKafkaConfig's ConfigDef, LogCleaner. Pure.
 """
 
 from .options import ConfigType, Option

@@ -1,9 +1,9 @@
 """The settings of each listener: its name, address and protocol, and how clients log in. Pure.
 
 The rules are Kafka's: a listener's name precedes its address, `listener.security.protocol.map` gives the protocol of
-each name, and `listener.name.<name>.` before a setting sets it for that listener alone. What promises protection and
-cannot give it is refused. Ours: an address without a name belongs to a listener that is named by `security.protocol`,
-and one listener may have several addresses.
+each name, and `listener.name.<name>.` before a setting sets it for that listener alone. A setting that promises a
+protection it cannot give is refused. Ours: an address without a name belongs to a listener whose name is the
+`security.protocol`, and one listener may have several addresses.
 """
 
 import re

@@ -1,10 +1,10 @@
 """Settings of a Kafka broker that have no effect here: what DescribeConfigs shows of them, and what may be set.
 
-The rules: every name of Kafka's is shown, with the value that is true of one node without replication, tiered storage
-and such, else with Kafka's default; programs look a name up and fail where it is missing. Those in SETTABLE Kafka lets
-change while a broker runs, and they promise nothing (thread counts, buffers, flushes, logins where nobody logs in):
-they are taken, checked and kept, so that automation that sets them goes on. Nothing obeys any of them (see
-kafka_names.py for the same names in a file). The table is kafka_options.py. Pure.
+The rules: every name that Kafka has is shown, because programs look names up and fail if one is missing. Its value is
+the one that is true of a single node without replication and tiered storage, or else Kafka's default. The settings in
+SETTABLE can be changed in Kafka while a broker runs, and promise nothing (thread counts, buffers, flushes, logins where
+nobody logs in). They are accepted, checked and stored, so that automation that sets them succeeds. None of them has an
+effect (see kafka_names.py for the same names in a file). The table is in kafka_options.py. Pure.
 """
 
 from collections.abc import Mapping

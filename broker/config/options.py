@@ -1,7 +1,8 @@
 """An option: a typed field of a settings class, with its name, bounds, default and description.
 
-The class is the table. Names are Kafka's with `_` for `.`; texts of refusals are Kafka's ConfigDef's, because tools
-show them to people. Values travel as strings (the wire and the catalogue carry those) and are parsed here, once.
+The fields of the class are the table of settings. Names are Kafka's, with `_` in place of `.`; error texts are those of
+Kafka's ConfigDef, because tools show them to people. Values are sent and stored as strings, and are parsed here only.
+
 Source: Kafka's ConfigDef, probed on 4.3.1.
 """
 

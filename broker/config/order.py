@@ -1,4 +1,4 @@
-"""Checks that some settings are not above or below others, by a table. The texts are Kafka's. Pure."""
+"""Checks, by a table, that some settings are not above or below others. The texts are Kafka's. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import ge, le, lt

@@ -1,7 +1,8 @@
 """The settings of share groups (KIP-932): a part of the broker's table (settings.py). Kafka's names and defaults.
 
-Each default lies within its bounds, in which one group may have another value (group_configs.py). The bounds of the
-bounds are Kafka's, from its ShareGroupConfig and ShareCoordinatorConfig; they keep a window small enough to be held.
+Each default must lie within bounds, within which one group may have another value (group_configs.py). The limits on
+these bounds are Kafka's, from its ShareGroupConfig and ShareCoordinatorConfig; they limit the memory that a window of
+records takes.
 """
 
 from dataclasses import dataclass

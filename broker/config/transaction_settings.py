@@ -1,7 +1,7 @@
 """The settings of transactions: a part of the broker's table (settings.py), with its rules.
 
-Kafka's names and defaults where Kafka has them. None of these may be lowered so far that a transaction that was begun
-could not end.
+Kafka's names and defaults where Kafka has them. None of them may be set so low that a transaction that has begun could
+not end.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """One run of an embedded broker, from its start until it is stopped, killed or fails, in a thread of its own.
 
-The rule: whatever ends it, the thread ends, the files are closed and the lock is free, so that the next life can begin.
-A kill is a halt that nobody hears of: the disk takes nothing more, then every connection is reset.
+The rule: however the run ends, its thread ends, its files are closed and its lock is released, so that the next run can
+begin. A kill halts the broker without a call of on_halt: the disk accepts no more writes, then every connection is
+reset.
 """
 
 import asyncio

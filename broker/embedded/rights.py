@@ -1,7 +1,7 @@
 """The users, super users and ACLs with which an embedded broker is created.
 
-The rule: what is given here exists when the broker is ready for the first time. Afterwards users and rules are in the
-broker's security log, and change there: by any admin client, or by the methods of Broker. A restart keeps the changes.
+The rule: they exist when the broker is ready for the first time. From then on users and ACLs are in the broker's
+security log, where any admin client, or the methods of Broker, can change them. A restart keeps the changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,10 +1,10 @@
-"""The coordinator of classic consumer groups: gives the pure groups their requests, the time and timers, and logs
+"""The coordinator of classic consumer groups: it passes requests, time and timeouts to the pure groups, and logs their
 changes.
 
-The rules: a group decides, its record is written, its answers follow in the same step, and leave behind the reply
-barrier; every time limit is monotonic, so no clock that is set expires a member. A client that goes while its answer
-is held back stays a member until a timeout, as with Kafka. At start each group is as in its last record, and its
-members have a whole session to be heard of again.
+The rules: a group decides, its record is written, and its answers are made in the same step; they leave when the record
+is durable. Time limits are monotonic, so a change of the wall clock expires no member. A client that leaves while its
+answer is held back stays a member until a timeout, as in Kafka. At a start each group is in the state of its last
+record, and its members have a full session timeout to report.
 """
 
 import asyncio

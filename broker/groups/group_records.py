@@ -1,9 +1,10 @@
-"""The record of a classic group in __consumer_offsets, byte for byte Kafka's, written in version 3 and read in all.
-Pure.
+"""The record of a classic group in __consumer_offsets, byte for byte as in Kafka; written in version 3 and read in all
+versions. Pure.
 
-Key: version 2 and the group id. No value means that the group is gone. Of a group without members the age of the store
-is kept, from which it is counted how long nobody was there; of one that was a consumer group, that everybody is to join
-again, for nothing else would make them. Such a record has version 4, which has room for that.
+Key: version 2 and the group id. A null value means that the group is deleted. Two things are kept that Kafka has no
+field for, in version 4, which has tagged fields: of a group without members the store's age since when it has none; and
+of a group that was a consumer group, that all members must join again.
+
 Sources: Kafka's GroupMetadataKey.json, GroupMetadataValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
 """
 

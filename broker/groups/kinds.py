@@ -1,9 +1,9 @@
-"""The groups of all kinds: classic ones, consumer groups of KIP-848, and share groups. It passes requests to the right
-kind.
+"""The groups of all types: classic groups, consumer groups (KIP-848) and share groups. It passes each request to the
+type that the group is of.
 
-The rule: a group id is of one kind at a time, and its offsets stay when it becomes one of the other kind: that is what
-a group does that nobody is in when the first member of the other protocol joins, and one with members as
-`group.consumer.migration.policy` lets it (consumer/migration.py). A share group stays one until it is deleted, and
+The rule: a group id belongs to one type at a time. A classic group can become a consumer group and vice versa, and
+keeps its offsets then: a group without members when the first member of the other protocol joins, a group with members
+if `group.consumer.migration.policy` allows it (consumer/migration.py). A share group stays one until it is deleted, and
 has no committed offsets. Source: Kafka's GroupMetadataManager.
 """
 

@@ -1,9 +1,10 @@
 """How much memory all classic groups take together, and which of them are empty and could be deleted. Pure.
 
-The rule: what a client can make long is counted: names, members' metadata for their protocols, the group's record, and
-the assignments once more, beside that record. All else is a fixed cost for each group, member and protocol. A group
-without members is removed first when room is needed; if it has committed offsets, it only leaves the count and is
-removed with them. Runs of share partitions are counted apart (share/memory.py).
+The rule: whatever a client can make long is counted: names, the members' metadata for their protocols, the group's
+record, and the assignments a second time, because members hold them besides the record. Everything else is a fixed
+amount for each group, member and protocol. If room is needed, groups without members are deleted first. A group with
+committed offsets is not deleted then, but no longer counted, until its offsets are gone. Runs of share partitions are
+counted elsewhere (share/memory.py).
 """
 
 from collections import OrderedDict

@@ -1,8 +1,10 @@
 """The committed offsets of all groups, and their records in __consumer_offsets.
 
-Decide → log → apply: a commit is one batch in the partition of its group, in one unit, and then in memory.
-An offset counts for the topic it was committed for: of a deleted one it is gone at once, whatever has that name later.
-Forgetting goes by the store's age, which no wall clock moves, and never while a transaction of the group is open.
+Decide → log → apply: a commit is one batch in the partition of its group, written in one unit, and then applied in
+memory. An offset belongs to the topic that it was committed for. If that is deleted, the offset is gone at once, even
+if another topic gets the same name. Offsets expire by the store's age, which no wall clock moves, and never while a
+transaction of the group is open.
+
 Source: Kafka's OffsetMetadataManager and GroupMetadataManager.cleanupExpiredOffsets (KIP-211); KAFKA-13636, 19163.
 """
 

@@ -1,10 +1,10 @@
 """The offsets that groups have committed, and those pending in open transactions. Pure.
 
-The rules: state changes only by applying a record or a marker, in the order of the log, live and in replay alike. An
-offset sent in a transaction counts from its commit on and is forgotten with its abort; of plain and transactional
-commits the one whose record is later in the log wins, however late its transaction ends, and so does a tombstone.
-That is what compaction keeps as well. A transaction's marker ends what its producer has pending in that partition of
-the log and nothing else (KAFKA-17507). Source: Kafka's OffsetMetadataManager; KIP-98, KIP-447.
+The rules: state changes only by applying a record or a marker, in the order of the log, both live and in a replay. An
+offset sent in a transaction takes effect when that commits, and is dropped if it aborts. Of all commits and tombstones
+for a partition the one whose record is latest in the log wins, no matter when its transaction ends; compaction keeps
+the same one. A transaction's marker ends only what its producer has pending in that partition of the log (KAFKA-17507).
+Source: Kafka's OffsetMetadataManager; KIP-98, KIP-447.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,8 @@
-"""The states of a classic consumer group, and what each event does in each of them: one table. Pure.
+"""The states of a classic consumer group, and what each event does in each of them, as one table. Pure.
 
-A row is an event, a column a state. An entry is what to do, or the error that is the whole answer. Questions that are
-not events, such as which offsets may expire, ask for the state itself.
+Each row is an event, each column a state. An entry is either what to do, or the error to answer. Questions that are not
+events, such as which offsets may expire, look at the state itself.
+
 Source: Kafka's ClassicGroup and GroupMetadataManager.
 """
 

@@ -1,1 +1,1 @@
-"""One function an API: what a request does, and its answer."""
+"""One function for each API: it carries out a request and returns the answer."""

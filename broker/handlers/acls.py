@@ -1,9 +1,9 @@
-"""CreateAcls, DescribeAcls and DeleteAcls: the rules of access, read and changed by who may (KIP-140).
+"""CreateAcls, DescribeAcls and DeleteAcls: read and change the ACLs (KIP-140).
 
-The rules: without an authorizer every request gets an error. To read them takes Describe on the cluster,
-to change them Alter. Each rule of a request is taken or refused by itself. Those that are taken become a unit of the
-journal, or several where they are many: some of them are in force a little before the others. A filter means the
-rules that there are when the request comes. Asked of Apache Kafka 4.3.1.
+The rules: without an authorizer every request gets an error. Reading ACLs needs Describe on the cluster, changing them
+Alter. Each ACL in a request is accepted or refused separately. The accepted ones are written as one unit of the
+journal, or as several if they are many; then some take effect a little earlier than others. A filter is applied to the
+ACLs that exist when the request arrives. Asked of Apache Kafka 4.3.1.
 """
 
 import logging

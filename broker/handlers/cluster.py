@@ -1,7 +1,9 @@
-"""What a client asks to find its way: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions, DescribeLogDirs.
+"""The requests by which a client finds its way: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions,
+DescribeLogDirs.
 
-Nothing here waits for the disk: a crash may forget what is answered, and clients ask again. One broker leads every
-partition; one that cannot be read is listed without a leader.
+None of these answers waits for the disk: if a crash undoes what an answer said, clients ask again. This broker leads
+every partition; one that cannot be read is listed without a leader.
+
 Sources: KIP-511, 584, 516, 700, 966.
 """
 

@@ -1,9 +1,10 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete: how far groups have read.
 
-The rules are Kafka's, and so is their order, because it decides which error a client sees: partitions that do not
-exist are refused one by one, then the group judges who asks, then each text is measured; what is left is one unit.
-In a transaction the coordinator of transactions judges before the group does. A partition without an offset is no
-error: offset -1.
+The rules are Kafka's, and so is their order, because it decides which error a client sees. First, partitions that do
+not exist are refused, each by itself; then the group checks the member; then the length of each metadata text is
+checked. The rest is written as one unit. In a transaction, the transaction coordinator checks the request before the
+group does. A partition without an offset is no error; its offset is -1.
+
 Source: Kafka's KafkaApis, GroupCoordinatorService, OffsetMetadataManager; asked of 4.3.1.
 """
 

@@ -1,7 +1,8 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose members let the broker assign (KIP-848).
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: consumer groups whose partitions the broker assigns (KIP-848).
 
-What a request may not say is refused before the group is asked, with Kafka's words and in its order: rights on the
-group, on the topics, then the request itself.
+An invalid request is refused before the group sees it, with Kafka's error texts and in its order: rights on the group,
+rights on the topics, then the request's own fields.
+
 Sources: Kafka's KafkaApis, GroupCoordinatorService.
 """
 

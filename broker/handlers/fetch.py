@@ -1,8 +1,8 @@
-"""Fetch: returns batches as they are in the log, at once if there are enough, else when there are or the maximum wait
-is over.
+"""Fetch: returns batches as they are in the log: at once if there are enough, otherwise when there are, or when the
+maximum wait is over.
 
-A request is put into its session's words, and then is a RunningFetch; one of many partitions is worked off in steps.
-Source: Kafka's KafkaApis.handleFetchRequest.
+A request is combined with its fetch session, and then becomes a RunningFetch. One of many partitions is processed in
+steps. Source: Kafka's KafkaApis.handleFetchRequest.
 """
 
 from collections.abc import Iterable

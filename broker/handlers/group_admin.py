@@ -1,7 +1,8 @@
 """DescribeGroups, ListGroups, DeleteGroups: an admin's requests about groups.
 
-Every group asked for is answered for. A group that has offsets and never had members is Empty and without a protocol
-type, as with Kafka.
+Each group in the request is answered. A group that has offsets but has never had members is Empty, and has no protocol
+type, as in Kafka.
+
 Sources: KIP-222, 518, 848, 1043; Kafka's GroupMetadataManager.
 """
 

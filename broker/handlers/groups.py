@@ -1,8 +1,9 @@
 """The requests of members of classic groups, and FindCoordinator, which always answers with this broker.
 
-A request is turned into what the group coordinator understands, and its answer into what the version of the request
-carries; what a group does is in groups/. Up to version 3 FindCoordinator has one key and one answer, from 4 on only
-lists, with an error for each key.
+A request is converted to the values that the group coordinator takes, and its answer to the fields that the request's
+version has. What groups do is in groups/. FindCoordinator has one key and one answer up to version 3; from version 4 on
+it has lists, with an error for each key.
+
 Sources: Kafka's KafkaApis and GroupCoordinatorService.
 """
 

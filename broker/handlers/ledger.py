@@ -1,8 +1,9 @@
 """PrepareTxn, EndTxns, DescribeLedger, RemoveLedgerEntries: end many transactions by one decision of the ledger.
 
-The rules are in docs/apis.md. These requests are never fenced by their connection: their fields are checked against the
-ledger, and a repeated decision is a success. With an authorizer a ledger key is a resource like a transactional id: who
-may write to it decides what becomes of all transactions that wait under it, and who prepares one under it agrees.
+The rules are in docs/apis.md. The connection fence does not apply to these requests: their fields are checked against
+the ledger, and a repeated decision is a success. With an authorizer a ledger key is a resource like a transactional id.
+Whoever may write to it decides about all transactions that wait under it, and whoever prepares a transaction under it
+agrees to that.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
 """DescribeClients, DescribeTransactionOwners, DescribeMetrics: what Kafka's own APIs do not report about a broker.
 
-The rules: nothing is changed, nothing is promised of what was not made durable, and everything needs Describe on the
-cluster; a transaction's owner also needs Describe on its id. docs/apis.md.
+The rules: these requests change nothing, and their answers may contain what is not durable yet. All need Describe on
+the cluster; the owner of a transactional id also needs Describe on that id. See docs/apis.md.
 """
 
 from ...protocol.errors import ErrorCode

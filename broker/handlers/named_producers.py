@@ -1,8 +1,8 @@
 """OpenNamedProducer, DescribeNamedProducers, RemoveNamedProducers: producers that number their records under a name.
 
-The rules are in docs/apis.md. With an authorizer a name is a resource like a transactional id: who may write to it may
-take it from whoever has it. To remove one needs Alter on the cluster: what was written under it may be written twice
-from then on.
+The rules are in docs/apis.md. With an authorizer a name is a resource like a transactional id: whoever may write to it
+may take the name over from another client. Removing one needs Alter on the cluster, because records that were written
+under the name could then be written a second time.
 """
 
 from ...protocol.errors import ErrorCode, KafkaError

@@ -1,9 +1,9 @@
-"""ListOffsets and OffsetForLeaderEpoch: find the offset for a timestamp, an end of the log, or an epoch.
+"""ListOffsets and OffsetForLeaderEpoch: find the offset for a timestamp, for an end of the log, or for a leader epoch.
 
-The rules: only released records exist here, under read_committed only those below the last stable offset; "not found"
-is no error: offset -1, timestamp -1. Looking records up by time reads batches, so a worker does it.
-Source: Kafka's
-ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp, LeaderEpochFileCache; asked of 4.3.1.
+The rules: only released records are found, and under read_committed only those below the last stable offset. "Not
+found" is no error: offset and timestamp are -1 then. A search by time reads batches, so a worker thread does it.
+
+Source: Kafka's ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp, LeaderEpochFileCache; asked of 4.3.1.
 """
 
 from collections import Counter

@@ -1,11 +1,11 @@
 """Produce: checks, admits and appends each partition's batch in one step. Each partition has its own error.
 
-The rules: what a client may send (KIP-98, Kafka's LogValidator) is in topics/partition.py, what its sequences must be
-in storage/producers/producers.py. A duplicate is a success with the offset of the first time, and is not answered
-before that is durable. acks=0 gets no reply; an error then closes the connection. acks=1 is acks=all. What takes long
-to look into is looked into by a worker first (requests/long_produce.py).
-Source: Kafka's KafkaApis.handleProduceRequest
-and ReplicaManager.appendToLocalLog, whose order of checks this keeps.
+The rules for what a client may send (KIP-98, Kafka's LogValidator) are in topics/partition.py, those for sequences in
+storage/producers/producers.py. A duplicate is a success with the offset of the first attempt, and is not answered
+before that is durable. A request with acks=0 gets no reply, and an error then closes the connection. acks=1 is treated
+as acks=all. Batches that take long to check are first checked by a worker thread (requests/long_produce.py).
+
+Source: Kafka's KafkaApis.handleProduceRequest and ReplicaManager.appendToLocalLog, whose order of checks this keeps.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """AlterClientQuotas and DescribeClientQuotas: set and read the quotas of clients (KIP-546).
 
-The rules: to read them takes DescribeConfigs on the cluster, to change them AlterConfigs. Each entity of a request is
-taken or refused by itself (quotas/quota_changes.py). Those that are taken become a unit of the journal, or several
-where they are many; they count from the moment of their unit on. Asked of Apache Kafka 4.3.1.
+The rules: reading quotas needs DescribeConfigs on the cluster, changing them AlterConfigs. Each entity in a request is
+accepted or refused separately (quotas/quota_changes.py). The accepted changes are written as one unit of the journal,
+or as several if they are many, and take effect with their unit. Asked of Apache Kafka 4.3.1.
 """
 
 import logging

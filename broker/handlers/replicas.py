@@ -1,10 +1,11 @@
 """Requests about replicas, leaders and voters, answered as a cluster of one broker.
 
-It holds the only replica of each partition and leads it, nothing ever moves, and it is the only voter. So a request
-that asks for what is so already succeeds, or is answered that it is not needed; any other is refused with Kafka's
-error. Nothing here changes anything.
-Sources: KIP-183, 455, 113, 595; ReplicationControlManager, ReplicaManager. Asked
-of an Apache Kafka 4.3.1 with one node.
+This broker has the only replica of each partition and leads it, nothing is ever moved, and it is the only voter. So a
+request for a state that already holds succeeds, or is answered that it is not needed. Any other request is refused with
+Kafka's error. Nothing here changes anything.
+
+Sources: KIP-183, 455, 113, 595; ReplicationControlManager, ReplicaManager. Asked of an Apache Kafka 4.3.1 with one
+node.
 """
 
 import os.path

@@ -1,7 +1,8 @@
 """SaslHandshake and SaslAuthenticate: how a client logs in.
 
-The rule: where a listener asks nobody they are listed and answered as Apache Kafka does it there, so that a tool learns
-why, and need not guess from a closed connection. Asked of 4.3.1; KIP-43, KIP-152.
+The rule: a listener without logins also lists these APIs, and answers them with the error that Apache Kafka gives
+there. A tool then learns the reason, which it could only guess if the connection were closed. Asked of 4.3.1; KIP-43,
+KIP-152.
 """
 
 from typing import Any

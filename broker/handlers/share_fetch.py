@@ -1,11 +1,11 @@
 """ShareFetch and ShareAcknowledge: deliver records of a share group to a member, and take its acknowledgements.
 
-The rules: what a request acknowledges is one unit, in which each partition is all or nothing; its session counts up
-with it, in the same step, however many steps it took before to decide (share/portions.py). A request that renews
-fetches nothing, so that its answer is not late. The end of a session releases what its member has, after its last
-acknowledgements.
-Source: KIP-932, KIP-1222, Kafka's KafkaApis.handleShareFetchRequest and
-validateAcknowledgementBatches.
+The rules: the acknowledgements of a request are written as one unit; in each partition they succeed or fail as a whole.
+The session's epoch is increased in the same step, even if deciding took several steps before (share/portions.py). A
+request that renews locks fetches nothing, so that its answer is not delayed. At the end of a session, its last
+acknowledgements are applied first, then the records that its member still has are released.
+
+Source: KIP-932, KIP-1222, Kafka's KafkaApis.handleShareFetchRequest and validateAcknowledgementBatches.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,9 @@
 """ShareGroupHeartbeat and ShareGroupDescribe: groups whose members share partitions (KIP-932).
 
-What a request may not say is refused before the group is asked, with Kafka's words and in its order: rights on the
-group, the member's id, rights on the topics, then the request itself. Where a group begins by time, the records of that
-time are looked up first, by a worker.
+An invalid request is refused before the group sees it, with Kafka's error texts and in its order: rights on the group,
+the member's id, rights on the topics, then the request's other fields. If a group begins to read at a point in time, a
+worker thread first looks up the offsets of that time.
+
 Sources: Kafka's KafkaApis, GroupCoordinatorService; asked of 4.3.1.
 """
 

@@ -1,11 +1,12 @@
 """DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets: an admin's requests about share
 partitions.
 
-The rules: what a group does not have is no error when it is described: its start offset is -1. Altering and deleting
-need a group without members; an error of the group is the whole request's, and then nothing of it is done. Of our own
-is the window: how much of it is pending in transactions, and of which, as far as the user may see them.
-Source: Kafka's
-KafkaApis and GroupCoordinatorService, asked of 4.3.1; tests/conformance/scenarios/share/offsets.txt.
+The rules: describing a partition that the group does not have is no error; its start offset is -1. Altering and
+deleting need a group without members. If the group has an error, it is that of the whole request, and nothing is done.
+The window in the answer is our own addition: how many records are pending in transactions, and in which ones, as far as
+the user may see them.
+
+Source: Kafka's KafkaApis and GroupCoordinatorService, asked of 4.3.1; tests/conformance/scenarios/share/offsets.txt.
 """
 
 from collections import Counter

@@ -1,12 +1,11 @@
 """TxnShareAcknowledge: records of share groups, acknowledged inside a producer's transaction.
 
-The rules. All or nothing over the whole request. A record must be the member's now, and is pending from then on: nobody
-else has it before the transaction ends, whoever ends it, and then it is acknowledged or given out again. The request
-is never repeated with success, not even in its own transaction: who has no answer can only abort. What may be wrong is
-looked at before anything is logged; the state of the transaction and what it acknowledges are one unit. A request of
-many ranges is decided in steps that change nothing; what others change meanwhile is decided again, in the step that
-logs and applies it (share/portions.py).
-docs/apis.md; after KIP-1289's draft.
+The rules: the whole request succeeds or fails. The member must have acquired each record, which is then pending: nobody
+else gets it before the transaction ends. Then it is acknowledged after a commit, or delivered again after an abort. A
+repeated request never succeeds, not even in the same transaction, so a client without an answer can only abort.
+Everything is checked before anything is logged; the acknowledgements and the transaction's state are written as one
+unit. A request of many ranges is decided in steps that change nothing. What others change meanwhile is decided again,
+in the same step that logs and applies it (share/portions.py). See docs/apis.md; it follows KIP-1289's draft.
 """
 
 from collections.abc import Mapping

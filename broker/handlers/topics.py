@@ -1,7 +1,8 @@
 """CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords. Each topic or partition succeeds or fails by itself.
 
-Checks come in the order of Kafka's controller (ReplicationControlManager), because it decides which error a client
-sees, and in its words. A change is in the journal when it is answered; the request's timeout has nothing to wait for.
+Checks come in the order of Kafka's controller (ReplicationControlManager), because the order decides which error a
+client sees, and have its error texts. A change is in the journal when it is answered, so the request's timeout has no
+effect.
 """
 
 from collections import Counter

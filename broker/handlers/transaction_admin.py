@@ -1,8 +1,10 @@
-"""An admin's requests about transactions: list and describe them and producers, and write markers for hanging ones
-(KIP-664).
+"""An admin's requests about transactions: list and describe transactions and producers, and write markers for hanging
+transactions (KIP-664).
 
-The rule: what is answered is durable, as everything; an admin's marker is judged like any, and where it meets a
-transaction that is open it ends all of that, so that its client's commit gets an error and not a silent success.
+The rule: as for all requests, an answer contains only what is durable. A marker from an admin is checked like any
+other. If it is for an open transaction, the whole transaction is aborted, so that its client's commit gets an error and
+not a false success.
+
 Sources: KIP-664, KIP-994, KIP-1152, KIP-1228; Kafka's TransactionStateManager.listTransactionStates.
 """
 

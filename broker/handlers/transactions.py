@@ -1,8 +1,9 @@
 """InitProducerId and the requests of a transaction: adding partitions and offsets to it, and ending it.
 
-An idempotent producer gets an id that nobody had (S-14, S-15). What a transactional id's requests come to is decided by
-the coordinator; here is how they are read and answered, which depends on their version: a producer that is fenced
-gets PRODUCER_FENCED only where its client knows that code.
+An idempotent producer gets an id that was never given out before (S-14, S-15). Requests with a transactional id are
+decided by the coordinator. This module decodes and answers them, which depends on their version: for example, a fenced
+producer gets PRODUCER_FENCED only if its client knows that code.
+
 Sources: KIP-98, KIP-360, KIP-588, KIP-890.
 """
 

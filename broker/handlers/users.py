@@ -1,8 +1,8 @@
 """AlterUserScramCredentials and DescribeUserScramCredentials: the users that may log in with a password (KIP-554).
 
-The rules: to see users takes Describe on the cluster, to change them Alter. What is kept of a password is made here and
-shown to nobody. Each user of a request is changed or refused by itself; those that are changed become a unit of the
-journal, or several where they are many. Asked of Apache Kafka 4.3.1.
+The rules: describing users needs Describe on the cluster, changing them Alter. The keys that are stored in place of a
+password are computed here, and shown to nobody. Each user in a request is changed or refused separately. The changes
+are written as one unit of the journal, or as several if they are many. Asked of Apache Kafka 4.3.1.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """What a new connection of one listener needs before it is served: TLS, a login, a client certificate, or nothing.
 
-The rule: a client in its handshake counts as one that has not logged in. Where the certificate names the user, a client
-whose certificate no mapping rule accepts is cut off.
+The rule: a client in its TLS handshake counts as one that has not logged in. If the user comes from the certificate, a
+connection whose certificate no mapping rule accepts is closed.
 """
 
 import logging

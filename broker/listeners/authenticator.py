@@ -1,12 +1,12 @@
 """Serves the connections of listeners with a login: before the login succeeds, no other requests are served.
 
-The rules: before a login only ApiVersions, SaslHandshake and SaslAuthenticate are served, few of them and small, and
-not for long; from the handshake to the end of a login, or of a renewal, ApiVersions is not served either, so that no
+The rules: before a login only ApiVersions, SaslHandshake and SaslAuthenticate are served; their number, size and time
+are limited. Between the handshake and the end of a login or a renewal, ApiVersions is not served either, so that no
 request is served without limit when the session has ended. A connection that sends anything else is closed, as in
-Kafka. A password is checked in a worker, and the addresses of clients take turns; later requests of its connection
-wait. A failed login is answered after a delay. When a session has ended, its connection is closed at the next request,
-unless that is a new login (KIP-368). The authenticator is the owner of a connection, in place of the server, while it
-may have to log in; so other listeners do no extra work.
+Kafka. Passwords are checked in worker threads, in turns for the addresses of clients; later requests of the connection
+wait meanwhile. A failed login is answered after a delay. When a session has ended, its connection is closed at the next
+request, unless that begins a new login (KIP-368). The authenticator takes the place of the server as owner of a
+connection as long as that may have to log in, so listeners without logins have no extra work.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
-"""All listeners of one broker: the logins and certificates that new connections need, and what keeps those up to date.
+"""All listeners of one broker: the logins and certificates that new connections need, and the objects that keep these
+up to date.
 
-The rule: what a listener needs in order to know its clients is there before it listens, or the broker does not start.
+The rule: all that a listener needs to identify its clients is loaded before it listens; otherwise the broker does not
+start.
 """
 
 import asyncio

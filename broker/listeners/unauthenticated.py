@@ -1,7 +1,7 @@
 """Clients that have not logged in: how many there may be, and which one is closed if there are too many. Pure.
 
-The rule: their number is limited, in all and for each address. One more ends the oldest, of its address or of all. So a
-client that logs in at once is served, however many others never log in.
+The rule: their number is limited, in total and for each address. If there is one more, the oldest one is closed, of its
+address or of all. So a client that logs in at once is served, no matter how many others never log in.
 """
 
 from typing import Generic, TypeVar

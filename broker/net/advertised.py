@@ -1,8 +1,8 @@
 """The address that clients of a listener are told to connect to. Pure.
 
-What `advertised.listeners` has for the listener that the client connected to, else that listener's own address; if that
-is every interface, the address that the client's connection arrived on, which it can surely reach. Clients connect to
-the address in metadata, whichever they used first.
+It is what `advertised.listeners` has for the listener that the client is connected to, or else that listener's own
+address. If that is every interface, it is the address at which the client's connection arrived, which the client can
+certainly reach. Clients connect to the address in metadata, whichever address they used first.
 """
 
 from ..config.listener_settings import ListenerSettings

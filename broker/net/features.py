@@ -1,7 +1,9 @@
 """The features of the broker that clients look up in the answer to ApiVersions, such as transaction.version.
 
-The rule: a feature is offered once every request that it is made of is answered, and what is offered is finalized at
-its highest version. Clients of transaction.version 2 leave AddPartitionsToTxn out, whatever else the table says.
+The rule: a feature is offered only if every request that belongs to it is served, and an offered feature is finalized
+at its highest version. Clients of transaction.version 2 do not send AddPartitionsToTxn, no matter what else the table
+says.
+
 Sources: KIP-584, KIP-890, KIP-932, KAFKA-17011.
 """
 

@@ -1,8 +1,8 @@
-"""The response of a request that failed as a whole: with an error code where the clients of each API look for it.
+"""The response to a request that failed as a whole: the error code is where the clients of each API look for it.
 
-The rule is Kafka's getErrorResponse, of all APIs at once: where the response has an error code of its own, that is set
-and the rest is empty; elsewhere every item of the request is echoed with the error. Clients miss an item that is not
-named, and some abort over it.
+The rule is that of Kafka's getErrorResponse, for all APIs: if the response has an error code of its own, that is set
+and the rest is empty; otherwise every item of the request is repeated with the error. Clients notice items that are
+missing, and some abort because of them.
 """
 
 from typing import Any

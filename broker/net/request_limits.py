@@ -1,10 +1,10 @@
-"""Limits on what one request contains: checked in its bytes before it is decoded, and by its number of items after
-that.
+"""Limits on what one request contains. They are checked in its bytes before it is decoded, and by its number of items
+after that.
 
-The rule: a frame of any allowed size costs memory and time of its own order. Batches are opaque and cheap; lists are
-not: six bytes make a partition, which makes objects of a thousand. So only Produce and what carries blobs for clients
-may be large, and a Produce names a bounded number of partitions. What costs the loop much for few bytes (settings of a
-topic take half a millisecond) is bounded in number. Kafka has no such bounds.
+The rule: a frame must not cost much more memory and time than its size suggests. Batches are not looked into and cheap.
+Lists are not: a partition takes six bytes in a request, and a thousand as objects. So only Produce, and requests with
+blobs for clients, may be large, and a Produce may name only a limited number of partitions. Items that take the loop
+long for few bytes (settings of a topic take half a millisecond) are limited in number. Kafka has no such limits.
 """
 
 import struct

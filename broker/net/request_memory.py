@@ -1,10 +1,11 @@
-"""Memory for large requests that are arriving: it is limited for all together, and slow clients may not keep it.
+"""Memory for large requests that are arriving: its total is limited, and slow clients may not keep it.
 
-The rules: a request takes memory as its bytes come, STEP_BYTES at a time, so that announcing much costs the others
-nothing. Memory is given in the order in which requests began. The oldest one that is being read always continues, even
-beyond the limit: so there is always one that will end, and release its memory. While others wait, each must come as
-fast as a slow line, and so fast that it will be whole in a minute, or its connection is closed. Source: Kafka's
-SimpleMemoryPool, which charges what is announced and can be blocked for ever.
+The rules: a request takes memory as its bytes arrive, STEP_BYTES at a time, so that a client that only announces a
+large request takes none from others. Memory is given in the order in which requests began. The oldest one that is being
+read always continues, even beyond the limit, so that there is always one that will be complete and release its memory.
+While others wait, each connection must be as fast as a slow line, and fast enough to complete its request within a
+minute; otherwise it is closed. Source: Kafka's SimpleMemoryPool, which counts what is announced and can be blocked for
+ever.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
-"""Sending large replies: buffers in memory, and parts of files that go from the page cache to the socket uncopied.
+"""Sending large replies: buffers in memory, and parts of files that go from the page cache to the socket without a
+copy.
 
-The rules: bytes leave in order, whichever way each goes; a part is let go of here, whatever becomes of it. If a part
-cannot be read its frame has begun to leave, so that the connection is cut. Where there is no plain socket - TLS, a
-simulated net - and where enough clients take their answers slowly, parts are read and copied, a window at a time: a
-client that takes nothing costs no more memory than one.
+The rules: bytes leave in order, no matter by which way each goes. A part of a file is always released here, whatever
+happens to it. If a part cannot be read, the connection is closed, because the beginning of its frame may have been
+sent. If there is no plain socket (with TLS, or in the simulation), or if many clients take their answers slowly, parts
+are read and copied, one window at a time: a client that takes nothing then costs the memory of one window.
 """
 
 from collections import deque

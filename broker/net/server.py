@@ -1,8 +1,9 @@
 """The server: accepts connections, limits how many there are, and closes them.
 
-The rules: a connection beyond the limits is closed at once and costs nobody else anything; large frames are read only
-while all of them together fit `queued.max.request.bytes`; a connection over which nothing comes and nothing leaves is
-closed after `connections.max.idle.ms`. On a halt every connection is cut without an answer.
+The rules: a connection beyond the limits is closed at once, at no cost to others. Large requests are read only while
+all of them together fit in `queued.max.request.bytes`. A connection over which nothing is received or sent is closed
+after `connections.max.idle.ms`. When the broker halts, every connection is closed without an answer.
+
 Source: Kafka's SocketServer, ConnectionQuotas.
 """
 

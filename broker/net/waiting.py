@@ -1,8 +1,8 @@
 """Replies that come later, and requests that wait for a log to change or for a deadline.
 
-The rule: a parked fetch is looked at once when any of its logs moves, and once at its deadline; nothing else polls.
-Pure: time comes in as `now_ms` (monotonic), and what an answer does is a callback. Source: Kafka's DelayedFetch and
-its purgatory, whose job this is.
+The rule: a waiting fetch is looked at when one of its logs changes, and once at its deadline; nothing polls. Pure: time
+is given as `now_ms` (monotonic), and what an answer does is a callback. Source: Kafka's DelayedFetch and its purgatory,
+which do the same.
 """
 
 from collections.abc import Callable, Collection, Hashable

@@ -1,6 +1,6 @@
-"""Counts the calls to an object store and how long they take, and knows since when it has not answered.
+"""Counts the calls to an object store and how long they take, and knows since when the store has not answered.
 
-The rule: counting changes no answer. Calls come from several threads, so the counters have a lock.
+The rule: counting does not change any answer. Calls come from several threads, so a lock protects the counters.
 """
 
 import threading

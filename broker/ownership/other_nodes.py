@@ -1,8 +1,9 @@
-"""Which other brokers stand in Metadata: those that wait to own the same journal in an object store.
+"""Which other brokers are listed in Metadata: those that wait to own the same journal in an object store.
 
-The rule: they are named so that a client which was only told of the owner finds the next one. Nothing else follows from
-it, so no fence guards these objects, a failed call is left to the next one, and no clocks are compared: a broker that
-waits puts its object again and again, and counts as gone when the owner has seen the same one for too long.
+The rule: they are listed so that a client which was only told of the owner can find the next one. Nothing else depends
+on it. So no fence protects these objects, a failed call is not repeated before the next is due, and no clocks are
+compared: a broker that waits puts its object again and again, and counts as gone when the owner has seen the same
+object for too long.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """How often rounds (writes of the journal) are created in an object store, each of which costs money. Pure.
 
-The rule: so many a second on average, and some at once after a pause. A large round goes at once: it is not the number
-of those that costs, and memory is bounded.
+The rule: a limited number each second on average, and several at once after a pause. A large round is not delayed,
+because there are never many of them, and memory is limited.
 """
 
 LARGE_BYTES = 4 << 20

@@ -1,7 +1,9 @@
-"""When the owner of a journal counts as gone: it has written nothing for a lease, by the watcher's own clock. Pure.
+"""When the owner of a journal counts as gone: if it has written nothing for a lease, measured by the clock of the
+broker that watches. Pure.
 
-The rule: this decides when a take-over is tried, and no more. One that is too early ends the epoch of an owner that is
-alive, which loses nothing: the fence does not rely on time (storage/objects/fence.py). No clocks are compared.
+The rule: this only decides when a take-over is attempted. A take-over that is too early ends the epoch of an owner that
+is still alive, but loses nothing, because the fence does not rely on time (storage/objects/fence.py). No clocks are
+compared.
 """
 
 from ...storage.objects.fence import NOWHERE, Place

@@ -1,7 +1,7 @@
-"""A broker that waits for a store to have no owner, and fetches meanwhile what it will need then.
+"""A broker that waits until a store has no owner, and meanwhile fetches what it will need then.
 
-The rule: the owner is watched whatever is fetched. One fetch goes on beside that; the next begins once it has ended,
-with the newest round that was seen by then.
+The rule: the owner is watched even while something is fetched. Only one fetch runs at a time. When it has ended, the
+next one begins, for the newest round (write of the journal) seen by then.
 """
 
 import asyncio

@@ -1,11 +1,13 @@
 """The state of all named producers, and whether a batch of one is new or a duplicate. Pure.
 
-A named producer numbers its records itself: 64-bit sequences, per name and partition, with gaps, only upwards. Of each
-name and partition the highest sequence is kept that is in the log, and what is at or below it is a duplicate, for as
-long as the name lives. Nothing expires. The rules: the highest is logged in the unit of its batch, so it says neither
-more nor less than what is in the log; an epoch is given out once, whatever becomes of its name, so that what was
-removed or restored takes nothing old for new; the number of a topic's partitions is kept as it was when the name first
-wrote to it, since with another number a key goes to another partition, where it would not be known.
+A named producer numbers its records itself, by increasing 64-bit sequences for each name and partition, which may have
+gaps. For each name and partition the highest sequence in the log is stored; a record at or below it is a duplicate.
+Nothing expires while the name exists.
+
+The rules: the highest sequence is logged in the unit of its batch, so it always agrees with the log. An epoch is given
+out only once, even for a name that was removed or restored, so that no old client passes as the new one. The number of
+partitions that a topic had when the name first wrote to it is stored, because with another number a key would go to
+another partition, where its sequences are not known.
 """
 
 from collections.abc import Iterator

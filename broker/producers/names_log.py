@@ -1,8 +1,8 @@
 """The named producers of one broker: their log, and the checks and changes that requests need.
 
-The rules: as in any coordinator, decide on memory, commit one unit, apply. The log is __fencepost_producers, one
-compacted partition. The highest sequence of a batch is a record in the unit of that batch: after a crash both are
-there, or neither. Nothing expires: an admin removes a name.
+The rules: as in any coordinator, a request is decided in memory, committed as one unit, and applied. The log is
+__fencepost_producers, one compacted partition. A batch and the record of its highest sequence are in the same unit, so
+after a crash both exist, or neither. Nothing expires; an admin can remove a name.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,10 +1,10 @@
 """Which entities have quotas, what a quota limits, and which quota applies to a client. Pure.
 
-The rules are Kafka's: an entity is a user, a client id, both, or an address; in the place of each may stand the
-default, which counts for all that have no quota of their own. For each kind of quota the most specific entity counts, a
-user before a client id. All clients of the same user, client id or pair share its quota. Other than in Kafka, a client
-without a client id has the default of client ids; else it could avoid its quota so. Sources: KIP-13, KIP-55, KIP-257,
-KIP-546, KIP-612; Kafka's QuotaConfig and ClientQuotaManager.
+The rules are Kafka's: an entity is a user, a client id, both, or an address. In place of a name it may have the
+default, which applies to all names that have no quota of their own. For each kind of quota the most specific entity
+applies, a user before a client id. All clients with the same user, client id or pair share its quota. Unlike in Kafka,
+a client without a client id has the default of client ids, because it could otherwise avoid the quota. Sources: KIP-13,
+KIP-55, KIP-257, KIP-546, KIP-612; Kafka's QuotaConfig and ClientQuotaManager.
 """
 
 from collections import Counter

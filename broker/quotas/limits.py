@@ -1,9 +1,10 @@
 """Measures the rates of clients that have a quota, and how long they have to wait. One object for each broker. Pure.
 
-The rules: clients without a quota are not measured. A measurement is dropped when it is equal to a new one; of more
-than MOST_MEASURED the longest unused is dropped. So a flood of client ids costs bounded memory, and at worst makes the
-broker forget what a client did before. An amount above the quota is recorded too, so that over time the waits bring a
-client to its quota. Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager.
+The rules: clients without a quota are not measured. A measurement is dropped when it no longer differs from a new one.
+If there are more than MOST_MEASURED, the longest unused one is dropped. So many different client ids cost limited
+memory, and at worst the broker forgets what a client did before. An amount above the quota is recorded too, so that
+over time the waits bring a client down to its quota. Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager,
+ControllerMutationQuotaManager.
 """
 
 from collections.abc import Callable

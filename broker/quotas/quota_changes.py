@@ -1,9 +1,10 @@
-"""The records that a request to change quotas leads to, and the entities that one to describe them finds. Pure.
+"""The records that a request to change quotas leads to, and the entities that a request to describe quotas matches.
+Pure.
 
-The rules are Kafka's: what is refused of one entity changes nothing of it, and nothing of the others; an entity that is
-named twice keeps what was first asked of it and is answered with an error. Beyond Kafka's, a quota is a number, names
-have a bounded length, and few entities have quotas at most. Asked of Apache Kafka 4.3.1; KIP-546. Source: Kafka's
-ClientQuotaControlManager, ClientQuotasImage.
+The rules are Kafka's: an entity whose change is refused stays as it is, and the other entities of the request are
+changed. If an entity is named twice, the first change is made, and the answer is an error. Beyond Kafka's rules, a
+quota must be a number, names have a limited length, and the number of entities with quotas is limited. Asked of Apache
+Kafka 4.3.1; KIP-546. Source: Kafka's ClientQuotaControlManager, ClientQuotasImage.
 """
 
 from collections.abc import Iterator

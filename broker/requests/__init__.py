@@ -1,5 +1,5 @@
 """Passes a request to the handler that answers it, provides what handlers may use, and runs Produce and Fetch.
 
-Beside the general path are fast paths for the commonest requests: each does the same as the general path, for requests
-that are ordinary. Handlers stand above this.
+Besides the general path there are fast paths for the most frequent requests. Each does the same as the general path,
+for requests of an ordinary form. Handlers import this package, not the other way round.
 """

@@ -1,7 +1,9 @@
 """Removes the batches of aborted transactions from what was read, for readers that would not skip them. Pure.
 
-The rules: it goes by the 61 bytes of headers, and control batches stay, because a reader's position moves over an
-aborted transaction with the marker that ends it. What stays is slices of what came, one for each run of batches.
+The rules: only the 61 bytes of each batch's header are read. Control batches stay, because the marker that ends an
+aborted transaction moves the reader's position past it. The remaining batches are returned as slices, one for each
+series of consecutive batches.
+
 Source: Kafka's FetchedRecords; the same rule on the reader's side is in client/records/isolation.py.
 """
 

@@ -1,7 +1,8 @@
 """The job of a worker thread that reads one partition and removes aborted transactions (aborted_filter.py).
 
-Only what has an aborted batch in it, or has to be read from the disk, comes here; all else is sent uncopied. Where
-nothing stays, the reader goes on behind it, in a job of its own again: an aborted transaction may be of any length.
+It is only used if the read contains an aborted batch, or must read from disk; everything else is sent without a copy.
+If no batch remains, the fetch reads on behind them, in another such job, because an aborted transaction may have any
+length.
 """
 
 from collections.abc import Sequence

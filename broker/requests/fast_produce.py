@@ -1,9 +1,9 @@
-"""The fast path of Produce, for the commonest request: one batch for one partition of one topic.
+"""The fast path of Produce, for the most frequent request: one batch for one partition of one topic.
 
-The rule: it may only do what handlers/produce.py would have done. Where anything is out of the ordinary it does nothing
-and returns False, and the request takes the general path. Each condition below names the general path's rule that it
-replaces. The bytes before the partition's index are nearly always those of the client's previous request, so they are
-read once (a Route) and compared afterwards. The same tests run both ways (tests/broker/requests).
+The rule: it may only do what handlers/produce.py would have done. If anything is out of the ordinary, it does nothing
+and returns False, and the request takes the general path. Each condition below names the rule of the general path that
+it replaces. The bytes before the partition's index are nearly always the same as in the client's previous request, so
+they are parsed once (a Route) and then only compared. The same tests run for both paths (tests/broker/requests).
 """
 
 import struct

@@ -1,10 +1,10 @@
 """The fast path for AddPartitionsToTxn and EndTxn of TV1 producers, which send the same bytes again and again.
 
-AddPartitionsToTxn and EndTxn of TV1 say the same thing in every transaction, except for the correlation id. So what
-such a request means, and the bytes of its success, are remembered by the request's own bytes. The rule: only success is
-answered here. Whatever would be refused, dropped or raised changes nothing and takes the general path
-(handlers/transactions.py), which comes to the same decision and can say so. The same tests run both ways. What it
-saves: docs/decisions/0032.
+These requests are the same in every transaction, except for the correlation id. So the meaning of such a request, and
+the bytes of its success, are stored by the request's bytes. The rule: only a success is answered here. A request that
+would be refused or dropped, or raise an error, changes nothing and takes the general path (handlers/transactions.py),
+which comes to the same decision and can report it. The same tests run for both paths. docs/decisions/0032 says what
+this saves.
 """
 
 from ...protocol.apis import APIS, decode_request, encode_response

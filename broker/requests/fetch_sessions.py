@@ -1,8 +1,9 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once, then sends and gets only what changed. Pure.
+"""Fetch sessions (KIP-227): a consumer names its partitions once, then sends and gets only what has changed. Pure.
 
-The rule: the cache is bounded, and a client that loses its session learns so by an error and starts again with a full
-fetch; nothing depends on a session surviving. An epoch counts the requests of a session, so that a repeated or
-reordered one is refused instead of confusing what both sides believe. A session is its principal's alone.
+The rule: the number of sessions is limited. A client that loses its session learns so by an error, and begins again
+with a full fetch; nothing depends on a session being kept. An epoch counts the requests of a session, so that a
+repeated or reordered one is refused, and both sides agree. A session belongs to the principal that opened it.
+
 Source: Kafka's FetchSession.scala; a session uses either topic names or topic ids, never both.
 """
 

@@ -1,7 +1,8 @@
 """What the requests of consumer groups (KIP-848) and of share groups have in common.
 
-The rules, which are Kafka's: a heartbeat that names a topic that its client may not describe is refused, and so is the
-description of a group that has such a topic. A description is made while it is written, within an AnswerRoom.
+The rules are Kafka's: a heartbeat that names a topic which its client may not describe is refused, and so is the
+description of a group with such a topic. Descriptions are made while the answer is encoded, within the size limit of an
+AnswerRoom.
 """
 
 from collections.abc import Callable, Iterable, Mapping

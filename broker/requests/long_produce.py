@@ -1,10 +1,10 @@
-"""Has a worker thread check, or compress again, the batches of Produce requests for which that takes long.
+"""Lets a worker thread check, or recompress, the batches of Produce requests for which that takes long.
 
-The rules: the worker only calls `Partition.accept`, and changes nothing; whatever may have changed meanwhile is looked
-up again; then all partitions are judged and appended in one step, as always. Until then the connection waits, so its
-requests take effect in their order, and everybody else goes on. When the broker halts or stops meanwhile, or the client
-leaves that waits for an answer, nothing is written: who gets no answer knows that this may be so. What a client sent
-that wants no answer is written though it has left.
+The rules: the worker only calls `Partition.accept`, and changes nothing. After it, everything that may have changed is
+looked up again; then all partitions are judged and appended in one step, as always. Meanwhile the connection waits, so
+that its requests take effect in order, and other connections continue. Nothing is written if the broker halts or stops
+meanwhile, or if a client that waits for an answer leaves; a client without an answer must expect that. A request with
+acks=0 is written even if its client has left.
 """
 
 import logging

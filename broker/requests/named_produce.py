@@ -1,8 +1,9 @@
-"""Appends batches of named producers; records at or below the name's highest sequence in the partition are not written
+"""Appends batches of named producers. Records at or below the name's highest sequence in the partition are not written
 again.
 
-The rule: the batch and the highest sequence that it makes are one unit, and an answer, of a duplicate too, waits until
-that is durable; so a retry of what a crash took is written, and of what it left is not. Source: docs/apis.md.
+The rule: a batch and the highest sequence that it leads to are one unit, and an answer, even for a duplicate, waits
+until that unit is durable. So a retry is written if a crash has lost the first attempt, and not written if the first
+attempt was kept. Source: docs/apis.md.
 """
 
 from ...protocol.batches import Batch

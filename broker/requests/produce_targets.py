@@ -1,8 +1,9 @@
 """The partitions of one Produce request, each with its batch, and with the result of the worker that checked it.
 
-A request is checked as a whole, looked into by a worker where that takes long, and appended; each of these goes over
-the same list. Only after a worker was asked are the partitions looked up again: a topic may have been deleted then, and
-made again, and what the worker found counts only for the partition and the rules that it saw.
+A request is checked as a whole, its batches are checked by a worker thread if that takes long, and then they are
+appended; each of these steps goes through the same list. Only after a worker was used are the partitions looked up
+again, because a topic may have been deleted and created again. A worker's result is valid only for the partition and
+the rules that it was computed for.
 """
 
 import struct

@@ -1,10 +1,10 @@
-"""Counts how long requests of each API take until their replies leave: by turns of the loop and rounds (writes) of the
+"""Counts how long requests of each API take until their replies leave, by turns of the loop and rounds (writes) of the
 journal.
 
-The rules: the clock is read once in a turn, when the first request of it has something to be answered, and once more
-when the turn's answers leave, or the round is released that they wait for; so a request costs a count, and one of the
-fast paths (fast_produce.py, fast_transactions.py) nothing more than before. What is parked, or done in steps, is timed
-by itself. A duration is from the turn in which the request was handled until its answer may leave.
+The rules: the clock is read once in a turn of the loop, when its first request is answered, and once more when the
+turn's answers are sent, or when the round that they wait for is released. So counting a request costs one addition, and
+nothing more on the fast paths (fast_produce.py, fast_transactions.py). A request that is parked, or done in steps, is
+timed by itself. A duration is measured from the turn in which the request was handled until its answer may leave.
 """
 
 from collections import deque

@@ -1,11 +1,10 @@
-"""Matches regular expressions that clients send in time that grows only linearly with the text, whatever the pattern.
-Pure.
+"""Matches regular expressions from clients in time that grows only linearly with the text, whatever the pattern. Pure.
 
-The rule is RE2's, which Kafka uses for them: no back references, no lookaround, so a pattern is an automaton: its
-states are followed all at once, and sets of states met before are remembered. What that cannot express is refused, and
-so is a pattern that would be too large. Python's own parser reads the text; its matcher, which may try for ever, is not
-used. Source: R. Cox, Regular Expression Matching Can Be Simple And Fast; KIP-1152. Why it is not RE2 itself: decision
-18.
+The rule is that of RE2, which Kafka uses for them: no back references and no lookaround, so a pattern is an automaton.
+All its states are followed at once, and sets of states that were reached are remembered. A pattern that needs more than
+that is refused, and so is one that would be too large. Python's own parser parses the pattern; its matcher, which may
+take for ever, is not used. Source: R. Cox, Regular Expression Matching Can Be Simple And Fast; KIP-1152. Decision 18
+says why it is not RE2 itself.
 """
 
 import re

@@ -1,10 +1,10 @@
-"""Enforces client quotas: measures what each request costs, and mutes the connections of clients that are over.
+"""Enforces client quotas: measures what each request costs, and mutes the connections of clients that are over a quota.
 
 The rules are Kafka's (KIP-124, KIP-219, KIP-599): a request is carried out and answered at once. The answer contains
-the time that its client has to wait, during which no further request of its connection begins; of several waits the
-longest counts. A Fetch over its quota is answered without records, and costs no bytes. A Produce without an answer
-costs no request time. Request time is the time that the loop and workers spend on it. What encoding an answer takes is
-added at the client's next request. Without quotas of clients, all this costs one test of `measures.is_active` for each
+the time that the client has to wait, during which no further request of its connection is handled; of several waits the
+longest applies. A Fetch over its quota is answered without records, and costs no bytes. A Produce with acks=0 costs no
+request time. Request time is the time that the loop and worker threads spend on it; the time for encoding an answer is
+added to the client's next request. If no client has a quota, all this costs one test of `measures.is_active` for each
 request.
 """
 

@@ -1,9 +1,9 @@
 """A Fetch of many partitions: reads, waits and answers in steps, in turns with other jobs (net/turns.py).
 
-The rules: it begins to wait for a partition before it reads it, so that nothing is missed that comes while others are
-read; whatever moves meanwhile makes it read all of them once more. What one takes in memory while it waits is in
-proportion to its partitions, so no more than one of a connection waits: the next one ends its wait. No client of Kafka
-sends another before it has the answer.
+The rules: it registers for changes of a partition before it reads it, so that no change is missed while others are
+read. If a partition changes meanwhile, all are read once more. A waiting fetch takes memory in proportion to its
+partitions, so only one may wait for each connection, and a second one ends the wait of the first. No Kafka client sends
+a second one before it has the first answer.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,11 @@
-"""What the coordinators of consumer groups (KIP-848) and of share groups have in common: the broker assigns their
+"""The part that the coordinators of consumer groups (KIP-848) and of share groups have in common: the broker assigns
 partitions.
 
-The rules: what a group decides is one unit, written before any member is answered; deadlines are monotonic; what grows
-with the size of a group is worked in slices between other requests, and members go on meanwhile with what they have.
-Groups are loaded from the newest record of each key. Source: Kafka's GroupCoordinatorService.
+The rules: what a group decides is written as one unit before any member is answered. Deadlines are monotonic. Work that
+grows with the size of a group is done in steps between other requests; meanwhile members continue with the assignment
+they have. Groups are loaded from the newest record of each key.
+
+Source: Kafka's GroupCoordinatorService.
 """
 
 import asyncio

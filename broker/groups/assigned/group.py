@@ -1,7 +1,8 @@
-"""A group whose partitions the broker assigns: all changes of one event are written together, and when to assign
+"""A group whose partitions the broker assigns: it writes all changes of one event together, and decides when to assign
 again. Pure.
 
-The rule: what one event changes is kept as a whole, or never was. Consumer groups and share groups have this in common.
+The rule: what one event changes is written completely or not at all. Consumer groups and share groups have this in
+common.
 """
 
 from abc import abstractmethod

@@ -1,10 +1,10 @@
 """Which user each member of a group is, and which topics it may be assigned by that user's rights. Pure.
 
-The rules, where rules of access are enforced: a member counts as a subscriber of a topic it may read and describe. Of a
-topic that no subscriber may read, those count that may describe it: their fetch tells them what is missing. Nobody is
-told of a topic that it may not describe. Rights change while members stay, so an assignment is made again after any
-change of the rules, and it counts if it is another one. Who is behind a member is known from its requests, so not
-between a restart and its next one: until then it keeps the topics that it has.
+The rules, if ACLs are enforced: a member counts as a subscriber of a topic that it may read and describe. If no
+subscriber of a topic may read it, those that may describe it count, and their fetches then tell them which right is
+missing. No member learns of a topic that it may not describe. Rights can change while members stay, so after any change
+of ACLs the assignment is computed again, and replaced if it differs. A member's user is known from its requests, so it
+is unknown between a restart and the member's next request; until then the member keeps the topics that it has.
 """
 
 from collections.abc import Callable, Generator, Hashable, Mapping

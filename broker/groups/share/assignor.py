@@ -1,10 +1,12 @@
 """The assignor `simple`: it decides which members of a share group read which partitions. Pure.
 
-Topics with the same subscribers are shared among these together. With at least as many partitions as subscribers each
-partition has one; with fewer, each has as many as it takes for all to have something, ⌈subscribers / partitions⌉. What
-anybody has differs by one at most, but where a partition would be given to somebody twice; who had something keeps it
-as far as that allows. A generator that yields units of work, as all assignors.
-Source: KIP-932; Kafka's SimpleAssignor, which shares each topic for itself where subscriptions differ.
+Topics with the same subscribers are divided among these subscribers together. If there are at least as many partitions
+as subscribers, each partition gets one member. If there are fewer, each partition gets ⌈subscribers / partitions⌉
+members, so that every member has one. The numbers of partitions that members get differ by one at most, unless a
+partition would be given to a member twice. Members keep what they have as far as that allows. Like all assignors it is
+a generator that yields the cost of its steps.
+
+Source: KIP-932; Kafka's SimpleAssignor, which divides each topic separately if subscriptions differ.
 """
 
 from collections.abc import Generator, Mapping, Sequence

@@ -1,10 +1,11 @@
-"""The coordinator of share groups: gives the pure groups their requests, the time and timers, and logs changes.
+"""The coordinator of share groups: it passes requests, time and timeouts to the pure groups, and logs their changes.
 
-The rules are those of assigned/coordinator.py, and: the share partitions that a group begins with, or loses, are in the
-unit of the group's own records. Where a share partition begins is decided once, when it is made, by the log as it is
-then: `latest` is the end of what was appended before. A partition that a topic got later begins at its first record
-whatever the group has set, since nobody could have read it before. A topic that is deleted takes its share partitions
-along.
+The rules are those of assigned/coordinator.py, and these: share partitions that a group creates or deletes are changed
+in the same unit as the group's own records. The offset where a share partition begins is decided once, when it is
+created, from the log at that time: `latest` means the end of what was appended before. A partition that is added to a
+topic in use begins at its first record, whatever the group's setting, because nobody could have read it before. The
+deletion of a topic deletes its share partitions, too.
+
 Sources: KIP-932; Kafka's GroupCoordinatorService, SharePartition.startOffsetDuringInitialization, KAFKA-19201.
 """
 

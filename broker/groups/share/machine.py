@@ -1,10 +1,12 @@
 """One share group: what heartbeats and timeouts do to its members, and which share partitions it creates. Pure.
 
-The rules: what is decided is a list of changes, handed to `log` before any answer shows it, and undone if it cannot be
-kept. Whatever changes who reads what makes a new group epoch: members, subscriptions, topics, share partitions. A
-partition that somebody subscribes to is initialized as soon as it is seen, in the unit of the heartbeat that sees it;
-so a member that joins has its assignment in the first answer. That is why a small group is assigned with every join,
-where Kafka makes it wait for the next heartbeat. Errors, their order and their texts are Kafka's.
+The rules: what is decided is a list of changes, which is passed to `log` before any answer contains it, and undone if
+it cannot be written. Every change of members, subscriptions, topics or share partitions begins a new group epoch. A
+partition that a member subscribes to is initialized at once, in the unit of the heartbeat that reports the
+subscription, so that a member that joins gets its assignment in the first answer. For this reason a small group is
+assigned at every join, where Kafka lets the member wait for its next heartbeat. Errors, their order and their texts are
+Kafka's.
+
 Sources: KIP-932; Kafka's GroupMetadataManager, ShareGroup, ShareGroupAssignmentBuilder.
 """
 

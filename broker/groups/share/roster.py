@@ -1,7 +1,7 @@
 """The state of a share group, which follows from its records: the newest of each key, and a lookup table. Pure.
 
-The rule: it changes by apply() alone, live and in replay alike, so a restart finds the same group.
-Source: Kafka's ShareGroup, ModernGroup.
+The rule: only apply() changes it, both live and in a replay, so a restart restores the same group. Source: Kafka's
+ShareGroup, ModernGroup.
 """
 
 from collections import Counter

@@ -1,9 +1,10 @@
 """Share sessions: the list of partitions that a member of a share group fetches, kept between its requests. Pure.
 
-The rules. A session is of a group and a member id, whoever that is: its requests count up its epoch by one, and one
-with another epoch is refused. Epoch 0 opens it, in the place of one that there was, and -1 ends it. It belongs to the
-connection that opened it, and ends with that, but not with one that had opened it before (KAFKA-19950). Whoever ends a
-session gives back what its member has acquired; opening it anew does not.
+The rules: a session belongs to a group and a member id, whichever user sends it. Each request increases the session's
+epoch by one, and a request with another epoch is refused. Epoch 0 opens a session, in place of an earlier one, and -1
+ends it. A session belongs to the connection that opened it last, and ends with that connection only (KAFKA-19950). When
+a session ends, the records that its member has acquired are released; when it is only opened anew, they are not.
+
 Source: KIP-932, Kafka's ShareSessionCache, SharePartitionManager.newContext.
 """
 
