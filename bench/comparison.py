@@ -1,5 +1,5 @@
-"""Compares two runs, figure by figure: what changed, and whether the change is larger than the differences between
-rounds. Pure.
+"""Compares two runs, figure by figure: how much each figure changed, and whether the change is larger than the
+differences between rounds. Pure.
 """
 
 import statistics
@@ -46,7 +46,9 @@ class Change:
 
     @property
     def regression(self) -> bool:
-        """Return whether fencepost became worse. If another peer became worse, the machine is the cause."""
+        """Return whether fencepost became worse. False if another peer became worse too, since the machine is then
+        the cause.
+        """
         return self.worse and self.peer.startswith(OURS)
 
 

@@ -1,7 +1,7 @@
-"""How loads connect to a broker that asks for a login or TLS: with the SDK, and with librdkafka by the same settings.
+"""Connects loads to a broker that requires a login or TLS: with the SDK, and with librdkafka by the same settings.
 
-The rule: what is measured is what is measured without a login. The SDK opens a connection and logs in; then the load
-takes it over.
+The load is the same as without a login: the SDK opens a connection and logs in, and then the load takes the connection
+over.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Login:
     """How clients log in to one broker. properties: the client's properties by their Kafka names."""
 
     def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
-        """Raises InvalidConfigurationError."""
+        """Read the login from the client's properties. Raises InvalidConfigurationError."""
         self.properties = dict(properties)
         self._bootstrap = bootstrap
         config = {"bootstrap.servers": bootstrap, "client.id": "bench", **properties}

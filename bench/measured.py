@@ -47,11 +47,11 @@ SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0)  # of the laten
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One scenario on one peer. figures: by name, a value for each round, in the order of the rounds.
+    """One scenario on one peer. figures: for each figure's name a value for each round, in the order of the rounds.
 
     saturated: the client, not the broker, was the bottleneck. warm: False for a JVM that never became steady.
-    quantiles: ms below which that share of all rounds' latencies lies. others_cpu: the largest share of a processor
-    that the idle peers took during a round.
+    quantiles: for each share of all latencies, the ms below which this share lies. others_cpu: the largest share of a
+    processor that the idle peers used during a round.
     """
 
     scenario: str

@@ -1,7 +1,8 @@
-"""How much each delivery mode costs: at most once, at least once, and transactions of growing size, with one producer.
+"""Measures how much each delivery mode costs: at most once, at least once, and transactions of growing size, with one
+producer.
 
-The rule: all do the same work, a batch of records and then the wait that the mode needs before the batch counts: none,
-the acknowledgements, or the commit.
+All modes do the same work: they send a batch of records, and then wait as the mode requires before the batch counts. At
+most once does not wait, at least once waits for the acknowledgements, and transactions wait for the commit.
 """
 
 import time
@@ -20,7 +21,9 @@ BATCH = 100  # records between two waits of the plain modes
 
 @dataclass(frozen=True, slots=True)
 class ModeLoad:
-    """What each mode sends. records, seconds: the mode ends at the first of these."""
+    """What each mode sends. A mode ends when it has sent `records` or when `seconds` are over, whichever comes
+    first.
+    """
 
     topic: str
     records: int = 100_000

@@ -1,9 +1,9 @@
-"""How much metrics and traces cost a producer of the SDK: it sends the same records without them, with metrics, and
-with tracers.
+"""Measures how much metrics and traces cost a producer of the SDK: it sends the same records without them, with
+metrics, and with tracers.
 
-The rule: all ways take turns in this process, and each round's CPU time of the process, broker not included, is set
-over that of the plain way in the same round, since rates and CPU alike drift on a shared machine. Nothing is exported:
-what an exporter costs is its own affair.
+All kinds of observation alternate in this process. The CPU time of each (of this process, without the broker) is
+divided by the CPU time without observation in the same round, because the speed of a shared machine changes between
+rounds. Nothing is exported, so the cost of an exporter is not included.
 """
 
 import statistics
@@ -26,7 +26,7 @@ PLAIN = "plain"
 
 @dataclass(frozen=True, slots=True)
 class ObservedLoad:
-    """What is sent. records: with each kind of observation in each round."""
+    """What is sent. records: how many in each round with each kind of observation."""
 
     topic: str
     records: int = 50_000
@@ -47,7 +47,7 @@ class Observed:
 
 
 def ways() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Return for each kind of observation a function that makes the producer's keyword arguments."""
+    """Return a function for each kind of observation, by its name, that makes the producer's keyword arguments."""
     return {
         PLAIN: dict,
         "metrics": lambda: {"metrics": ClientMetrics()},

@@ -1,5 +1,6 @@
-"""A run as JSON and back. Where the OpenMessaging Benchmark has a name for a figure, it goes by that name: publishRate,
-publishLatency99pct, endToEndLatency99pct, aggregated…Quantiles. A figure is a list with a value for each round.
+"""Writes a run as JSON, and reads it back. A figure has the name that the OpenMessaging Benchmark gives it, if there
+is one: publishRate, publishLatency99pct, endToEndLatency99pct, aggregated…Quantiles. A figure is a list with a value
+for each round.
 """
 
 import json

@@ -1,8 +1,9 @@
 """The load of small requests: one record in each Produce request, a fixed number of requests in flight on each
 connection.
 
-A closed loop without a client library, so that the broker is the bottleneck: frames are encoded once and sent again and
-again. Every answer's error code is read; an error ends the run.
+The loop is closed (an answer triggers the next request) and has no client library, so that the broker is the
+bottleneck. Requests are encoded once and sent again and again. Every answer's error code is read; an error ends the
+run.
 """
 
 import asyncio
@@ -167,7 +168,7 @@ async def run(
 
 
 async def _hold(seconds: float, over: "asyncio.Future[None]") -> None:
-    """Let the load run for this many seconds. over: raises the error that ended the load, if there is one."""
+    """Let the load run for this many seconds. over: a future that raises the error if the load has failed."""
     await asyncio.wait([over], timeout=seconds)
     if over.done():
         over.result()

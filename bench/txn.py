@@ -1,9 +1,9 @@
-"""The load of transactions: producers of confluent-kafka, each in a thread, each commits one transaction after
+"""The load of transactions: producers of confluent-kafka, each in a thread of its own, commit one transaction after
 another.
 
-A transaction is begun, filled with records, committed, and counts when commit_transaction() has returned; its latency
-is all of that. The threads share one process, so the client takes a processor of its own long before a broker does:
-compare CPU per transaction where rates are near each other.
+A transaction is begun, filled with records and committed; it counts when commit_transaction() has returned. Its latency
+is the time for all of that. The threads share one process, so the client needs a whole processor long before a broker
+does: if two rates are similar, compare the CPU time per transaction.
 """
 
 import threading
@@ -25,7 +25,7 @@ PRODUCER = {
 
 @dataclass(frozen=True, slots=True)
 class TransactionLoad:
-    """What to commit: each of `producers` at the same time, `records` in each transaction, over `partitions` of the
+    """What to commit: `producers` at the same time, each with `records` in a transaction, to `partitions` of the
     topic.
     """
 

@@ -20,8 +20,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """An aim: the ratio of a figure of `ours` to that of `theirs`; theirs None: the figure of `ours` itself. row: its
-    label. aim: the value to reach. short: by which share of it the aim may be missed at most.
+    """An aim for the ratio of a figure of `ours` to the same figure of `theirs`; if `theirs` is None, for the figure
+    of `ours` itself. row: the label of the aim's row. aim: the value to reach. short: the share of this value by
+    which the aim may be missed.
     """
 
     row: str
@@ -39,8 +40,8 @@ class Aim:
 
     @property
     def must(self) -> float:
-        """Return the least that must be reached, or for costs the most: the aim, less the share by which it may be
-        missed.
+        """Return the value that must be reached: the aim, less the share by which it may be missed; for costs, plus
+        this share.
         """
         return round(self.aim * (1 - self.short if self.sense == MORE else 1 + self.short), 9)
 
@@ -51,10 +52,11 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How far one aim was reached. ratio: of the medians; low, high: the least and greatest of a round. our_value,
-    their_value: medians. None: not measured.
+    """How far one aim was reached. ratio: the ratio of the medians; low, high: the least and greatest ratio of a round.
+    our_value, their_value: the medians. None: not measured.
 
-    full: peers whose client was the bottleneck, so that the rate is not the broker's. cold: peers that were not steady.
+    full: the peers whose client was the bottleneck, so that the rate is not the broker's. cold: the peers that were not
+    steady.
     """
 
     aim: Aim

@@ -1,4 +1,4 @@
-"""Encodes requests, and a blocking connection: what a benchmark needs to prepare its topics."""
+"""Encodes requests and sends them over a blocking connection, as benchmarks need to prepare their topics."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ CLIENT_ID = "bench"
 
 
 def frame(request: Any, version: int, correlation_id: int = 1) -> bytes:
-    """Return an encoded request with its length prefix. request: of our protocol classes."""
+    """Return an encoded request with its length prefix. request: an instance of our protocol classes."""
     return b"".join(apis.encode_request(_BY_REQUEST[type(request)], version, correlation_id, CLIENT_ID, request))
 
 
@@ -41,7 +41,7 @@ class Wire:
         self._socket.close()
 
     def _receive(self, size: int) -> bytes:
-        """Receive exactly `size` bytes. Raises ConnectionError if the broker closes the connection before."""
+        """Receive exactly `size` bytes. Raises ConnectionError if the broker closes the connection earlier."""
         pieces = []
         while size:
             piece = self._socket.recv(min(size, 1 << 20))

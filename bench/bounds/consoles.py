@@ -1,8 +1,9 @@
-"""How much the console slows producers: their latency with 100 event streams and a scrape each second, compared to
-that without.
+"""Measures how much the console slows producers: their latency while 100 event streams are open and /metrics is read
+each second, compared to their latency without a console.
 
-Broker, console, browsers and producer are processes of their own; with and without take turns before one broker.
-`python -m fencepost.bench.bounds.consoles URL STREAMS` is the browsers: it reads what comes until it is ended.
+Broker, console, browsers and producer are processes of their own. Measurements with and without a console alternate on
+one broker. `python -m fencepost.bench.bounds.consoles URL STREAMS` plays the browsers: it opens the event streams and
+reads them until it is killed.
 """
 
 import asyncio
@@ -94,7 +95,7 @@ def _browsers(url: str, streams: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _running(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    """Run a process during the block, with its output as a pipe. It is terminated at the end."""
+    """Run a process during the block, with its output as a pipe. Terminates the process at the end."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=peers.environment()) as process:
         try:
             yield process

@@ -1,8 +1,10 @@
-"""What `backup --follow` costs a broker, how much would be lost with its disk, and how long a restore takes.
+"""Measures how much CPU time `backup --follow` costs a broker, how much would be lost with the broker's disk, and how
+long a restore takes.
 
-Broker, follower and producer are processes of their own. The producer writes a steady 50 MB a second, once with a
-follower and once without, before a new broker in each round. The store is a directory beside the broker's: a disk that
-takes every byte three times. `python -m fencepost.bench.bounds.following HOST:PORT SECONDS` is the producer.
+Broker, follower and producer are processes of their own. In each round a new broker is started, and the producer writes
+a steady 50 MB a second to it, once with a follower and once without. The backup's store is a directory on the broker's
+disk, so this disk has to take every byte three times. `python -m fencepost.bench.bounds.following HOST:PORT SECONDS` is
+the producer.
 """
 
 import contextlib

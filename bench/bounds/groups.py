@@ -1,5 +1,5 @@
-"""A large group of the consumer protocol (KIP-848): how long other clients wait for the broker while its members join
-and leave.
+"""Measures how long other clients wait for the broker while the members of a large group of the consumer protocol
+(KIP-848) join and leave.
 """
 
 from collections.abc import Iterator

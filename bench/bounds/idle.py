@@ -1,4 +1,4 @@
-"""What an idle broker costs: time until it is ready, memory, idle connections, idle partitions."""
+"""Measures an idle broker: the time until it is ready, its memory, and what idle connections and partitions cost."""
 
 import contextlib
 import socket

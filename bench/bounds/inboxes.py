@@ -1,4 +1,6 @@
-"""The bound of the inbox: transactions of a database with the place in the topic, and the same inserts without it."""
+"""Measures the inbox: database transactions that also store the place in the topic, compared to the same inserts
+without it.
+"""
 
 import subprocess
 import sys

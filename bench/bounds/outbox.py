@@ -1,4 +1,6 @@
-"""The bound of the outbox: how many rows a second a relay moves from PostgreSQL, each in the commit of its record."""
+"""Measures the outbox: how many rows a second a relay moves from PostgreSQL, each committed together with its
+record.
+"""
 
 import json
 import subprocess
@@ -18,7 +20,7 @@ FEWEST = 1_000  # rows of a quick run
 
 
 def rows(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure the relay, with broker and database that sync."""
+    """Measure the relay with a broker and a database that both sync."""
     count = max(FEWEST, size.count(ROWS))
     with postgres() as url, peers.fencepost("fsync", None, "-X", TWO_PHASE) as broker:
         command = [sys.executable, "-m", outbox_load.__name__, url, broker.bootstrap, str(count)]

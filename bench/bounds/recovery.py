@@ -1,4 +1,6 @@
-"""How long a restart takes after kill -9 with a full journal of small units (journal entries) over many partitions."""
+"""Measures how long a restart takes after kill -9, when the journal is full of small units (journal entries) over
+many partitions.
+"""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How much is measured for a bound: rounds, seconds and counts; and measurements that alternate."""
+"""Says how much is measured for a bound (rounds, seconds and counts), and runs measurements alternately."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured. rounds: how often each measurement is repeated. seconds: of one measurement. share: by
-    which counts are multiplied, 1 for a full run.
+    """How much is measured. rounds: how often each measurement is repeated. seconds: how long one measurement lasts.
+    share: the factor for counts, 1 for a full run.
     """
 
     rounds: int
@@ -20,7 +20,7 @@ class Size:
     share: float
 
     def count(self, whole: int) -> int:
-        """Return `whole` times the share of this size, at least 1."""
+        """Return `whole` times `share`, at least 1."""
         return max(1, int(whole * self.share))
 
 

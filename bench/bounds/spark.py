@@ -1,8 +1,9 @@
-"""Spark with our connector, compared with Kafka's own connector where its jar can be had. Sessions are started once,
-and warm.
+"""Measures Spark with our connector, and with Kafka's own connector if its jar is available. Each Spark session is
+started once, and warmed up before it is measured.
 
-The jar needs an environment of its own with the pyspark it is made for: SPARK_KAFKA_PYTHON names its Python and
-SPARK_KAFKA_PACKAGES the jar (org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0). Without them it is not measured.
+The jar needs a Python environment with the pyspark version that it is made for: SPARK_KAFKA_PYTHON names the Python,
+and SPARK_KAFKA_PACKAGES the jar (org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0). Without these variables Kafka's
+connector is not measured.
 """
 
 import asyncio
@@ -79,7 +80,7 @@ class Session:
         return answer
 
     def _give_up(self) -> None:
-        """Kill the session because it took too long."""
+        """Kill the session's process because a command took too long."""
         self._late = True
         self._process.kill()
 

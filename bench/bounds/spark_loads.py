@@ -1,10 +1,10 @@
 """A Spark session that executes commands from standard input, with the data source `fencepost` or Spark's own for
 Kafka.
 
-Run by its path, with any Python that has pyspark: `python spark_loads.py fencepost|kafka`. A line in is one order, as
-JSON: {"do": "read" | "write" | "copy", "servers", "topic", "target", "records", "record_bytes", "partitions",
-"per_batch", "options"}. A line out is its result: {"seconds", "batches": [ms of each]}, or {"error"}. The session
-stays, so all but the first of each is warm.
+Run by its path, with any Python that has pyspark: `python spark_loads.py fencepost|kafka`. Each line of input is one
+command, as JSON: {"do": "read" | "write" | "copy", "servers", "topic", "target", "records", "record_bytes",
+"partitions", "per_batch", "options"}. Each line of output is the result of one command: {"seconds", "batches": [ms of
+each]}, or {"error"}. All commands use one session, so only the first of each sort runs cold.
 """
 
 import json

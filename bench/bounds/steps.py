@@ -1,8 +1,8 @@
-"""How much CPU time each step of upkeep (flush, checkpoint, retention, compaction) takes the event loop with 2,000
-logs. CPU time, since a busy machine changes it little.
+"""Measures how much CPU time each step of upkeep (flush, checkpoint, retention, compaction) takes on the event loop,
+with 2,000 logs. CPU time is measured because a busy machine changes it little.
 
-These are the parts that cannot run in a worker, since they touch state: captures, hand-backs, visits to all logs. The
-worst of them is the longest that the broker's own work ever holds up a request.
+These steps cannot run in a worker, because they change state: capturing what a worker needs, applying its result, and
+looking at every log. The longest step is the longest time that the broker's own work delays a request.
 """
 
 import gc
@@ -71,8 +71,8 @@ class _Driven:
         self._batch = memoryview(records.build([records.Record(0, 0, b"key", b"x" * 80)]))
 
     def run(self) -> None:
-        """Write little to many logs, more to ten, very much to one; flush and checkpoint after each. Then run
-        retention and compaction.
+        """Append a little to many logs, more to ten, and very much to one, and flush and checkpoint after each. Then
+        run retention and compaction.
         """
         self._round()
         logs = self._time_step("make all logs", self._make)
@@ -108,7 +108,7 @@ class _Driven:
         self._round()
 
     def _round(self) -> None:
-        """Write and sync what was appended to the journal, as the broker's loop and its workers do."""
+        """Write and sync the entries that were appended to the journal, as the broker's loop and workers do."""
         store = self.store
         store.look()
         write = store.take_round(sync=True)

@@ -1,4 +1,5 @@
-"""A broker whose journal is in an object store that takes 30 ms for each PUT: how quick it is, and how many PUTs.
+"""Measures a broker whose journal is in an object store that takes 30 ms for each PUT: rates, latencies, and the number
+of PUTs.
 
 The store is a bucket in memory, in this process (peers/memory_s3.py); the loads are processes of their own.
 """
@@ -33,7 +34,7 @@ SHORTEST_S = 0.5
 
 @contextlib.contextmanager
 def store() -> Iterator[MemoryS3]:
-    """Run a bucket during the block, as the one that child processes find."""
+    """Run a bucket during the block, and set the environment so that child processes use this bucket."""
     server = MemoryS3(PUT_MS, GET_MS)
     names = {**server.environment, "AWS_UNSIGNED_PAYLOAD": "true"}  # as over TLS, which is the default there
     before = {name: os.environ.get(name) for name in names}

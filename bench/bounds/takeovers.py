@@ -1,8 +1,9 @@
-"""How long it takes until a client commits again when the owner of a journal in an object store is killed or stopped.
+"""Measures how long a client cannot commit when the owner of a journal in an object store is killed or stopped.
 
-Two brokers on the bucket of stored.py, of which one waits as a standby with all data; each round they change places. A
-new client with both addresses commits one transaction, beginning when the owner gets the signal. The time contains the
-lease (6 s), unless the owner hands over. At the end the journal is restored into a plain directory.
+Two brokers use the bucket of stored.py: the owner serves, the other waits as a standby with all data; in each round
+they change places. A new client with both addresses commits one transaction, beginning when the owner gets the signal.
+The time includes the lease (6 s), unless the owner hands the journal over. At the end the journal is restored into a
+plain directory.
 """
 
 import signal
@@ -47,7 +48,7 @@ class Node:
 
     @property
     def peer(self) -> peers.Peer:
-        """The process as a load takes it."""
+        """Return the process as a Peer, for loads."""
         return peers.Peer("store", "127.0.0.1", self.port, self.process.pid)
 
     def start(self) -> None:
@@ -62,7 +63,7 @@ class Node:
         threading.Thread(target=self._read, args=(self.process, self.ready, self.fetched), daemon=True).start()
 
     def _read(self, process: "subprocess.Popen[str]", ready: threading.Event, fetched: threading.Event) -> None:
-        """Read the output of a process to its end, and set the events that it speaks of."""
+        """Read the output of a process to its end. Sets an event when the line that it stands for is printed."""
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("ready"):
@@ -71,7 +72,7 @@ class Node:
                 fetched.set()
 
     def end(self, number: signal.Signals) -> None:
-        """Send a signal; for SIGKILL wait for the end."""
+        """Send a signal to the process. After SIGKILL, wait until the process has ended."""
         self.process.send_signal(number)
         if number is signal.SIGKILL:
             self.process.wait()
@@ -114,7 +115,7 @@ def _fill(owner: Node, size: Size) -> None:
 
 
 def _commit(*nodes: Node) -> None:
-    """Commit one transaction, at the one of the nodes that serves. Raises RuntimeError after LONGEST_S."""
+    """Commit one transaction on whichever node serves. Raises RuntimeError after LONGEST_S."""
     from confluent_kafka import KafkaException, Producer
 
     servers = ",".join(f"127.0.0.1:{node.port}" for node in nodes)

@@ -1,4 +1,6 @@
-"""Durable writes compared with the least that they can cost: a plain loop, and a minimal C server that syncs."""
+"""Measures durable writes, compared with the least that they can cost: a plain loop of writes and syncs, and a
+minimal C server that syncs.
+"""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,8 +1,8 @@
-"""The aims of fencepost compared with its peers, and the judgement of a run by them. Pure.
+"""The aims of fencepost compared with its peers, and the judgement of a run by these aims. Pure.
 
-Every aim is a ratio to a peer of the same run, or a bound of ours alone. What lies within a quarter of an aim against
-Apache Kafka is what must hold; a bound holds as it is. A verdict is for all rounds: one round beyond a bar leaves it
-undecided, and so does a run of a single round.
+Every aim is a ratio to a peer of the same run, or a bound: a limit for a figure of fencepost. An aim compared with
+Apache Kafka may be missed by a quarter at most; a bound must be reached exactly. A verdict is about all rounds: if
+rounds lie on both sides of the limit, or the run has only one round, the verdict is undecided.
 """
 
 import statistics

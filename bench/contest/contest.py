@@ -36,7 +36,7 @@ class Scenario(Protocol):
 
     @property
     def name(self) -> str:
-        """The unique name; its first word is the kind."""
+        """The unique name. Its first word is the scenario's kind."""
         ...
 
     @property
@@ -64,7 +64,9 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the contest is about to do. doing: "prepare", "warm", "round 2 of 3"; if it failed: what went wrong."""
+    """What the contest is about to do. doing: "prepare", "warm", or a round such as "round 2 of 3"; if the step
+    failed: the reason.
+    """
 
     scenario: str
     peer: str
@@ -77,7 +79,9 @@ Progress = Callable[[Step], None]
 
 @dataclass(slots=True)
 class Warmth:
-    """Which (kind of scenario, peer) pairs have been warmed in this run, and whether they became steady."""
+    """Records which pairs of (kind of scenario, peer) have been warmed up in this run, and whether each became
+    steady.
+    """
 
     most_s: float = WARM_MOST_S
     window_s: float = WARM_WINDOW_S
@@ -134,7 +138,7 @@ def contest(
 
 
 def kind(scenario: Scenario) -> str:
-    """Return the scenario's kind: the first word of its name. A JVM is warmed once for each kind."""
+    """Return the scenario's kind, which is the first word of its name. A JVM is warmed up once for each kind."""
     return scenario.name.split()[0]
 
 
@@ -228,8 +232,8 @@ class _Match:
         return replace(sample, others_cpu=taken / 1e9 / elapsed if elapsed else 0.0)
 
     def _warm(self, scenario: Scenario, peer: Peer) -> bool:
-        """Run a short window; on a JVM as many as it needs, once for each kind of scenario. Returns whether the peer
-        is steady then.
+        """Run a short window; on a JVM run as many as it needs, once for each kind of scenario. Returns whether the
+        peer is steady afterwards.
         """
         key = kind(scenario), peer.name
         if not peer.is_jvm or key in self._warmth.steady:
@@ -248,8 +252,8 @@ class _Match:
 
     @contextlib.contextmanager
     def _attempt(self, scenario: Scenario, peer: Peer, doing: str, playing: list[Peer]) -> Iterator[None]:
-        """Report a step before the block runs it. If the block fails, report that and leave the peer out of the rest
-        of this scenario.
+        """Report a step, then run the block. If the block fails, report the failure and remove the peer from the
+        rest of this scenario.
         """
         self._progress(Step(scenario.name, peer.name, doing))
         try:

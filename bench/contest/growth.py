@@ -1,8 +1,8 @@
-"""Measurements on servers of their own: start and idle memory, recovery after a kill, and how costs grow with
-partitions, ids and connections.
+"""Measures servers that are started for one measurement only: start and idle memory, recovery after a kill, and how
+costs grow with partitions, ids and connections.
 
-Growth: what a request costs a broker that knows very many partitions, transactional ids or connections, over what it
-costs one that knows few, the same load on both in turns.
+Growth is the cost of a request on a broker that has very many partitions, transactional ids or connections, divided by
+its cost on a broker that has few. Both brokers get the same load, alternately.
 """
 
 import contextlib
@@ -77,15 +77,17 @@ WITH_FILES = (FSYNC, OS, KAFKA, KAFKA_FLUSH)
 
 
 def measurable(full: bool) -> list[str]:
-    """Return the names of what outside() can measure. full: False for only those that the short table has a row for."""
+    """Return the names of the measurements that outside() can make. full: False for only the ones that have a row in
+    the short table.
+    """
     return ["start", "recovery", *GROWN] if full else ["start"]
 
 
 def outside(
     wanted: Collection[str], names: Collection[str], full: bool, size: Size, progress: Progress
 ) -> Iterator[Measured]:
-    """Measure those of measurable() that are wanted. names: the servers to measure. A failure is reported, and its
-    figure is missing.
+    """Make the wanted ones of the measurements that measurable() names. names: the servers to measure. A failure is
+    reported, and its figure is missing.
     """
     if "start" in wanted:
         yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, progress)

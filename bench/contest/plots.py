@@ -1,7 +1,8 @@
-"""Plots of a run as SVG, for a light and for a dark page. matplotlib is imported only when something is drawn.
+"""Draws plots of a run as SVG, for a light and for a dark page. matplotlib is imported only when something is drawn.
 
-Two with bars, a row for each aim and Apache Kafka as it comes at 1; rates against the slowest answers by the number of
-connections; the latencies of all shares. What was not measured is left out; where nothing is left there is no plot.
+Two plots have bars, with a row for each aim, relative to Apache Kafka's default (1). One shows rates and the slowest
+answers by the number of connections, and one shows the distribution of latencies. Figures that were not measured are
+left out; a plot without figures is not drawn.
 """
 
 import io
@@ -31,7 +32,7 @@ TOP, BOTTOM = 0.95, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """The colours of a page. quiet: of less important text. peers: colours by the peer's name."""
+    """The colours of a page. quiet: the colour of less important text. peers: colours by the peer's name."""
 
     name: str
     text: str
@@ -145,7 +146,9 @@ def _marks(*sides: Measured | None) -> str:
 
 
 def _ratios(groups: Sequence[Group], title: str, sense: str, theme: Theme) -> str | None:
-    """Draw groups of horizontal bars. sense: says which direction is better. Returns SVG; None without groups."""
+    """Draw groups of horizontal bars. sense: the text that says which direction is better. Returns SVG; None without
+    groups.
+    """
     if not groups:
         return None
     bars = sum(len(group.bars) for group in groups)
@@ -188,7 +191,7 @@ def _two_lines(label: str, theme: Theme) -> list[tuple[str, float, str]]:
 
 
 def _bar(axes: "Axes", bar: Bar, y: float, reach: float, limit: float, theme: Theme) -> None:
-    """Draw one bar at height y. reach: longer bars are cut off there, with their number all the same. limit: the end
+    """Draw one bar at height y. reach: where longer bars are cut off, with their number still shown. limit: the end
     of the axis.
     """
     middle, thick = y + BAR / 2, BAR * 0.86

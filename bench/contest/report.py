@@ -1,7 +1,7 @@
-"""A run's result for people: JSON, a table in Markdown, plots; and the results that are written into the documents.
+"""Shows the result of a run: as JSON, as tables in Markdown, as plots; and writes results into the documents.
 
-`python -m fencepost.bench.contest.report RESULT` prints the table; with --docs it writes README and docs/benchmarks.md
-between their markers, and docs/images.
+`python -m fencepost.bench.contest.report RESULT` prints the table. With --docs it writes the results into README.md and
+docs/benchmarks.md, between their markers, and draws docs/images.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ def _absent(result: Result, rows: Mapping[str, Verdict]) -> list[str]:
 
 
 def sought() -> str:
-    """Return the list of aims, without results, as docs/benchmarks.md shows it."""
+    """Return the list of aims without results, for docs/benchmarks.md."""
     rows: dict[str, dict[tuple[str, str | None], str]] = {}
     for aim in AIMS:
         rows.setdefault(aim.row, {})[aim.ours, aim.theirs] = f"{_SENSES[aim.sense]} {aim.aim:g}"

@@ -1,8 +1,10 @@
-"""`make bench`: fencepost, Apache Kafka and librdkafka's mock under the same loads in one run; into bench/results/.
+"""`make bench`: measures fencepost, Apache Kafka and librdkafka's mock under the same loads in one run, and writes the
+results into bench/results/.
 
-All brokers are up for the whole contest, one is measured at a time. `make bench` takes the rows of the table of aims
-and 15 minutes at most: what warming the JVMs leaves goes to the windows. `make bench-full` takes every load and its
-time; the bounds, which need no other broker, come last, on servers of their own.
+All brokers run during the whole contest, and one is measured at a time. `make bench` measures the rows of the table of
+aims and takes 15 minutes at most: time that is not needed to warm up the JVMs makes the windows longer. `make
+bench-full` runs every load without a limit of time. The bounds, which need no other broker, come last, on servers of
+their own.
 """
 
 import contextlib
@@ -84,9 +86,9 @@ QUICK = Effort(rounds=1, seconds=0.5, warm_most_s=1.5, warm_window_s=0.5)
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The work that is left in a run. windows: in measurements of full length; openings: how many measurements are
-    started, warm-up included; warmings: how many warm-ups of a JVM; preparations: how often a load is prepared on a
-    peer.
+    """The work that is left in a run. windows: the number of measurements of full length; openings: the number of
+    measurements to start, warm-ups included; warmings: the number of JVM warm-ups; preparations: how often a load is
+    prepared on a peer.
     """
 
     windows: float
@@ -107,7 +109,7 @@ class Ahead:
 def ahead(
     scenarios: Sequence[Scenario], names: Sequence[str], rounds: int, warmed: frozenset[tuple[str, str]]
 ) -> Ahead:
-    """Count the work of these scenarios. names: of the peers. warmed: the pairs of kind and JVM that are
+    """Count the work of these scenarios. names: the names of the peers. warmed: the pairs of kind and JVM that are
     warm already.
     """
     pairs = [(scenario, name) for scenario in scenarios for name in names if name in (scenario.peers or names)]
@@ -118,10 +120,10 @@ def ahead(
 
 
 def fit_effort(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
-    """Return the effort that fits into the time left, with neither measurements nor warm-ups shorter than their least.
-    to_come: the work that is left.
+    """Return the effort that fits into the time left. Neither measurements nor warm-ups become shorter than their
+    minimum. to_come: the work that is left.
 
-    Warming is often shorter than its limit, so a JVM may use time that shorter measurements can make up for later.
+    A warm-up often ends before its limit. So a JVM may use time that shorter measurements can make up for later.
     """
     left = left_s - to_come.around_s()
     seconds = (left - to_come.warmings * WARM_MOSTLY_S) / max(1.0, to_come.windows)
@@ -217,7 +219,7 @@ def run(
 def outside(
     wanted: Sequence[str], names: Sequence[str], full: bool, quick: bool, rounds: int | None, seconds: float | None
 ) -> Outside:
-    """Return the function that measures what needs servers of its own: start, recovery, growth, bounds. rounds,
+    """Return the function that measures what needs servers of its own: start, recovery, growth and bounds. rounds,
     seconds: None for the defaults.
     """
     size, bound = (growth.QUICK, sizes.QUICK) if quick else (growth.FULL, sizes.FULL)
@@ -225,7 +227,7 @@ def outside(
     bound = replace(bound, rounds=rounds or bound.rounds, seconds=seconds or bound.seconds)
 
     def measure(progress: growth.Progress) -> Iterator[Measured]:
-        """Measure what was selected, on servers of its own."""
+        """Make the selected measurements, on servers of their own."""
         yield from growth.outside(wanted, names, full, size, progress)
         yield from bounds.outside(wanted, names, bound, progress.say, progress.failed)
 
@@ -240,8 +242,8 @@ def measured(
     outside: Outside | None,
     progress: ProgressLines,
 ) -> list[Measured]:
-    """Run the contest, then what needs servers of its own, and return all results. A run that is interrupted returns
-    those it has so far.
+    """Run the contest, then the measurements that need servers of their own, and return all results. If the run is
+    interrupted, return the results so far.
     """
     found: list[Measured] = []
     try:

@@ -1,7 +1,7 @@
-"""How much CPU the broker needs to serve a range with very many aborted transactions, by isolation level.
+"""Measures how much CPU time the broker needs to serve a range with very many aborted transactions, by isolation level.
 
-A read_committed reader gets the list of transactions to skip: the aborted index is looked up and sent along. The same
-range is read again and again with large fetches, cold and warm alike for both levels, in turns.
+For a read_committed reader the broker looks up the aborted transactions and sends a list of them along. The same range
+is read again and again with large fetches, alternately at both levels, so that caches are equally warm for both.
 """
 
 import struct
@@ -24,7 +24,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 @dataclass(slots=True)
 class _Producer:
-    """Producer id and epoch. With transaction version 2 the epoch grows with each transaction."""
+    """Producer id and epoch. With transaction version 2 each transaction increases the epoch."""
 
     producer_id: int
     epoch: int

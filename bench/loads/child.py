@@ -1,8 +1,8 @@
 """Runs a load in a process of its own, so that the CPU time of the client can be measured separately.
 
-The parent sends the name of a function and its settings. The child reports the beginning and the end of its window,
-when the parent reads the broker's CPU time, and then its result, all as lines of JSON. The child ends when its parent
-does, and a parent that gives up kills it.
+The parent sends the name of a function and its settings. The child reports the beginning and the end of its window, at
+which the parent reads the broker's CPU time, and then its result. All messages are lines of JSON. The child ends when
+its parent ends; the parent kills a child that takes too long.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ class LoadFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a load did within its window. bytes: of payload; busy_elsewhere: how much of a processor a child process of
-    the load used, 1.0 for all of it.
+    """What a load did within its window. bytes: the size of the payload. busy_elsewhere: how much of a processor a
+    child process of the load used, 1.0 for all of it.
     """
 
     units: int
@@ -48,8 +48,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An Outcome as the child sends it, with the window's seconds and the client's share of one processor (see
-    Window). latencies: encoded.
+    """An Outcome as the child sends it, with the window's seconds and the client's share of one processor (explained
+    at Window). latencies: as Latencies.encode() returns them.
     """
 
     units: int
@@ -179,7 +179,7 @@ class Child:
         return Report(**message["report"])
 
     def _give_up(self) -> None:
-        """Kill the child because it took too long."""
+        """Kill the child process because it took too long."""
         self._late = True
         self._process.kill()
 
@@ -194,11 +194,12 @@ class Child:
 
 
 class Window:
-    """The child's side of one measurement (window): it tells the parent when the window begins and ends, and measures
-    the client's own CPU time in between.
+    """The child's side of one measurement (window): tells the parent when the window begins and ends, and measures the
+    client's own CPU time in between.
 
-    The client's share is that of the busiest part that cannot be divided: all threads of Python together, which share
-    one lock, or any one thread of the library. So 1.0 means that a second processor would not have helped the client.
+    The client's share is how much of one processor its busiest part used. A part is something that cannot use two
+    processors: all threads of Python together, which share one lock, or one thread of the library. A share of 1.0 means
+    that this part was the limit, and that a second processor would not have helped.
     """
 
     def __init__(self) -> None:

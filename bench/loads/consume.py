@@ -1,8 +1,8 @@
-"""A consumer of confluent-kafka that reads a prepared topic again and again: without transactions, and with some that
-were aborted.
+"""A consumer of confluent-kafka that reads a prepared topic again and again: records without transactions, and records
+in transactions of which some were aborted.
 
-The partitions are assigned by hand and rewound when all that is there was read, so that a window may be longer than one
-reading takes. A rewind costs the client some milliseconds, with every broker the same.
+The partitions are assigned by hand, and rewound when all records were read, so that a window may be longer than one
+reading takes. A rewind costs the client some milliseconds, the same with every broker.
 """
 
 import time
@@ -153,7 +153,7 @@ def consume(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 class Reading(Protocol):
-    """Something that reads records. seen: how many so far. size: their bytes. latencies: of whatever it measures."""
+    """Reads records. seen: how many records so far. size: their bytes. latencies: of whatever the subclass measures."""
 
     seen: int
     size: int

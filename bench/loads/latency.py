@@ -1,8 +1,9 @@
-"""Latency from end to end at a fixed rate: from the time at which a record was due to be sent until a consumer has it.
+"""Measures latency from end to end at a fixed rate: from the time at which a record was due to be sent until a consumer
+has it.
 
-The loop is open: the times are a grid that the producer follows, and a record that is sent late, because something held
-the producer up, has waited since its time on the grid. Producer and consumer are processes of their own, with one
-clock, and so neither waits for the other's interpreter.
+The producer follows a fixed timetable, whatever the answers. If something delays the producer, a record is sent late,
+and its latency still counts from its time in the timetable. Producer and consumer are processes of their own on one
+machine, so they have the same clock, and neither waits for the other's interpreter.
 """
 
 import contextlib
@@ -34,8 +35,8 @@ SET_TIMER_SLACK = 29  # prctl(2)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The arguments of both child processes. per_second: records. offset: the partition's end offset before
-    the load.
+    """The arguments of both child processes. per_second: the rate of records. offset: the partition's end offset
+    before the load.
     """
 
     bootstrap: str

@@ -1,8 +1,9 @@
-"""Creates very many producers and transactional ids: how long a client waits at most meanwhile, and how long the next
-start takes.
+"""Creates very many producers and transactional ids, and measures how long a client waits at most meanwhile, and how
+long the next start takes.
 
-A process of its own makes them through the protocol, pipelined: producers that each write one record, and ids that are
-each initialised. An idle client asks all the while (stalls.py). Then the broker is killed and started again.
+A separate process creates them through the protocol, with many requests in flight: each producer writes one record, and
+each id is initialised. An idle client sends requests all the while (stalls.py). Then the broker is killed and started
+again.
 """
 
 import os
@@ -81,7 +82,7 @@ def _load(broker: peers.Peer, producers: int, transactional_ids: int) -> Iterato
 
 
 def load(host: str, port: int, producers: int, transactional_ids: int) -> None:
-    """Create the producers by a record of each, then the transactional ids."""
+    """Create the producers by writing a record of each, then the transactional ids."""
     with socket.create_connection((host, port), 60) as connection:
         _pipeline(connection, (_record_of(FIRST_PRODUCER_ID + number) for number in range(producers)))
         _pipeline(connection, (id_frame(number) for number in range(transactional_ids)))

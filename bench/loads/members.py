@@ -1,8 +1,9 @@
-"""Runs a large group of the consumer protocol (KIP-848): how long any other client waits for the broker while its
-members join and leave.
+"""Runs a large group of the consumer protocol (KIP-848), and measures how long any other client waits for the broker
+while members join and leave.
 
-A process of its own is the members, each on a connection of its own: it sends what a client would send, and a phase
-ends when every partition has one owner and every member knows. In each an idle client asks all the while (stalls.py).
+A separate process plays the members, each on a connection of its own, and sends the same requests as real clients. A
+phase ends when every partition has one owner and every member knows its partitions. In each phase an idle client sends
+requests all the while (stalls.py).
 """
 
 import heapq
@@ -51,8 +52,8 @@ def measure(members: int, every_s: float = EVERY_S) -> dict[str, stalls.Stalls]:
 
 @contextmanager
 def _load(broker: peers.Peer, members: int, every_s: float) -> Iterator[Callable[[], Callable[[], bool]]]:
-    """Run the members in a process, during the block. Yields a function that begins the next phase, and returns a
-    function that returns whether that phase still runs.
+    """Run the process that plays the members during the block. Yields a function that begins the next phase; this
+    function returns another one, which returns whether the phase still runs.
     """
     command = [sys.executable, "-m", f"{__package__}.members", broker.host, str(broker.port)]
     command, pipe = [*command, str(members), str(every_s)], subprocess.PIPE

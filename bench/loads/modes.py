@@ -1,5 +1,5 @@
-"""The delivery modes of the SDK compared, each for a fixed time, as `fencepost bench modes` does, but against any
-peer.
+"""Compares the delivery modes of the SDK, each for a fixed time, on any peer. `fencepost bench modes` makes the same
+comparison on one broker.
 """
 
 import asyncio

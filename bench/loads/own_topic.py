@@ -1,4 +1,4 @@
-"""A topic for one window only, for loads that may fill gigabytes."""
+"""A topic that exists for one window only, for loads that may write gigabytes."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,8 +1,9 @@
 """Sends records with librdkafka, idempotently, as fast as possible for a fixed time: 100 B, 1 KB and 10 KB, plain and
 with each codec.
 
-Only what the broker acknowledged within the window counts. The producer's queue is full all the while where the broker
-is the slower one, so that the latencies, of one record in a thousand, are mostly the time in the queue.
+Only records that the broker acknowledged within the window count. If the broker is slower than the client, the
+producer's queue is always full. The latencies, measured for one record in a thousand, are then mostly the time in this
+queue.
 """
 
 import random
@@ -201,7 +202,7 @@ class _Pump:
             raise RuntimeError(f"a record was not acknowledged: {self._failures[0]}")
 
     def _complain(self, error: Any) -> None:
-        """Take an error of the client; a fatal one ends the load."""
+        """Store a fatal error of the client, which ends the load; ignore any other error."""
         if error.fatal():
             self._failures.append(str(error))
 

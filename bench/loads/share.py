@@ -1,8 +1,8 @@
-"""Reads a prepared topic with confluent-kafka's share consumer: each window has a new group, and each poll accepts the
-records of the one before.
+"""Reads a prepared topic with confluent-kafka's share consumer. Each window has a new group, and each poll accepts the
+records of the poll before.
 
-What was accepted does not come again, so a window ends early if all records were read. Latency: from subscribe() to the
-first record, one value for each window.
+Accepted records are not delivered again, so a window ends early if all records were read. Latency is the time from
+subscribe() to the first record, one value for each window.
 """
 
 import time

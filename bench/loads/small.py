@@ -1,8 +1,8 @@
-"""Small Produce requests, and batches of 100 KB, sent in a closed loop without a client library: what the broker alone
-can do.
+"""Sends small Produce requests, and batches of 100 KB, in a closed loop without a client library, to measure the broker
+alone.
 
-The generator is a C program (closed_loop.c), so that it takes less than any broker; where it cannot be compiled, a
-Python program takes its place in a process of its own.
+The generator is a C program (closed_loop.c), which uses less CPU than any broker. Without a C compiler a Python program
+replaces it, in a process of its own.
 """
 
 from dataclasses import asdict, dataclass, replace

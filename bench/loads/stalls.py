@@ -1,10 +1,10 @@
-"""How long the broker's event loop is blocked at most under load, while it flushes, makes checkpoints, and runs
-retention and compaction.
+"""Measures how long the broker's event loop is blocked at most under load, while it flushes, makes checkpoints, and
+runs retention and compaction.
 
-The loop of another process cannot be measured from inside, so an otherwise idle client sends one ApiVersions request
-after another; the longest answer times are the stalls. Time in which the broker's or the client's thread was ready to
-run but had no processor is the machine's part. The kernel counts it (schedstat), and it is reported separately. The
-load comes from a process of its own, at a steady rate far below the broker's limit.
+The loop of another process cannot be measured from inside. So a client that does nothing else sends one ApiVersions
+request after another, and the longest answer times are the stalls. The time in which the broker's or the client's
+thread was ready to run but had no processor is the machine's part; the kernel counts it (schedstat), and it is reported
+separately. The load comes from a process of its own, at a steady rate far below the broker's limit.
 """
 
 import contextlib
@@ -44,8 +44,8 @@ TOPICS = {
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """How long an idle client waited for its answers, in ms. p50 to most: as the client measured it; own: the longest
-    wait without the time in which threads waited for a processor.
+    """How long an idle client waited for its answers, in ms. p50 to most: as the client measured it. own: the
+    longest wait, less the time in which threads waited for a processor.
     """
 
     p50: float
@@ -100,11 +100,11 @@ def _waits_ns(pid: int) -> dict[str, int]:
 
 
 def _machines_part_ms(pid: int, before: dict[str, int]) -> float:
-    """Return how many ms of a late answer the machine is to blame for, not the broker: the time since _waits_ns()
-    returned `before` in which the broker's loop thread and this thread waited for a processor, plus the longest such
-    wait of another thread of the broker.
+    """Return how many ms of a late answer the machine caused: the time that the broker's loop thread and this thread
+    have waited for a processor since _waits_ns() returned `before`, plus the longest such wait of another thread of the
+    broker.
 
-    That other thread may have held Python's lock, which the loop needed to continue.
+    The other thread counts because it may have held Python's lock, which the loop needed to continue.
     """
     waited = {name: now - before.get(name, now) for name, now in _waits_ns(pid).items()}
     of_two = waited.pop(str(pid), 0) + waited.pop(str(threading.get_native_id()), 0)

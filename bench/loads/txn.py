@@ -1,5 +1,5 @@
-"""Transactions of confluent-kafka: many small ones, copies of records with their offsets, and how soon a commit is
-visible.
+"""Measures transactions of confluent-kafka: many small ones, copies of records with their offsets, and how soon a
+commit is visible.
 """
 
 import itertools
@@ -115,10 +115,10 @@ class TimedCopy(TimedConsume):
 
 @dataclass(frozen=True, slots=True)
 class Visible(InChild):
-    """The scenario: how long after the return of a commit a read_committed reader can see the records.
+    """The scenario: how long it takes after a commit has returned until a read_committed reader can see the records.
 
-    Latency: from the commit's return until the first ListOffsets request was sent whose answer includes the record; 1
-    µs, the least that the histogram can have, if that was the very first.
+    Latency is the time from the commit's return to the sending of the first ListOffsets request whose answer includes
+    the record. It is 1 µs, the histogram's minimum, if that was the very first request.
     """
 
     name: str = "commit to visible"

@@ -1,5 +1,5 @@
-"""The result of one measurement (window) of a load: what it did, what it cost the broker and the client, how long its
-answers took.
+"""The result of one measurement (window) of a load: what the load did, what it cost the broker and the client, and
+how long its answers took.
 """
 
 import resource
@@ -33,7 +33,7 @@ class Latencies:
         self._histogram.record_value(min(max(round(value), SHORTEST_US), LONGEST_US), count)
 
     def add(self, other: "Latencies") -> None:
-        """Add all values of another one."""
+        """Add all values of another histogram."""
         self._histogram.add(other._histogram)
 
     def percentile_ms(self, share: float) -> float:
@@ -50,7 +50,7 @@ class Latencies:
 
     @classmethod
     def decode(cls, text: str) -> "Latencies":
-        """Make one from the text of encode()."""
+        """Make a histogram from the text that encode() returned."""
         return cls(text)
 
 
@@ -93,8 +93,8 @@ class Sample:
 
 
 class Books:
-    """Reads the time, the broker's CPU time and memory, and this process's CPU time, when the window begins
-    and ends.
+    """Reads the time, the broker's CPU time and memory, and this process's CPU time, at the beginning and the end of
+    the window.
     """
 
     def __init__(self, peer: Peer) -> None:
@@ -102,11 +102,11 @@ class Books:
         self._before = self._after = (0.0, 0, accounting.Usage(0, 0))
 
     def begin(self) -> None:
-        """Take the readings at the window's begin."""
+        """Take the readings at the beginning of the window."""
         self._before = self._read()
 
     def end(self) -> None:
-        """Take the readings at the window's end."""
+        """Take the readings at the end of the window."""
         self._after = self._read()
 
     def sample(

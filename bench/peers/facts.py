@@ -1,4 +1,4 @@
-"""The machine and the versions of a run: what somebody else needs to make sense of its numbers."""
+"""The machine and the versions of a run, which readers need to judge its numbers."""
 
 import os
 import platform

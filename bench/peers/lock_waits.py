@@ -1,10 +1,11 @@
-"""How long the event loop of a running broker waits for the interpreter's lock, and how long its turns (from one poll
-to the next) are; by tracing it with perf.
+"""Measures with perf how long the event loop of a running broker waits for the interpreter's lock, and how long its
+turns (from one poll to the next) are.
 
-`python -m fencepost.bench.peers.lock_waits PID`, as a user who may trace, beside a load. Only what the broker's threads
-spent on a processor counts, not the time for which they waited for one: so other load changes it little, where it
-doubles a p99. A wait counts with what the threads that had the lock ran meanwhile, a turn with what the loop ran itself
-and with its waits. Source: perf-record(1), perf-script(1); CPython waits for its lock in a futex (ceval_gil).
+Run as `python -m fencepost.bench.peers.lock_waits PID` while the broker is under load, by a user who may trace. Only
+the time that the broker's threads ran on a processor counts, not the time for which they waited for a processor, so
+other load on the machine changes the results little. The length of a wait is the time that other threads, which had the
+lock, ran meanwhile. The length of a turn is the time that the loop itself ran, plus its waits. Source: perf-record(1),
+perf-script(1); CPython waits for its lock in a futex (ceval_gil).
 """
 
 import re
@@ -33,7 +34,7 @@ _FUTEX_OPERATION = re.compile(r"\bop: 0x([0-9a-f]+)")
 
 
 class Kind(Enum):
-    """What an event says about its thread."""
+    """What an event says about its thread: that it runs, stops, waits for the lock, or polls, for example."""
 
     RUNS = "gets a processor"
     STOPS = "loses it"
@@ -107,8 +108,8 @@ Interval = tuple[float, float]
 
 
 def measure(events: Sequence[Event], loop: int) -> Waits:
-    """Compute the waits from the events. loop: the id of the loop's thread, which is the process's id. What had begun
-    before the first event or ended after the last is left out.
+    """Compute the waits from the events. loop: the id of the loop's thread, which is the process's id. Waits and
+    turns that the trace does not contain from beginning to end are left out.
     """
     if not events:
         return Waits(0.0)

@@ -1,8 +1,8 @@
-"""A bucket of S3 in memory, on loopback, as slow as one at a provider: each request waits before it has its effect.
+"""A bucket of S3 in memory, on loopback, that is as slow as a real one: each request waits before it takes effect.
 
-It has what the broker asks for (PUT with If-None-Match, GET with a range, ListObjectsV2, DeleteObjects), checks no
-keys, and can be told to refuse, or not to answer. `python -m fencepost.bench.peers.memory_s3 PUT_MS GET_MS` prints its
-endpoint, then serves until its standard input ends.
+The bucket supports the requests that the broker sends (PUT with If-None-Match, GET with a range, ListObjectsV2,
+DeleteObjects). It checks no keys, and can be told to refuse requests or to leave them unanswered. `python -m
+fencepost.bench.peers.memory_s3 PUT_MS GET_MS` prints the bucket's endpoint, then serves until its standard input ends.
 """
 
 import re
@@ -22,10 +22,10 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 
 class MemoryS3:
-    """A server with one bucket, which serves from the moment it is made until close().
+    """A server with one bucket. It serves from its construction until close().
 
-    put_ms, get_ms: how long each request waits first; get_ms also those that list and delete. asked: how many requests
-    of each method came.
+    put_ms, get_ms: how long each request waits before it takes effect; get_ms also for requests that list and delete.
+    asked: how many requests of each method came.
     """
 
     def __init__(self, put_ms: float = 0, get_ms: float = 0) -> None:
@@ -45,15 +45,15 @@ class MemoryS3:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which clients find the server."""
+        """Return the environment variables by which clients find the server."""
         return {**ENVIRONMENT, "AWS_ENDPOINT_URL": self.endpoint}
 
     def hang(self) -> None:
-        """Answer nothing from now on, until close()."""
+        """Leave all requests unanswered from now on, until close()."""
         self._answering.clear()
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._answering.set()
         self._server.shutdown()
         self._thread.join()

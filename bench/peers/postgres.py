@@ -1,4 +1,4 @@
-"""A PostgreSQL of its own for a load, with its settings as they are by default: it syncs what it commits."""
+"""Runs a PostgreSQL server for a load, with default settings: it syncs each commit."""
 
 import contextlib
 import os

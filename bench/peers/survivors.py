@@ -1,8 +1,8 @@
 """Ends all servers when the process that started them ends, even if it was killed.
 
 A watcher process, in a session of its own, reads from a pipe which servers run and which directories they use. When the
-pipe is closed and its list is not empty, it kills these servers and removes these directories. It is run by its path,
-which starts more quickly than a module.
+pipe is closed, the watcher kills the servers and removes the directories that are still in its list. The watcher is run
+by its path, which starts more quickly than a module.
 """
 
 import atexit
@@ -23,7 +23,9 @@ EMPTIED_S = 10.0  # a server that is killed may write until it is gone
 
 @contextlib.contextmanager
 def watched(what: int | Path) -> Iterator[None]:
-    """Have a process (by its id) killed, or a directory removed, if this process is killed within the block."""
+    """Let the watcher kill a process (given by its id) or remove a directory, if this process is killed within the
+    block.
+    """
     named = str(what) if isinstance(what, Path) else what
     _tell("more", named)
     try:
