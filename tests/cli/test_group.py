@@ -102,6 +102,7 @@ def test_group_describe_shows_members_with_their_partitions(terminal: Terminal) 
 
 
 def test_group_commands_show_a_group_of_the_consumer_protocol(terminal: Terminal) -> None:
+    """A group with a member cannot be deleted."""
     terminal.run("topic create handed")
     with Consumer(
         terminal.bootstrap, topics=["handed"], group_id="newer", group_protocol="consumer", auto_offset_reset="earliest"

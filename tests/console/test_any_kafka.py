@@ -90,7 +90,9 @@ def test_kafka_gives_the_recorded_api_versions_answer() -> None:
     assert {each.name: each.max_version_level for each in found.finalized_features} == OFFERS["features"]
 
 
-async def test_for_a_kafka_broker_clients_owners_and_fencepost_metrics_are_absent(console: ConsoleClient) -> None:
+async def test_for_a_kafka_broker_the_console_has_no_clients_owners_or_fencepost_metrics(
+    console: ConsoleClient,
+) -> None:
     (cluster,) = (await console.get("/v3/clusters"))["data"]
     assert cluster["fencepost"] is False
     assert OWN_FEATURE not in cluster["features"]

@@ -8,6 +8,7 @@ from kafka import TopicPartition
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_kafka_python_reads_back_its_records_in_every_codec(broker, codec, idempotent):
+    """With their offsets and timestamps; also from an offset sought, or found by a time."""
     topic = f"kp-{codec}-{idempotent}"
     place = TopicPartition(topic, 0)
     values = [b"value %d " % n * 50 for n in range(100)]

@@ -52,6 +52,8 @@ def rows(printed: str) -> list[dict[str, str]]:
 
 
 def test_kafkas_share_groups_tool_lists_describes_resets_and_deletes_groups(java, broker, name):
+    """A group with a member is not reset."""
+
     def groups(arguments: str) -> str:
         return java.tool(GROUPS, broker.bootstrap, arguments)
 

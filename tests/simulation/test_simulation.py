@@ -49,7 +49,7 @@ def test_no_simulation_seed_with_clients_beyond_rights_or_limits_shows_an_anomal
     assert all(met[what] for what in ("outsider: locked out", "outsider: halted", "hoarder: kept", "hoarder: refused"))
 
 
-def test_no_simulation_seed_of_a_share_group_alone_shows_an_anomaly():
+def test_no_simulation_seed_with_only_a_share_group_shows_an_anomaly():
     met = Counter()
     for seed in ALONE:
         result = simulate(seed, 8.0, only_queues=True)
@@ -61,7 +61,7 @@ def test_no_simulation_seed_of_a_share_group_alone_shows_an_anomaly():
 
 
 @pytest.mark.long
-def test_no_simulation_seed_with_a_share_group_among_all_others_shows_an_anomaly():
+def test_no_simulation_seed_with_a_share_group_and_other_clients_shows_an_anomaly():
     result = simulate(WITH_A_QUEUE, 10.0)
     assert result.good, f"{result}\nagain: make sim SEED={WITH_A_QUEUE} SECONDS=10"
     met = Counter(result.struck)

@@ -84,7 +84,7 @@ def test_fp_broker_factory_accepts_users_and_acls_and_refuses_acls_without_users
     """).assert_outcomes(passed=1)
 
 
-def test_a_user_of_the_marker_skips_the_test_with_an_external_broker(run):
+def test_a_fencepost_marker_with_a_user_skips_the_test_with_an_external_broker(run):
     result = run(
         """
         import pytest

@@ -151,6 +151,7 @@ def stopped(tmp_path):
 
 @pytest.mark.slow
 def test_a_stopped_broker_is_backed_up_and_restored_only_into_empty_folders(stopped, tmp_path):
+    """A damaged backup is found by restore --check, and of it nothing is restored."""
     backup, copy = tmp_path / "backup", tmp_path / "copy"
     found = run("backup", stopped, backup)
     assert re.fullmatch(rf"{backup}: \d+ files, [\d.]+ MB, through unit \d+; no broker ran\n", found.stdout), (

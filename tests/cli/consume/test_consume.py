@@ -87,7 +87,7 @@ def test_consume_does_not_write_control_characters_to_a_terminal(terminal: Termi
     assert out.splitlines()[1].endswith("… (1,000 bytes)")
 
 
-def test_explain_shows_markers_among_the_records(terminal: Terminal, story: str) -> None:
+def test_consume_with_show_control_prints_commit_and_abort_markers(terminal: Terminal, story: str) -> None:
     committed = terminal.run(f"consume {story}:0 --show-control").splitlines()
     assert [line.partition(" producer")[0] for line in committed] == [
         "plain", "1", "2", "◆ commit story[0]@3", "◆ abort story[0]@6",

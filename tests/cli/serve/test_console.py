@@ -49,6 +49,7 @@ def child_of(broker: BrokerProcess) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the child process is found in /proc, which only Linux has")
 def test_serve_restarts_a_console_process_that_died(tmp_path: Path) -> None:
+    """The broker serves meanwhile, and the new process ends with it."""
     with broker_process(str(tmp_path / "data"), "--http", "127.0.0.1:0") as broker:
         snapshot = get(url_of(broker) + "v1/snapshot")
         assert snapshot["reachable"]

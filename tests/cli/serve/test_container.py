@@ -87,6 +87,7 @@ def image(tmp_path: Path) -> Image:
 
 
 def test_the_container_image_serves_as_its_user_and_ends_with_0_at_its_stopsignal(image):
+    """Its health check says whether it serves, and only its user can read its data."""
     words = ("user", "add", "alice", "--data-dir", DATA, "--password-stdin")
     assert image.run(*words, given="correct horse\n")[0] == 0
     broker = image.start(*list_after("CMD", image.text))

@@ -15,6 +15,7 @@ def terminal() -> Iterator[Terminal]:
 
 
 def test_txn_commands_name_the_transaction_that_fills_a_share_groups_window(terminal: Terminal) -> None:
+    """While it is open, the share group cannot be deleted."""
     terminal.run("topic create jobs")
     terminal.plain("jobs", *map(str, range(LIMIT + 20)))
     assert terminal.run("txn why-blocked") == "no partition is blocked\n"

@@ -206,7 +206,7 @@ def test_librdkafka_3575_an_out_of_order_error_aborts_only_its_transaction(versi
 
 @pytest.mark.slow
 @both
-def test_librdkafka_1_7_a_broker_that_stops_before_the_commit_aborts_it(version):
+def test_librdkafka_1_7_a_transaction_is_aborted_if_the_broker_stops_in_its_body(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await write(producer, b"a")

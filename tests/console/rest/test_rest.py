@@ -95,9 +95,10 @@ async def test_requests_for_unknown_resources_get_404_with_error_code_40403(cons
         assert (status, body["error_code"]) == (404, 40403), (path, body)
 
 
-async def test_topics_are_listed_in_pages_and_by_a_part_of_their_name_with_their_configs(
+async def test_rest_lists_topics_in_pages_or_by_a_part_of_their_name_in_any_case(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
+    """Configs of one topic are found under the topic."""
     first = await console.get("topics?page_size=1")
     assert [each["topic_name"] for each in first["data"]] == ["orders"]
     assert first["total"] == 2
