@@ -1,10 +1,11 @@
-"""Rounds: all units (journal entries) of one loop turn, or of the time that one sync takes, are made durable together.
+"""Rounds: all units (journal entries) of one turn of the loop, or of the time that one sync takes, are made durable
+together.
 
-At the end of a turn, or of the next (second_look.py), the open round is closed and written. When it is written (and
+At the end of a turn, or of the next one (second_look.py), the open round is closed and written. When it is written (and
 synced, if its durability mode asks for that), high watermarks advance, parked fetches are woken, and waiting replies
-are sent. Units that arrive meanwhile form the next round. It waits for its turn, or, if it is large and is to be synced
-as those in flight are, it is written beside them; they are released in their order. Journal, store and times each keep
-an entry for each round in flight. If a write or sync fails, the broker halts and sends no more replies.
+are sent. Units that arrive meanwhile form the next round. It waits for its turn; but if it is large and is to be synced
+as the rounds in flight are, it is written beside them. Rounds are released in their order. Journal, store and times
+each keep an entry for each round in flight. If a write or sync fails, the broker halts and sends no more replies.
 docs/glossary.md defines round and released.
 """
 

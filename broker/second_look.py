@@ -1,14 +1,16 @@
 """Whether a round waits until the loop has read its sockets once more, for clients that may write again at once. Pure.
 
-Why. A round that is to be synced begins when the requests that the loop found are done. Of clients that wait for each
-answer there are then two groups: while the round of the first is synced, the requests of the second arrive, and when
-the answers to the first have left, the round of the second begins a moment before they ask again. So each waits for two
-syncs, and each sync serves half of them. If the loop looks once more before it begins the round, both groups are in it
+The reason. A round (write of the journal) that is to be synced begins when the requests that the loop has found are
+handled. Clients that wait for each answer then form two groups. While the round of the first group is synced, the
+requests of the second arrive. When the answers to the first group have left, the round of the second begins, a moment
+before the first group sends its next requests. So each client waits for two syncs, and each sync serves half of the
+clients. If the loop reads its sockets once more before it begins the round, both groups are in it
 (docs/decisions/0027).
 
-The rule: a look costs some microseconds, and the requests that it finds delay those that are here. So there is at most
-one for a round, and only for somebody: connections that were here when the last round began, and are not now. If none
-of them comes, their clients have something else to do between two requests, and the next rounds do not look.
+The rule: a look costs some microseconds, and the requests that it finds delay those that are already here. So there is
+at most one look for each round, and only if there are connections that took part in the last round and have not sent
+anything since. If the look finds none of them, their clients do something else between two requests, and the next
+rounds do without a look.
 """
 
 from collections.abc import Set as AbstractSet

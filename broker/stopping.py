@@ -1,7 +1,7 @@
-"""The stop of a broker: what it waits for is logged if that takes long, and optional work has limited time.
+"""The stop of a broker: a wait is logged if it takes long, and optional work has limited time.
 
-The rule: what was answered is durable before any of this. Snapshots, flushes and a checkpoint only make the next start
-quick: what of them does not fit into TIDY_MS is left to the journal, from which that start reads it.
+The rule: everything that was answered is durable before any of this. Snapshots, flushes and a checkpoint only make the
+next start quick. What cannot be done within TIDY_MS is left to the journal, from which the next start reads it.
 """
 
 import asyncio

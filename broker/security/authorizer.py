@@ -1,10 +1,12 @@
 """Decides by the ACLs, which it indexes, whether a principal has a right, as Kafka's StandardAuthorizer does. Pure.
 
-The rules: a super user may do everything. Else all rules count whose pattern fits the name, literally, by its
-beginning, or as `*`. One of them that denies wins over any number that allow; where none speaks of this principal, host
-and operation, the answer is no, or, with allow.everyone.if.no.acl.found, yes if no rule at all fits the name. Read,
-Write, Delete and Alter allow Describe with them, and AlterConfigs allows DescribeConfigs; to deny one of those denies
-nothing else. The cost of an answer grows with the length of the name and the rules that fit, not with all rules.
+The rules: a super user may do everything. For others, all ACLs count whose pattern matches the name: literally, as a
+prefix, or as `*`. One that denies wins over any number that allow. If none is about this principal, host and operation,
+the answer is no; but with allow.everyone.if.no.acl.found it is yes if no ACL at all matches the name. The right to
+Read, Write, Delete or Alter includes Describe, and AlterConfigs includes DescribeConfigs; denying one of them denies
+nothing else. The cost of an answer grows with the length of the name and the number of ACLs that match, not with the
+number of all ACLs.
+
 Source: StandardAuthorizerData and Authorizer.authorizeByResourceType of 4.3.1.
 """
 

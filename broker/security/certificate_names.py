@@ -2,9 +2,11 @@
 
 Pure.
 
-The rules: a subject is written as RFC 2253 has it and as Java's X500Principal.getName() does: `CN=a,OU=b,O=c`, the last
-part first. The first of ssl.principal.mapping.rules whose pattern fits all of it makes the name; where none fits,
-nobody comes in. What is read here was signed by an authority that is trusted; what does not parse is refused anyway.
+The rules: a subject is written as RFC 2253 and Java's X500Principal.getName() do, with the last part first:
+`CN=a,OU=b,O=c`. The first of ssl.principal.mapping.rules whose pattern matches the whole subject gives the name. If
+none matches, the client is refused. Certificates that get here were signed by a trusted authority; one that cannot be
+parsed is refused nevertheless.
+
 Sources: RFC 5280, RFC 2253, KIP-371 (SslPrincipalMapper); names compared with Java's.
 """
 

@@ -1,8 +1,9 @@
 """SCRAM credentials, which are stored instead of passwords, and the table of all users. Pure.
 
-The rules: of a password there is only what RFC 5802 calls StoredKey and ServerKey, from which nobody can log in; none
-of it is in a repr. Who asks for a user that does not exist gets a decoy (decoys.py), so that answers do not tell who
-exists. The table changes only by applying a record.
+The rules: of a password only RFC 5802's StoredKey and ServerKey are stored, with which nobody can log in; no repr shows
+them. A login as a user that does not exist gets a decoy (decoys.py), so that answers do not reveal which users exist.
+The table changes only by applying a record.
+
 Sources: RFC 5802, RFC 7677, KIP-554.
 """
 

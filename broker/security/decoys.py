@@ -1,10 +1,11 @@
 """Makes salts and iteration counts for SCRAM logins of unknown users that look like those of real users. Pure.
 
-The rules: a name always gets the same decoy; the kinds of decoys are as frequent among names as the kinds of
-credentials are among users; a user that is added or removed changes the decoys of as few names as possible (weighted
-rendezvous hashing). Nobody without the secret can compute a decoy.
-Sources: RFC 5802, section 9; Kafka's
-ScramFormatter.secureRandomString; Schindelhauer and Schomaker, "Weighted distributed hash tables" (2005).
+The rules: a name always gets the same decoy. Decoys of each kind (iterations, alphabet and length of the salt) are as
+frequent among names as credentials of this kind are among users. A user that is added or removed changes the decoys of
+as few names as possible (weighted rendezvous hashing). Nobody without the secret can compute a decoy.
+
+Sources: RFC 5802, section 9; Kafka's ScramFormatter.secureRandomString; Schindelhauer and Schomaker, "Weighted
+distributed hash tables" (2005).
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""Fetches the keys that verify tokens (JWKS) regularly in a worker thread; logins use the last ones meanwhile.
+"""Fetches the keys that verify tokens (JWKS) regularly in a worker thread. Meanwhile logins use the keys fetched last.
 
-The rules: one fetch at a time; a token of an unknown key brings the next one forward, but not by more than once in
-SOONEST_MS, whatever clients send; keys that cannot be fetched or read leave those before them in force.
+The rules: only one fetch runs at a time. A token with an unknown key makes the next fetch come earlier, but at most
+once in SOONEST_MS, whatever clients send. If keys cannot be fetched or parsed, the earlier ones stay in use.
 """
 
 import asyncio

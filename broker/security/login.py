@@ -1,9 +1,10 @@
 """The login of a connection: which SASL request is allowed when, the responses, and how long a session lasts. Pure.
 
-The rules: SaslHandshake (v1) names a mechanism, SaslAuthenticate carries its messages; whatever is out of order ends
-the login. A session lasts for as long as the listener and the credential allow; before it ends the client logs in
-again, by the same mechanism and as the same user (KIP-368). Where Kafka closes the connection without a response, this
-one responds with the reason.
+The rules: SaslHandshake (v1) chooses a mechanism, and SaslAuthenticate carries the mechanism's messages. A request that
+is out of order ends the login. A session lasts as long as the listener and the credential allow. Before it ends, the
+client logs in again, with the same mechanism and as the same user (KIP-368). Where Kafka closes the connection without
+a response, this broker responds with the reason.
+
 Sources: KIP-43, KIP-152, KIP-368; asked of Apache Kafka 4.3.1.
 """
 

@@ -1,10 +1,11 @@
 """Verifies tokens (JWT) of an identity provider: which user they name, and until when they are valid. Pure.
 
-The rules: a token counts only with a signature by a key of the set, chosen by its id, in an algorithm of that key's own
-kind, and so never `none` nor one with a shared secret. It has to name the issuer, the audience, an end that is still to
-come, and a principal. No error quotes it. Keys that could sign, and weak ones, are left out of the set.
-Sources: RFC
-7515, RFC 7517, RFC 7519, RFC 8725; CVE-2026-33557.
+The rules: a token is valid only with a signature by a key of the key set, which is chosen by its id, and in an
+algorithm for this type of key; so never with `none` or a shared secret. It must contain the expected issuer and
+audience, an expiry time in the future, and a principal. No error text quotes the token. Keys that could also sign, and
+weak keys, are left out of the set.
+
+Sources: RFC 7515, RFC 7517, RFC 7519, RFC 8725; CVE-2026-33557.
 """
 
 import json

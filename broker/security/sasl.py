@@ -1,11 +1,11 @@
 """The broker's side of the SASL mechanisms PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. Pure.
 
-The rules: an exchange takes two messages at most; whoever fails learns no more than Kafka says, and the same whether
-the user exists or not; who asks to act as somebody else is refused. Nothing that came is in an error. A password is
-checked elsewhere, since that takes milliseconds. SCRAM's last message is checked to the letter: channel binding,
-nonce, proof.
-Sources: RFC 4616, RFC 5802, RFC 7628, KIP-43, KIP-84, KIP-255; CVE-2024-56128; texts asked of Kafka
-4.3.1.
+The rules: an exchange consists of two messages at most. A client that fails learns no more than from Kafka, and the
+same whether the user exists or not. A client that asks to act as somebody else is refused. No error text contains
+anything that the client has sent. A password is checked elsewhere, because that takes milliseconds. SCRAM's last
+message is checked completely: channel binding, nonce and proof.
+
+Sources: RFC 4616, RFC 5802, RFC 7628, KIP-43, KIP-84, KIP-255; CVE-2024-56128; texts asked of Kafka 4.3.1.
 """
 
 import hmac

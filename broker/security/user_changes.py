@@ -1,9 +1,10 @@
 """Decides about requests that change or list users with passwords. Pure.
 
-The rules are Kafka's: each user may be named once in a request, for one mechanism; what is refused of one user changes
-nothing of it, and nothing for the others. As there, a salt may be empty and a salted password of another size than its
-mechanism gives it: clients' own tests put such. Beyond Kafka's, neither they nor a name are of any length, and a salted
-password is not empty (Kafka fails over that one). Asked of Apache Kafka 4.3.1; KIP-554.
+The rules are Kafka's: a request may name each user once, for one mechanism. If the change of one user is refused, this
+user stays as it is, and the other users of the request are changed. As in Kafka, a salt may be empty, and a salted
+password may have another size than its mechanism produces, because clients' own tests send such. Unlike in Kafka, these
+and the name have a limited length, and a salted password must not be empty (Kafka fails at an empty one). Asked of
+Apache Kafka 4.3.1; KIP-554.
 """
 
 from collections.abc import Generator

@@ -1,10 +1,10 @@
 """The acknowledgements of one request, in all share partitions that it names: decided in steps, then written as one
 unit.
 
-The rules. A member's acknowledgements succeed or fail as a whole in each share partition, those of a transaction in all
-of them together. decide_ahead() changes nothing, and others are served between its steps. finish() and
-finish_in_transaction() decide: they look at all again, so no state on which something was decided is other than it was
-when that is logged and applied, which they or their caller do in the same step (portions.py).
+The rules: in each share partition the acknowledgements of a request succeed or fail as a whole; those of a transaction
+do so in all share partitions together. decide_ahead() changes nothing, and other requests are served between its steps.
+finish() and finish_in_transaction() decide again whatever others have changed since. They, or their callers, log and
+apply the result in the same step, so the state that was decided about cannot have changed then (portions.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

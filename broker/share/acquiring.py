@@ -1,11 +1,11 @@
 """Decides which records of the batches that were read a member acquires, and which are archived. Pure.
 
-The rules. Batches are given out whole, also where that is more than was asked for or than the window has room for,
-unless exactly so many records are wanted; what is given out again needs no room. What lies between the batches was
-compacted away, and it and what is no data are archived: as far as records are given out, and up to the next ones.
-Records that failed often come alone (bad_records.py).
-Source: Kafka's SharePartition.acquire,
-lastOffsetAndMaxRecordsToAcquire, maybeArchiveStaleBatches; KAFKA-19555, 19808.
+The rules: whole batches are delivered, even if that is more than was asked for or than the window has room for, unless
+an exact number of records is wanted. Records that are delivered again need no additional room in the window. Offsets
+between batches were compacted away. They, and batches without data for members, are archived: those before the last
+record that is delivered, and those directly after it. Records that failed often are delivered alone (bad_records.py).
+
+Source: Kafka's SharePartition.acquire, lastOffsetAndMaxRecordsToAcquire, maybeArchiveStaleBatches; KAFKA-19555, 19808.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,10 +1,11 @@
 """Limits how many records are delivered together after failed deliveries, so that a bad record does not spoil good
 ones. Pure.
 
-The rule: from half of the delivery limit on, what fails together comes in ever smaller pieces and with nothing else,
-and for the last time each record alone. So only the record that is bad is archived at the limit.
-Source: KAFKA-17541,
-Kafka's SharePartition.throttleRecordsDeliveryLimit and acquireSubsetBatchRecords.
+The rule: once records have been delivered half as often as allowed, those that failed together are delivered in ever
+smaller groups and without others, and for the last time each record alone. So only the bad record is archived when the
+delivery limit is reached.
+
+Source: KAFKA-17541, Kafka's SharePartition.throttleRecordsDeliveryLimit and acquireSubsetBatchRecords.
 """
 
 FEWEST_DELIVERIES = 2  # before anybody suspects a record

@@ -1,9 +1,10 @@
-"""Ends acquisition locks whose owner did not acknowledge: with the share session, or at their deadline; in steps.
+"""Ends acquisition locks whose owner has not acknowledged, when its share session ends or at their deadline, in steps.
 
-The rules. A step looks at RUNS runs at most, of however many share partitions, and what it ends is one unit. What is
-left stays acquired until its step comes, which costs nothing but time: an acquisition is in memory only. What a session
-had is released before its member opens another one, so that nothing of that is taken. What is due within ALARM_MS goes
-together; one timer is set, for the earliest deadline of all. Where nothing can be logged, locks end as soon as it can.
+The rules: a step ends the locks of RUNS runs (ranges of records in the same state) at most, in any number of share
+partitions, and logs that as one unit. Other records stay acquired until their step comes, which only costs time, since
+an acquisition is in memory only. The records of an ended session are released before its member opens another one, so
+that nothing of the new session is released. Deadlines within ALARM_MS of each other are handled together. There is one
+timer, for the earliest deadline of all. If nothing can be logged, locks end as soon as that is possible again.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""One share partition with the positions of its records in its log, and the forms of what may be logged for it.
+"""One share partition with the positions of its records in its log, and the types of records that may be logged for it.
 
 Pure.
 
-The rule: what is encoded before it is written changes the share partition in less time than its record would, and to
-the same.
+The rule: an encoded update or snapshot changes the share partition to the same state as its record would in a replay,
+but in less time.
 """
 
 from collections.abc import Callable, Iterator, Sequence

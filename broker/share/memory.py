@@ -1,9 +1,9 @@
 """Limits how much memory the runs (ranges of records in the same state) of all share partitions take. Pure.
 
-The rules: members make many runs by what they acknowledge, so together they have a limit. Above it a share partition
-gets more only within its part: the limit, divided by the groups that have runs, and that by the group's share
-partitions that have some. So nobody who has few waits for those who have many, and the parts of all together are no
-more than the limit once again.
+The rules: members can create many runs by what they acknowledge, so all runs together have a limit. Above it, a share
+partition gets more only within its own part. The part is the limit divided by the number of groups that have runs, and
+by the number of the group's share partitions that have runs. So share partitions with few runs need not wait for those
+with many, and all parts together are no more than the limit a second time.
 """
 
 from .values import SharePartitionKey

@@ -1,11 +1,12 @@
 """All share partitions of a broker: members acquire records and acknowledge them; groups create and delete share
 partitions.
 
-The rules: what changes for good is decided, logged and applied in one step. A lock ends by its owner's word, with its
-session, or at its deadline (locks.py). What waits for a share partition (a Waiter with its key among its logs) is woken
-a turn later, so that nobody acquires in the middle of what somebody else is doing.
-Source: KIP-932, Kafka's
-SharePartition, SharePartitionManager; KAFKA-19201.
+The rules: a durable change is decided, logged and applied in one step. A lock ends by an acknowledgement of its owner,
+with the owner's session, or at its deadline (locks.py). Requests that wait for a share partition (a Waiter with its key
+among its logs) are woken one turn of the loop later, so that none acquires records while another request is being
+handled.
+
+Source: KIP-932, Kafka's SharePartition, SharePartitionManager; KAFKA-19201.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""In which share partitions has each transaction something pending, and how large may what its end logs become? Pure.
+"""In which share partitions each transaction has acknowledgements pending, and how much its end may have to log. Pure.
 
-The rule: what an abort archives is logged in the unit that ends the transaction, with one record for each share
-partition, so its size is known while acknowledgements become pending. A range is counted until the transaction ends,
-also if the log's start has passed it.
+The rule: an abort logs what it archives in the unit that ends the transaction, with one record for each share
+partition. So the size of that unit must be known when acknowledgements become pending. A range is counted until the
+transaction ends, even if it is below the log start offset by then.
 """
 
 from .runs import Transaction

@@ -1,11 +1,12 @@
-"""The changes of one request in one share partition, decided in portions of a few runs each. Pure.
+"""The changes of one request in one share partition, decided in portions of a few runs (ranges of records in the same
+state). Pure.
 
-The rules. Nothing changes before the unit of the request is committed. Between two portions everybody else is served:
-locks and transactions end, members acquire and acknowledge, somebody resets the offset. Nobody is made to wait for a
-request that is being decided; instead each portion keeps the runs on which it was decided, and is decided again where
-these are others by then. finish() does that for all portions, so what it leaves is right whatever happened before;
-decide_ahead() only takes work off it. Comparing and replacing runs that are there already takes little time for many. A
-portion is as long as the runs that it touches: one range of a request may touch all that there are, so it is cut.
+The rules: nothing changes before the unit of the request is committed. Other requests are served between two portions:
+locks and transactions end, members acquire and acknowledge, an admin resets the offset. They need not wait for a
+request that is being decided. Instead each portion stores the runs about which it has decided, and is decided again if
+these have changed. finish() does that for all portions, so the result is right whatever has happened; decide_ahead()
+only leaves it less to do. Comparing and replacing runs takes little time even for many. A portion is limited by the
+number of runs that it covers, so a range of the request that covers many runs is cut.
 """
 
 from collections import Counter

@@ -1,11 +1,11 @@
 """Encodes and decodes the records of share partitions in __share_group_state, byte for byte as Kafka does. Pure.
 
-A key begins with an int16, the type of the record: 0 a ShareSnapshot, 1 a ShareUpdate, which says what changed since
-the last of either. So the topic is not compacted, for the newest update is not all. A snapshot without a value is the
-end. Values have version 0, where a tagged field carries what Kafka has no place for: in an update of a transaction, of
-which member a range was.
-Sources: Kafka's ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateValue.json;
-docs/formats.md.
+A key begins with an int16, the type of the record: 0 for a ShareSnapshot, 1 for a ShareUpdate, which contains the
+changes since the last record of either type. The topic is not compacted, because the newest update is not the whole
+state. A snapshot with a null value means that the share partition is deleted. Values have version 0. A tagged field
+carries what Kafka has no field for: in an update of a transaction, the member that had a range.
+
+Sources: Kafka's ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateValue.json; docs/formats.md.
 """
 
 from base64 import urlsafe_b64encode

@@ -1,10 +1,10 @@
 """Reads the state of share partitions from the topic at a start, and decodes only what that start needs.
 
-The rules: a snapshot replaces what was logged before it, so snapshots and updates stay bytes until the log has been
-read to its end, and what a later snapshot replaces is not decoded. What a transaction made pending, its marker and the
-end of a share partition are applied at once, after all that was logged before of the share partitions in question. A
-snapshot says nothing of what is pending; so while something is, it replaces nothing: an update before it may have moved
-the window past that.
+The rules: a snapshot replaces what was logged before it. So snapshots and updates are kept encoded until the log has
+been read to its end, and those that a later snapshot replaces are never decoded. Updates of a transaction, its marker,
+and the deletion of a share partition are applied at once, after everything that was logged earlier for the same share
+partition. A snapshot does not contain pending acknowledgements. So while there are any, it replaces nothing, because an
+update before it may have moved the window past them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The states of the records of a share partition, as runs: ranges of consecutive offsets with the same state. Pure.
 
-The rules: runs are in order and do not overlap; neighbours with the same state are one run; offsets without a known
-state have no run. The cost of an event is a search and the runs it touches, whatever the number of records.
+The rules: runs are in order and do not overlap. Adjacent runs with the same state are merged into one. Offsets without
+a known state have no run. A change costs a search and the runs that it touches, no matter how many records there are.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,9 +1,10 @@
-"""The catalogue: topics, settings changed while running, producer ids given out, the cluster id. Its state, and its
-records.
+"""The catalogue: topics, settings changed at runtime, producer ids given out, and the cluster id. This module has its
+state and its records.
 
-A pure state that changes only by applying a record of the catalogue's log. Each record holds the whole new state of its
-key, null where that is gone; so the last record of each key is all that counts, compaction keeps the log short, and a
-replay of what compaction left gives the same state as a replay of everything (docs/formats.md, "Catalogue"). Pure.
+The state is pure, and changes only by applying a record of the catalogue's log. Each record contains the whole new
+state of its key, or null if that is deleted. So only the last record of each key matters, compaction keeps the log
+short, and a replay after compaction gives the same state as a replay of everything (docs/formats.md, "Catalogue").
+Pure.
 """
 
 from collections.abc import Mapping

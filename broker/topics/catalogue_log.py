@@ -1,7 +1,7 @@
-"""Stores the catalogue in log 0, a compacted log; a change is written in one unit with the logs that it names.
+"""Stores the catalogue in log 0, a compacted log. A change is written in one unit with the logs that it names.
 
-The rule: a change is one unit of the journal, committed and applied in one step, so that a topic and its logs come and
-go together whatever happens. An answer that names it waits for the unit like any other.
+The rule: a change is one unit of the journal, committed and applied in one step, so that a topic is always created and
+deleted together with its logs. An answer about it waits for the unit, like any other answer.
 """
 
 from collections.abc import Sequence

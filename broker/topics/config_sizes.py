@@ -1,9 +1,10 @@
 """Limits the size of settings: of one value, of one topic or broker, and of all together.
 
-The rule: what a request asks for is refused, never what is there already: a catalogue of an earlier version may hold
-more, and every change that does not add to it is taken. The bound of one value is Kafka's, whose older clients cannot
-be told a longer one; the others are ours, so that no number of requests makes a catalogue that takes long to open. The
-broker's own topics have no part in the bound of all: they are few, and have to be made whatever clients have filled.
+The rule: only what a request asks for is refused, not what exists. The catalogue of an earlier version may contain more
+than the limits allow, and every change that does not enlarge it is accepted. The limit for one value is Kafka's,
+because older clients of Kafka cannot receive a longer one. The others are ours, so that requests cannot make a
+catalogue that takes long to open. The broker's own topics do not count towards the limit for all: they are few, and it
+must be possible to create them however much clients have stored.
 """
 
 from collections.abc import Iterable, Mapping

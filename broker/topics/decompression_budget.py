@@ -1,8 +1,8 @@
 """Limits how many bytes and records the broker decompresses for one Produce request.
 
-Why: 1.5 KB of zstd can hold millions of records, and a request can carry thousands of such batches. What a producer
-compresses sixteen to one passes whatever its size; what is refused is refused as a batch that is too large, since
-clients then split it and try again. Pure.
+The reason: 1.5 KB of zstd can contain millions of records, and a request can contain thousands of such batches. Data
+that is compressed sixteen to one is accepted whatever its size. A batch above the budget is refused as too large,
+because clients then split it and try again. Pure.
 """
 
 from ...protocol.batches import HEADER_BYTES, Batch

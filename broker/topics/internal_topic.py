@@ -1,10 +1,11 @@
 """An internal topic, in whose partitions a coordinator logs its state.
 
-The rules: an ordinary topic of the catalogue, made by the first who needs it and in one unit, never at start; only its
-coordinator writes to it; a replay looks at all batches of a partition before it applies the first, so nobody is served
-what was read only in part: a damaged partition is offline, and the others are served.
-Source: Kafka's GroupCoordinator
-and TransactionStateManager; S-57, S-58, S-59.
+The rules: it is an ordinary topic of the catalogue. It is not created at a start, but by the first request that needs
+it, in one unit. Only its coordinator writes to it. A replay checks all batches of a partition before it applies the
+first one, so that no state is served that was read only in part. A damaged partition is put offline, and the others are
+served.
+
+Source: Kafka's GroupCoordinator and TransactionStateManager; S-57, S-58, S-59.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

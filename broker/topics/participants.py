@@ -1,9 +1,10 @@
 """What other modules add to a transaction's markers in their own topics: committed offsets, acknowledgements of share
 groups.
 
-The rule: what is pending there stands in a partition of an internal topic, and the marker in that partition decides.
-Whoever keeps it is asked, before the unit of the marker is committed, what else is to stand behind the marker, and is
-told once that is committed; so what a transaction writes and what it acknowledges take effect in one step.
+The rule: what is pending in such a module is stored in a partition of an internal topic, and the transaction's marker
+in that partition decides about it. Before the unit with the marker is committed, the module is asked which batches must
+follow the marker, and it is called again after the commit. So what a transaction writes and what it acknowledges take
+effect in one step.
 """
 
 from collections.abc import Callable, Mapping, Sequence

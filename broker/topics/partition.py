@@ -1,7 +1,7 @@
 """One partition: checks what producers send before it is appended to the log, and leader epochs.
 
 The rule: a batch reaches the log only through `accept`, which applies the topic's limits in Kafka's order: size,
-soundness, keys, timestamps, codec. The producer state is asked last. So a refused batch leaves no trace anywhere.
+validity, keys, timestamps, codec. The producer's state is checked last, so a refused batch changes nothing anywhere.
 Source: Kafka's UnifiedLog.append and LogValidator; the order matters, because it decides which error a client sees.
 """
 

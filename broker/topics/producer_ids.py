@@ -1,8 +1,8 @@
 """Gives out producer ids that are never given twice, from blocks of 1000 logged before their first id is used.
 
-The rule: what is left of a block when the broker ends, however it ends, is never given out (S-16).
-Source: Kafka's
-RPCProducerIdManager; its AllocateProducerIds is a record of our catalogue.
+The rule: the unused ids of a block are never given out after the broker has ended, however it ended (S-16).
+
+Source: Kafka's RPCProducerIdManager; its AllocateProducerIds is a record of our catalogue.
 """
 
 from .catalogue import PRODUCER_ID_BLOCK, producer_ids_given

@@ -1,11 +1,11 @@
 """Limits how many producers all partitions together remember (max.producer.ids).
 
-The rule: a new producer takes the place of the one that was silent for longest, on whatever partition, and has no
-transaction open there. It is looked at once a round, so the bound is passed by no more than one round brings. A new
-producer is refused only where that cannot help: all that are remembered are in transactions, or its id was never given
-out. Eviction is not logged (see storage/producers/producers.py for why that is sound). Cost: a round looks at the logs
-that it moved; an eviction is O(log n) in the number of logs. Kafka has no such bound; it forgets by time alone. See
-KAFKA-8092 and KIP-936.
+The rule: a new producer takes the place of the one that has been silent for longest, in whatever partition, and that
+has no open transaction there. The number is checked after each round (write of the journal), so the limit can be
+exceeded by the new producers of one round. A new producer is refused only if that cannot help: all remembered producers
+are in transactions, or its id was never given out. An eviction is not logged (storage/producers/producers.py says why
+that is safe). Cost: a round looks at the logs that it has written to; an eviction is O(log n) in the number of logs.
+Kafka has no such limit, and forgets producers by time alone. See KAFKA-8092 and KIP-936.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """All topics of a broker, in memory as handlers use them, and their changes through the catalogue.
 
-Every change is decided here, committed as one unit together with the logs it makes or ends, and then seen in the
-objects below: live and at start by the same step, `_reflect`. Nothing keeps a Topic across requests, so a deleted one
-is gone for everybody at once. Ids are given once and for ever: a topic made again is another topic (KIP-516).
+Every change is decided here, and committed as one unit together with the logs that it creates or deletes. `_reflect`
+then changes the objects below, both for a new change and at a start. Nobody keeps a Topic across requests, so a deleted
+one is gone for all at once. An id is given out only once: a topic that is created again is another one (KIP-516).
 """
 
 import base64

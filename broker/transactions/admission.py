@@ -1,9 +1,9 @@
-"""Checks whether a producer may write a batch, offsets or acknowledgements in its transaction now, and what state the
+"""Checks whether a producer may write a batch, offsets or acknowledgements in its transaction now, and which state the
 coordinator must log with it.
 
-The rule: a batch, or a group's offsets, goes only where its transaction is open and knows the partition. With TV1 the
-client has added it before; with TV2 it is added with the first thing written there, in the same unit, and the
-coordinator's state changes once that unit is committed: joined(). Source: Kafka's ReplicaManager and
+The rule: a batch, or a group's offsets, is accepted only if the transaction is open and contains the partition. With
+TV1 the client has added the partition before. With TV2 the first batch (or offsets) adds it, in the same unit, and
+joined() changes the coordinator's state once that unit is committed. Source: Kafka's ReplicaManager and
 AddPartitionsToTxnManager; KIP-890.
 """
 

@@ -1,10 +1,10 @@
 """Carries out one decision of the ledger as one unit: the ledger's entry, the end of every transaction it names, and
 all their markers.
 
-The rules: all of it or nothing. What can be made ahead is made in slices, so that a decision about thousands of
-transactions holds nobody up: states, records, markers. Others are served in between, so at the end each transaction
-must still be the one that was looked at, or it is looked at again; then the unit is committed and applied in one step.
-Of each transaction only the last state is logged: no unit shows the ones before it.
+The rules: all of it is written or nothing. States, records and markers are prepared in steps, so that a decision about
+thousands of transactions does not block other requests. These are served in between, so at the end each transaction
+that has changed meanwhile is planned again; then the unit is committed and applied in one step. For each transaction
+only the last state is logged, because the unit is atomic and nobody could see the states before it.
 """
 
 import logging

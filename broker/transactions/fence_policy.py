@@ -1,8 +1,8 @@
-"""Which requests may act for a transactional id: applies transaction.v1.policy to clients of TV1, and the connection
-fence.
+"""Which requests may act for a transactional id: applies transaction.v1.policy, and the connection fence, to clients of
+TV1.
 
-The rule: only requests of TV1 are looked at; one that came late over an older connection is counted, named in the log,
-and raised as OlderConnection, which closes that connection without an answer (`transaction.v1.policy`).
+The rule: only requests of TV1 are checked. A request that came late, over an older connection, is counted, logged, and
+raised as OlderConnection, which closes that connection without an answer.
 """
 
 import logging

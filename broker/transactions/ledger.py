@@ -1,10 +1,10 @@
 """The ledger: the last decision under each key, and the prepared transactions that wait for a decision. Pure.
 
-The rules (docs/apis.md): a decision is taken once. A higher number by the same owner, or by one that takes over, is a
-new decision; the same number, owner, digest and outcome is the same decision again, which is a success; anything else
-is a conflict and changes nothing. A new decision holds only if each transaction it names waits for exactly it. Entries
-are forgotten by nobody but an admin: what an old caller repeats must meet the decision it repeats. The word ledger is
-in docs/glossary.md.
+The rules (docs/apis.md): a decision is made only once. A higher number, by the same owner or with a takeover, is a new
+decision. The same number, owner, digest and outcome is a repetition, which is a success. Anything else is a conflict
+and changes nothing. A new decision is made only if each transaction that it names waits for exactly this decision. Only
+an admin can remove entries, because a repeated request must find the decision that it repeats. The word ledger is in
+docs/glossary.md.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,8 +1,8 @@
 """The ledger of one broker: its entries in memory, their log __fencepost_ledger, and the requests about them.
 
-The rules: as in any coordinator, decide on memory, commit one unit, apply. The log is __fencepost_ledger, one compacted
-partition; what is in it is never expired. A transaction that waits for its decision longer than
-transaction.prepared.alert.ms is named in the log of the broker, once, and counted.
+The rules: as in any coordinator, a request is decided in memory, committed as one unit, and applied. The log has one
+compacted partition, and its entries never expire. A transaction that waits for its decision longer than
+transaction.prepared.alert.ms is logged once, as a warning, and counted.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """The owner of each transactional id: the client whose InitProducerId was answered last.
 
-The rule: kept in memory only, for whoever looks at transactions. After a start an id has no owner until its producer
-asks for something again. Nothing is decided by it. Of names that clients give themselves only the beginning is kept:
-there may be a million ids, and a client id may have 32 KB.
+The rule: owners are kept in memory only, to be shown to admins; no decision depends on them. After a start an id has no
+owner until its producer sends a request. Only the beginning of the names that clients choose is kept, because there may
+be a million ids, and a client id may have 32 KB.
 """
 
 from collections.abc import Callable, Iterable

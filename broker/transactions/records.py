@@ -1,11 +1,11 @@
 """Encodes and decodes records of __transaction_state, in Kafka's format: each has the state of one transactional id.
 Pure.
 
-The rule: key version 0, value versions 0 and 1 are read, 1 is written; and 2 for a transaction that is held, so that an
-older version of fencepost, which would let others abort it, refuses to start. What Kafka does not store is in tagged
-fields from 10000 on, which its tools step over; tags that are not known here are stepped over too. Anything else that
-is not as expected is refused by name: a coordinator that guesses may give out an epoch twice. Source: Kafka's
-TransactionLogKey and TransactionLogValue; KIP-915; our tags: docs/formats.md.
+The rule: key version 0 and value versions 0 and 1 are read, and version 1 is written. Version 2 is for a held
+transaction: an older version of fencepost, which would let others abort it, then refuses to start. Fields that Kafka
+does not have are tagged fields from 10000 on, which its tools skip; unknown tags are skipped here, too. Any other
+unexpected content is refused with an error that names it, because a coordinator that guesses could give out an epoch
+twice. Source: Kafka's TransactionLogKey and TransactionLogValue; KIP-915; our tags: docs/formats.md.
 """
 
 import struct

@@ -1,9 +1,9 @@
-"""Completes at start, before clients are served, what an earlier run decided but could not write: owed markers and
-ends of transactions.
+"""Completes at start, before clients are served, what an earlier run decided but could not write: owed markers and ends
+of transactions.
 
-Two kinds. A debt: a transaction ended while a partition was offline; its marker is the first thing the partition gets
-when it is back, in one unit with the end of the debt. And PREPARE_x without COMPLETE_x, which this broker never leaves,
-but a log may hold: it is finished with the outcome that was decided (S-67).
+There are two cases. A debt: a transaction ended while a partition was offline. The marker is the first thing that is
+appended when the partition is back, in one unit with the removal of the debt. And a PREPARE_x without COMPLETE_x: this
+broker never leaves one, but a log may contain it. It is completed with the outcome that was decided (S-67).
 """
 
 import asyncio

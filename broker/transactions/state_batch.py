@@ -1,7 +1,8 @@
 """Encodes states of one transactional id as a batch for __transaction_state, faster than records.py. Pure.
 
-The rule: the same bytes as records.value and keyed_batch make. States that differ in numbers only have the same layout,
-and nearly all do: each layout is found once, and filled in with one call. Three states are written in a transaction.
+The rule: the bytes are the same as those of records.value and keyed_batch. States that differ only in numbers have the
+same layout, which holds for nearly all. So each layout is computed once, and then filled in by one call. It matters
+because a transaction writes three states.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,10 @@
-"""Regular passes over all transactional ids: abort transactions that have timed out, remove ids that nobody uses any
-more.
+"""Regular passes over all transactional ids: they abort transactions that have timed out, and remove ids that are no
+longer used.
 
-The rules: a transaction too old is aborted with a fence, so that its producer gets an error (S-111); ages are the
-store's, so no wall clock and no restart shortens or lengthens a timeout. An id without a transaction for
-transactional.id.expiration.ms leaves memory with a null value in the log (S-113). A pass goes in slices and gives way
-between them; what finds no room on the disk is tried again with the next pass, never sooner.
+The rules: a transaction that has timed out is aborted and its producer fenced, so that the producer gets an error
+(S-111). Durations are in the store's age, so no change of the wall clock and no restart changes a timeout. An id
+without a transaction for transactional.id.expiration.ms is removed from memory, and a null value is logged for it
+(S-113). A pass pauses after each few ids. What finds no room on the disk is tried again in the next pass, not before.
 """
 
 import logging

@@ -1,9 +1,9 @@
 """One unit (atomic commit) of transactions: the states to log, and the markers in all their partitions.
 
-The rules: all of it is committed at once or nothing is. A partition is meant by the id of its log, so a topic made
-again under the same name gets nothing; a log that is gone is passed over. One that is offline keeps nobody waiting: its
-marker becomes a debt, logged in the same unit, and is the first thing it gets when it is back. The words unit and debt
-are in docs/glossary.md.
+The rules: all of it is committed at once, or nothing. A partition is identified by the id of its log, so a topic that
+was created again under the same name gets no marker. A log that is deleted is skipped. A log that is offline does not
+delay the others: the unit logs that it is owed a marker (a debt), and the marker is the first thing that is appended
+when it is back. The words unit and debt are in docs/glossary.md.
 """
 
 from collections.abc import Iterable, Sequence

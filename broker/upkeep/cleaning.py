@@ -1,10 +1,11 @@
 """Regular passes over all logs: retention, expiry of producers, compaction.
 
-A pass visits one log after another and gives the loop back after each few milliseconds, so that thousands of logs, or
-one with 200,000 producers, stall nobody. What a visit decides is a unit like any other change. Durations count on the
-store's age, never on the wall clock. A bug that one log brings out is that log's own trouble, where nothing is written
-or what was written is given up: its producers stay, or it is not compacted again, and the broker goes on. Want of
-descriptors, memory or rights ends one run; any other OSError of what a run writes halts the broker.
+A pass visits one log after another and pauses after each few milliseconds, so that thousands of logs, or one with
+200,000 producers, delay no request. What a visit decides is written as a unit, like any other change. Durations are
+measured in the store's age, never by the wall clock. A bug that occurs with one log affects only that log, if nothing
+was written or what was written can be discarded: its producers are kept, or it is not compacted again, and the broker
+continues. A lack of descriptors, memory or rights ends one compaction; any other OSError in what it writes halts the
+broker.
 """
 
 import logging

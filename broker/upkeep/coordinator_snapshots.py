@@ -1,10 +1,11 @@
 """Files with the state of all coordinators, written regularly so that a start need not replay their whole logs.
 
-The rules: a snapshot holds the entries that make up the state and, for each partition of the logs, from which offset on
-to replay; what is taken in slices while the state goes on is made right by that replay, which begins where the first
-slice began. It is written when all it knows is synced. A damaged one is never silent: the one before, or else the whole
-log, gives the same state. So it is with one that compaction has overtaken: the tombstones and markers that undo what it
-says may be gone. The last two are kept; docs/formats.md has them byte by byte.
+The rules: a snapshot contains the entries of the state and, for each partition of the logs, the offset from which to
+replay. It is taken in steps while the state changes; the replay corrects that, because it begins at the offset where
+the log ended at the first step. A snapshot is written to disk when everything it contains is synced. A damaged one is
+logged, and then the one before it, or else the whole log, gives the same state. The same holds for a snapshot that
+compaction has overtaken, since the tombstones and markers that undo parts of it may have been removed. The last two are
+kept; docs/formats.md describes them byte by byte.
 """
 
 import errno

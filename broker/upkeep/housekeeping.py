@@ -1,10 +1,11 @@
 """Background work on the store: flushing, checkpoints, zero-filling of journal files, snapshots, cleaning.
 
-While something is under way, two tasks look ten times a second; where nothing changes any more they sleep until stir().
+While there is work, two tasks look for it ten times a second. While nothing changes they sleep until stir() is called.
 
-Each of these is a task of its own; blocking parts run in the segments executor, slices on the loop stay under 5 ms. A
-full disk, or no descriptor left to open a file, is met by trying again later. Any other failure of a write or sync, or
-a bug in here, halts the broker: whatever is durable stays so, and nothing else is answered.
+Each kind of work is a task of its own. Blocking parts run in the segments executor; parts that run in the loop take
+less than 5 ms. If the disk is full, or no descriptor is left to open a file, the work is tried again later. Any other
+failure of a write or sync, or a bug in here, halts the broker: what is durable stays durable, and nothing more is
+answered.
 """
 
 import asyncio

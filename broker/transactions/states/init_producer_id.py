@@ -1,13 +1,13 @@
-"""InitProducerId with a transactional id: the client that asks becomes the id's only producer; earlier ones are
+"""InitProducerId with a transactional id: the client that sends it becomes the id's only producer, and earlier ones are
 fenced.
 
-The rule: what an earlier producer left open is aborted in the same unit, and the answer comes at once with the new
-epoch. Kafka answers CONCURRENT_TRANSACTIONS while it aborts, and clients ask again; they take a success as readily. So
-the epoch moves once, not twice (KAFKA-19367). A producer that sends the pair it had (KIP-360) gets the next one, or the
-current one if it lost that answer; with any other pair it is refused, and what is open is left alone, where Kafka
-aborts it before it refuses. A held transaction (PrepareTxn) is left alone whoever asks: it may be decided already, and
-whoever asks is told to ask again (CONCURRENT_TRANSACTIONS) until it has ended. Sources: Kafka's
-TransactionCoordinator.handleInitProducerId; KIP-360, KIP-588, KIP-939.
+The rule: a transaction that an earlier producer left open is aborted in the same unit, and the answer, with the new
+epoch, comes at once. Kafka answers CONCURRENT_TRANSACTIONS while it aborts, and clients ask again; they accept a
+success as well. So the epoch is increased once, not twice (KAFKA-19367). A producer that sends the producer id and
+epoch it had (KIP-360) gets the next epoch, or the current one if the answer with that was lost. With any other pair it
+is refused, and an open transaction stays open, where Kafka aborts it before it refuses. A held transaction (PrepareTxn)
+is not aborted for anybody, because it may already be decided: the answer is CONCURRENT_TRANSACTIONS until it has ended.
+Sources: Kafka's TransactionCoordinator.handleInitProducerId; KIP-360, KIP-588, KIP-939.
 """
 
 from typing import NamedTuple

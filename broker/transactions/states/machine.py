@@ -1,10 +1,11 @@
-"""The transaction coordinator's decisions: a state and an event give an answer, the states to log, and the markers.
+"""The transaction coordinator's decisions: from a state and an event follow an answer, the states to log, and the
+markers.
 
-The rule: nothing here changes anything. First the producer id is checked, then the epoch, then the table (table.py)
-decides. All states of a decision and its markers are one unit, so on this broker a transaction is never seen half
-ended; PREPARE_x is honoured where it is found in a log (`owed`). A producer id whose epochs are used up ends with
-markers of epoch 32767, and another one follows it, on every path. Sources: Kafka's TransactionCoordinator and
-TransactionMetadata; KIP-98, KIP-360, KIP-588, KIP-890; KIP-664 for aborts by an admin.
+The rule: nothing here changes any state. First the producer id is checked, then the epoch, then the table (table.py)
+decides. All states and markers of a decision are one unit, so on this broker nobody sees a transaction that has ended
+only in part. A PREPARE_x that is found in a log is completed (`owed_markers`). When the epochs of a producer id are
+used up, the markers have epoch 32767 and another producer id follows, in all cases. Sources: Kafka's
+TransactionCoordinator and TransactionMetadata; KIP-98, KIP-360, KIP-588, KIP-890; KIP-664 for aborts by an admin.
 """
 
 from ....protocol.errors import ErrorCode

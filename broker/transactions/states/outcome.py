@@ -1,10 +1,11 @@
 """How a transaction ends: PREPARE_x, the markers, COMPLETE_x, and the producer id and epoch that its producer uses
 next.
 
-The rule: a bumped end is marked with the next epoch, which at once fences whoever wrote (KIP-890). Where there is no
-next epoch to give, another producer id is set aside (renewal.py), or the id goes with its transaction, the markers
-carry 32767, the producer id ends for ever, and a new one with epoch 0 follows. An outcome that was logged is never
-changed. Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
+The rule: if the end bumps the epoch, the markers have the new epoch, which at once fences the producer that wrote
+(KIP-890). If no epoch is left, or a new producer id was set aside (renewal.py), the markers have epoch 32767, the
+producer id is never used again, and the new one follows with epoch 0. If the id is ephemeral, the markers have epoch
+32767 too, but the id is removed with its transaction. An outcome that was logged never changes. Source: Kafka's
+TransactionMetadata.prepareAbortOrCommit and prepareComplete.
 """
 
 from ....storage.producers.producers import RETIRED_EPOCH

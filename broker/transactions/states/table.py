@@ -1,9 +1,9 @@
 """The table of all transaction decisions: for each state (column) and event (row), the action or the error.
 
-The rule: an event is looked up here once it is known to come from the right producer id and epoch (or that it is a
-retry with the ones before them); nothing else decides. A cell is an error code, which changes nothing (NONE: success,
-because it is so already), or what is done. Sources: Kafka's TransactionCoordinator; KIP-98, KIP-360, KIP-890 with its
-table of EndTxn retries; KIP-588.
+The rule: an event is looked up here after its producer id and epoch were found to be the current ones (or, for a retry,
+those before them). Nothing else decides. A cell is either an error code, which changes nothing (NONE means success,
+because the state is already reached), or the action to do. Sources: Kafka's TransactionCoordinator; KIP-98, KIP-360,
+KIP-890 with its table of EndTxn retries; KIP-588.
 """
 
 from enum import Enum, IntEnum

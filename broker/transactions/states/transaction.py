@@ -1,8 +1,8 @@
 """The state of one transactional id, and the result of a decision about it.
 
-The rule: a value. It changes only into another one, which is logged before it counts; so what a replay decodes and what
-a decision made are the same thing. Durations are measured in the store's age, which no wall clock moves and no restart
-sets back; wall times stand only in the fields that Kafka's tools read. Source: Kafka's TransactionMetadata and
+The rule: a state is an immutable value. It is replaced by another one only after that is logged, so a replay and a
+decision lead to the same values. Durations are measured in the store's age, which no change of the wall clock and no
+restart sets back. Wall times are only in the fields that Kafka's tools read. Source: Kafka's TransactionMetadata and
 TransactionState.
 """
 
