@@ -115,7 +115,8 @@ class Names:
         found = self.check_epoch(batch.name, batch.epoch)
         topic_id, _ = batch.place
         if topic_id not in found.counts:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic was not opened by this named producer")
+            text = "the topic was not opened by this named producer, or was deleted and created again since"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         self.check_count(found, topic_id, batch.partition_count)
         if batch.first < 0 or batch.last - batch.first + 1 < batch.records:
             raise KafkaError(

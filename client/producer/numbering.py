@@ -4,16 +4,18 @@ The application numbers its records, upwards in each partition; the broker keeps
 partition for good. It is read when a topic is first used, so what is at or below it never becomes part of a batch, and
 no batch is written in part. One request is in flight, so that a batch which is sent again cannot come behind a later
 one. A batch that fails ends the producer: what follows it would raise the highest above records that were not written.
+A topic that was deleted and created again ends it as well: what is known of the former one is not in the present one.
 Source: docs/apis.md.
 """
 
 import asyncio
 from functools import partial
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.named_producers import ANEW, OpenNamedProducerRequest, OpenNamedProducerResponse
 from ...protocol.messages.produce import ProducerName
-from ..errors import IllegalStateError, error_of
+from ...protocol.primitives import ZERO_UUID
+from ..errors import IllegalStateError, UnknownTopicError, error_of
 from ..net.cluster import Cluster
 from ..partitioner import Placing, partition_of
 from ..settings import ProducerSettings
@@ -109,6 +111,7 @@ class Numbering(PlainPermission):
         self._name = settings.name
         self._epoch = ANEW
         self._counts: dict[str, int] = {}  # of each topic that was opened, how many partitions it has
+        self._ids: dict[str, set[bytes]] = {}  # of each topic that was opened, its id, and that in the metadata then
         self._opened: dict[TopicPartition, int] = {}  # the highest sequence when its topic was opened
         self._progress: dict[TopicPartition, Progress] = {}
         self._error: KafkaError | None = None
@@ -137,7 +140,11 @@ class Numbering(PlainPermission):
     async def open_topic(self, topic: str, count: int) -> None:
         """Fetch the name's highest sequence in each partition of the topic from the broker, once for each number of
         partitions. count: how many partitions the topic has.
+
+        Raises UnknownTopicError, and ends the producer, if the topic was deleted and created again since.
         """
+        listed = self._cluster.metadata.topic_id(topic)
+        self._check_same(topic, listed)
         if self._counts.get(topic) == count:
             return
         asked = OpenNamedProducerRequest.Topic(name=topic, partition_count=count)
@@ -146,8 +153,19 @@ class Numbering(PlainPermission):
         ).topics
         if found.error_code:
             raise error_of(found.error_code, f"topic {topic!r}: {found.error_message or ''}")
+        self._check_same(topic, found.topic_id)
+        self._ids.setdefault(topic, {listed, found.topic_id})
         self._opened |= {TopicPartition(topic, each.index): each.highest for each in found.partitions}
         self._counts[topic] = count
+
+    def _check_same(self, topic: str, topic_id: bytes) -> None:
+        """Raise UnknownTopicError, and end the producer, if the topic was opened with another id than this."""
+        opened = self._ids.get(topic)
+        if opened is not None and topic_id not in opened and topic_id != ZERO_UUID:
+            text = f"topic {topic!r} was deleted and created again since this producer opened it"
+            hint = "create another producer with the same name, and send what last_sequences() of it does not have"
+            self.failed(TopicPartition(topic, 0), UnknownTopicError(text, code=ErrorCode.UNKNOWN_TOPIC_ID, hint=hint))
+            self.check()
 
     async def _ask(self, request: OpenNamedProducerRequest) -> OpenNamedProducerResponse:
         """Send OpenNamedProducer until it succeeds, within default_api_timeout_ms. Returns the response."""

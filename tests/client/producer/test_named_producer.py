@@ -10,6 +10,7 @@ from fencepost.client.errors import (
     IllegalStateError,
     InvalidConfigurationError,
     ProducerFencedError,
+    UnknownTopicError,
     UnsupportedVersionError,
 )
 from fencepost.client.producer.producer import Producer
@@ -130,6 +131,45 @@ def test_after_partitions_were_added_a_named_producer_raises_invalid_partitions(
             with pytest.raises(KafkaError, match=r"had .* when this name first wrote to it") as raised:
                 await again.send("t", b"2", key=b"k", sequence=2)
             assert raised.value.code is ErrorCode.INVALID_PARTITIONS
+
+    within(main)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_named_producer_ends_when_its_topic_was_deleted_and_created_again(partitions):
+    async def main(world):
+        topics = world.broker.topics
+        topics.create("t", 1)
+        async with named(world, metadata_max_age_ms=1_000) as producer:
+            await producer.send_and_wait("t", b"before", partition=0, sequence=5)
+            topics.delete(topics.by_name["t"])
+            topics.create("t", partitions)
+            await asyncio.sleep(5)
+            for sequence in (5, 6):  # of them nothing is in the topic of now
+                with pytest.raises(UnknownTopicError, match="deleted and created again"):
+                    await producer.send("t", b"again", partition=0, sequence=sequence)
+            with pytest.raises(UnknownTopicError):
+                await producer.last_sequences("t")
+        async with named(world) as again:
+            assert await again.last_sequences("t") == {}
+            await again.send_and_wait("t", b"again", partition=0, sequence=5)
+        assert await world.values() == [b"again"]
+
+    within(main)
+
+
+def test_a_named_producer_that_opened_with_old_metadata_goes_on_after_new_metadata():
+    async def main(world):
+        topics = world.broker.topics
+        topics.create("t", 1)
+        async with named(world, metadata_max_age_ms=1_000) as producer:
+            assert await producer.partitions_for("t") == {0}
+            topics.delete(topics.by_name["t"])
+            topics.create("t", 1)
+            await producer.send_and_wait("t", b"1", partition=0, sequence=1)
+            await asyncio.sleep(5)
+            await producer.send_and_wait("t", b"2", partition=0, sequence=2)
+        assert await world.values() == [b"1", b"2"]
 
     within(main)
 
