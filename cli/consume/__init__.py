@@ -45,10 +45,17 @@ Write = Callable[["Record | ShareRecord"], bytes]
     help="With -g: consumer lets the broker assign partitions (KIP-848).  [default: classic]",
 )
 @click.option("--share", is_flag=True, help="With -g: as one of a share group, which accepts the printed records.")
-@click.option("--from", "place", type=PLACE, default=None, metavar="PLACE", help="[default: start]")
+@click.option(
+    "--from",
+    "place",
+    type=PLACE,
+    default=None,
+    metavar="PLACE",
+    help="[default: start; with --share, what the group has set]",
+)
 @click.option("-n", "--number", "limit", type=COUNT, default=None, help="Stop after N records.")
 @click.option("-e", "--exit", "until_end", is_flag=True, help="Stop at the current end of the topic.")
-@click.option("--isolation", type=click.Choice(ISOLATIONS), default=ISOLATIONS[0], show_default=True)
+@click.option("--isolation", type=click.Choice(ISOLATIONS), default=None, help=f"[default: {ISOLATIONS[0]}]")
 @click.option("--show-control", is_flag=True, help="Also print transaction markers; stops at the end of the topic.")
 @click.option("--explain", is_flag=True, help="Show whether each record is committed; stops at the end of the topic.")
 @click.option("-f", "--format", "form", default=None, metavar="FORMAT", help=r"Such as '%t[%p]@%o %k %s\n'.")
@@ -62,7 +69,7 @@ def consume(
     place: Places | None,
     limit: int | None,
     until_end: bool,
-    isolation: str,
+    isolation: str | None,
     show_control: bool,
     explain: bool,
     form: str | None,
@@ -79,7 +86,7 @@ def consume(
     if group_protocol is not None and group_id is None:
         raise Failure("--group-protocol is for members of a group", "add -g GROUP, or leave it out", WRONG_USAGE)
     if share:
-        group_id = _check_share(group_id, group_protocol, place, where, explain or show_control)
+        group_id = _check_share(group_id, group_protocol, place, where, explain or show_control, isolation)
         from .shared import sharing
 
         name = partition_of(where)[0]
@@ -88,6 +95,7 @@ def consume(
         if printed < (limit or 0):
             to.output.remark(f"{count_text(printed, 'record')}: there are no more")
         return
+    isolation = isolation or ISOLATIONS[0]
     if explain or show_control:
         if group_id is not None:
             raise Failure("--explain and --show-control cannot be used with a group", "leave out -g", WRONG_USAGE)
@@ -133,7 +141,12 @@ def _check_group(place: Places | None, where: str) -> None:
 
 
 def _check_share(
-    group_id: str | None, group_protocol: str | None, place: Places | None, where: str, explain: bool
+    group_id: str | None,
+    group_protocol: str | None,
+    place: Places | None,
+    where: str,
+    explain: bool,
+    isolation: str | None,
 ) -> str:
     """Return the name of the share group. Raises Failure for options that cannot be combined."""
     if group_id is None:
@@ -141,6 +154,12 @@ def _check_share(
     if group_protocol is not None or explain:
         raise Failure(
             "--share cannot be used with --group-protocol, --explain and --show-control", "leave them out", WRONG_USAGE
+        )
+    if isolation is not None:
+        raise Failure(
+            "--isolation cannot be used with --share: all members of a share group read alike",
+            "leave it out, and set share.isolation.level of the group, as with Admin.alter_configs(group=…)",
+            WRONG_USAGE,
         )
     if place is not None and (set(place) != {None} or place[None].kind not in (START, END)):
         raise Failure(

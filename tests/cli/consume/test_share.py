@@ -22,6 +22,15 @@ def test_consume_in_a_share_group_prints_and_accepts_records_once(terminal: Term
     assert terminal.run("consume work --share -g packing -e") == ""
 
 
+def test_consume_in_a_new_share_group_without_from_starts_as_its_help_says(terminal: Terminal) -> None:
+    terminal.run("topic create later")
+    terminal.plain("later", "before")
+    assert terminal.run("consume later --share -g late -e") == ""
+    terminal.plain("later", "after")
+    assert terminal.run("consume later --share -g late -e") == "after\n"
+    assert "[default: start; with --share, what the group has set]" in " ".join(terminal.run("consume --help").split())
+
+
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
@@ -30,6 +39,7 @@ def test_consume_in_a_share_group_prints_and_accepts_records_once(terminal: Term
         ("consume work --share -g g --group-protocol consumer", "--share cannot be used with"),
         ("consume work --share -g g --from 5", "a share group starts where it stands"),
         ("consume work:0 --share -g g", "a partition cannot be chosen"),
+        ("consume work --share -g g --isolation read_committed", "--isolation cannot be used with --share"),
     ],
 )
 def test_consume_with_options_that_a_share_group_does_not_allow_exits_with_2(
