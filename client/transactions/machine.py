@@ -218,10 +218,11 @@ class ClientTransaction:
         """Return whether a batch may be sent to this partition now. With version 1, notes the partition to be added
         first.
 
-        During an abort only batches that were sent before may be sent again, so that each gets a response.
+        Once the transaction has failed, and during its abort, only batches that were sent before may be sent again, so
+        that each gets a response: a commit that fails, and the abort, wait for it.
         """
         if self.state is not State.IN_TRANSACTION and self.state is not State.FLUSHING:
-            return self.state is State.ABORTING and partition in self.partitions
+            return self.state in (State.ABORTING, State.ABORTABLE_ERROR) and partition in self.partitions
         if partition in self.partitions:
             return True
         self.attempted = True

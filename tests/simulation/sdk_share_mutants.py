@@ -5,7 +5,9 @@ from typing import Any
 
 from fencepost.client.share.arrivals import Arrivals
 from fencepost.client.share.fetcher import ShareFetcher
+from fencepost.client.transactions.machine import ClientTransaction
 from fencepost.client.transactions.requests import TransactionRequests
+from fencepost.client.transactions.table import State
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from simulation.planting import around, breaks, caught_with_queues, killed_by, replaced
 
@@ -73,3 +75,17 @@ def sdk_a_commit_of_a_share_consumer_waits_for_nothing(stack: ExitStack) -> None
 @breaks("sdk.md: `commit` raises `RecordNotHeldError` if some were not taken")
 def sdk_what_is_not_taken_is_not_said(stack: ExitStack) -> None:
     replaced(stack, ShareFetcher._refused, lambda self, acks, renewal, error: None)
+
+
+@killed_by("tests/client/share/test_share_transactions.py")
+@breaks("how-to/work-queues.md: which gives back all records of the transaction at once")
+def sdk_a_failed_transaction_waits_for_records_that_nobody_sends_again(stack: ExitStack) -> None:
+    """Until their delivery timeout, two minutes after a broker was killed during a commit."""
+
+    def wrapper(may_write_to: Any) -> Any:
+        def may(self: Any, partition: Any) -> bool:
+            return self.state is not State.ABORTABLE_ERROR and bool(may_write_to(self, partition))
+
+        return may
+
+    around(stack, ClientTransaction.may_write_to, wrapper)

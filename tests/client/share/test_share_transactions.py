@@ -158,6 +158,26 @@ def test_an_unanswered_acknowledgement_aborts_and_its_record_is_redelivered(when
     within(main)
 
 
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+def test_a_transaction_fails_at_once_though_its_records_have_no_answer(when: Any) -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            record = await consumer.getone()
+            world.faults.disconnect("Produce", when=when).once()
+            world.faults.error(NAME, "INVALID_RECORD_STATE").once()
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(AbortableTransactionError, match="acknowledging records of share group 'g'"):
+                await bill(world, producer, consumer, record)
+            assert asyncio.get_running_loop().time() - began < 2
+            await bill(world, producer, consumer, await consumer.getone(timeout_ms=1_000))
+        assert await bills(world) == [b"bill 0"]
+        assert await left(world) == []
+
+    within(main)
+
+
 def test_invalid_record_state_aborts_the_transaction_and_a_retriable_error_does_not() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")

@@ -327,6 +327,14 @@ def test_kgo_f25fe06_an_unanswered_abort_must_be_sent_again_before_the_next_begi
     assert not client.ends_without_request(), "it is sent again"
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_after_a_failure_only_partitions_written_to_get_their_batches_again(version):
+    client = begun(version)
+    client.failed(error_of(ErrorCode.INVALID_RECORD_STATE))
+    assert client.state is State.ABORTABLE_ERROR
+    assert (client.may_write_to(A), client.may_write_to(B)) == (True, False)
+
+
 def test_kgo_351dd40_a_partition_counts_as_added_only_after_the_brokers_success():
     client = begun(1, wrote=False)
     assert not client.may_write_to(A)
