@@ -128,6 +128,7 @@ def test_group_commands_show_a_group_of_the_consumer_protocol(terminal: Terminal
 
 
 def test_group_alter_changes_settings_and_group_describe_shows_them(terminal: Terminal) -> None:
+    """A dry run changes none, and a value out of its bounds exits with 2."""
     terminal.run("topic create tuned")
     terminal.run("group seek tuners -t tuned --to start")
     heartbeat, session = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"

@@ -153,7 +153,7 @@ def test_an_exactly_once_copy_needs_rights_to_topics_group_and_transactional_id(
     assert run() >= 1
 
 
-def test_an_admin_lists_and_creates_only_topics_its_rights_allow(broker: ServedBroker) -> None:
+def test_a_librdkafka_admin_lists_and_creates_only_topics_its_rights_allow(broker: ServedBroker) -> None:
     admin = AdminClient(librdkafka(broker, "erin"))
 
     def made(name: str) -> int | None:

@@ -54,6 +54,7 @@ def confluent(server: str, transactional_id: str) -> Producer:
 
 
 def test_confluent_kafka_commits_aborts_and_is_fenced(server, name):
+    """Readers get its committed records only; the commit of a producer whose id another took over is refused."""
     producer = confluent(server, name)
     for value, commit in ((b"1", True), (b"2", False), (b"3", True)):
         producer.begin_transaction()
@@ -75,7 +76,8 @@ def test_confluent_kafka_commits_aborts_and_is_fenced(server, name):
 
 
 @pytest.mark.requirement("S-03", "S-118", "S-85")
-def test_confluent_kafka_consumes_transforms_and_produces(server, name):
+def test_confluent_kafka_copies_each_record_once_with_offsets_in_its_transactions(server, name):
+    """The copier is restarted once, and one of its attempts is aborted and repeated."""
     source, target = f"{name}-in", f"{name}-out"
     plain = Producer({"bootstrap.servers": server})
     for number in range(6):
@@ -111,6 +113,8 @@ def test_confluent_kafka_consumes_transforms_and_produces(server, name):
 
 
 async def test_aiokafka_commits_aborts_and_is_fenced(server, name):
+    """Readers get its committed records only, and then those of the producer that took over its transactional id."""
+
     async def begin() -> AIOKafkaProducer:
         producer = AIOKafkaProducer(bootstrap_servers=server, transactional_id=name)
         await asyncio.wait_for(producer.start(), TIMEOUT_S)
@@ -159,6 +163,7 @@ async def test_aiokafka_sends_offsets_to_a_transaction(server, name):
 
 
 def test_kafka_python_commits_aborts_sends_offsets_and_is_fenced(server, name):
+    """Readers get its committed records only, and the group has the offset of its last commit."""
     producer = KafkaProducer(bootstrap_servers=server, transactional_id=name)
     producer.init_transactions()
     for value, commit in ((b"1", True), (b"2", False), (b"3", True)):

@@ -60,6 +60,7 @@ def test_a_batch_is_written_as_a_whole_and_read_again(spark, place):
 
 
 def test_a_dataframe_of_the_source_is_copied_to_the_same_partitions(spark, spark_broker, place):
+    """A topic with fewer partitions is refused, with the advice to drop the column."""
     whole, narrow = f"{place.target}-whole", f"{place.target}-narrow"
     spark_copies.topics(spark_broker.bootstrap, whole, partitions=spark_copies.SOURCE_PARTITIONS)
     spark_copies.topics(spark_broker.bootstrap, narrow)

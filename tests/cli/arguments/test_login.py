@@ -182,6 +182,7 @@ def test_commands_log_in_with_a_user_and_password(broker: ServedBroker, mechanis
 
 @pytest.mark.slow
 def test_every_command_logs_in_and_input_follows_the_password(broker: ServedBroker) -> None:
+    """The first line of standard input is the password, what follows is the command's input."""
     shell = Shell(broker)
     login = "--user alice --password-stdin"
     assert shell.run(f"topic create orders {login}", b"alice-pw\n")[1] == "orders created\n"

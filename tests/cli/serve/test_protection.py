@@ -147,6 +147,7 @@ def test_serve_with_unusable_security_settings_exits_with_a_cause_and_a_hint(
 
 @pytest.mark.slow
 def test_serve_offers_logins_and_tls_and_reloads_certificates(tmp_path: Any) -> None:
+    """A request before the login closes its connection; SIGHUP makes the broker read the changed certificates."""
     authority = Authority(tmp_path)
     certificate, key = authority.of_broker()
     arguments = ["--sasl", "SCRAM-SHA-256", "--tls-cert", certificate, "--tls-key", key, "--super-user", "admin"]

@@ -85,7 +85,8 @@ def test_the_blocking_admin_sets_and_describes_quotas(broker: ServedBroker) -> N
         admin.alter_client_quotas(APP, delete=["producer_byte_rate"])
 
 
-def test_admin_accepts_unknown_entities_and_missing_entries_in_quota_answers() -> None:
+def test_a_quota_answer_without_an_entry_for_the_altered_entity_raises() -> None:
+    """In a description, an entity of an unknown kind is left out, and an unknown quota is returned."""
     part, value = DescribeClientQuotasResponse.Entry.Entity, DescribeClientQuotasResponse.Entry.Value
     newer = DescribeClientQuotasResponse.Entry(
         entity=[part(entity_type="team", entity_name="blue"), part(entity_type="user", entity_name="alice")],

@@ -251,7 +251,9 @@ def test_a_batch_can_be_reused_when_its_transaction_could_not_begin():
 @pytest.mark.slow
 @both
 @pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
-def test_committing_an_earlier_batch_does_not_move_committed_offsets_back(version, how):
+def test_sending_an_earlier_batch_after_a_later_one_of_its_partition_raises(version, how):
+    """Both batches are returned again, so the group's committed offset never moves back."""
+
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()

@@ -98,7 +98,6 @@ async def test_requests_for_unknown_resources_get_404_with_error_code_40403(cons
 async def test_rest_lists_topics_in_pages_or_by_a_part_of_their_name_in_any_case(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
-    """Configs of one topic are found under the topic."""
     first = await console.get("topics?page_size=1")
     assert [each["topic_name"] for each in first["data"]] == ["orders"]
     assert first["total"] == 2
@@ -476,6 +475,8 @@ async def test_abort_hanging_is_refused_for_a_transaction_its_coordinator_knows(
 async def test_abort_hanging_ends_a_transaction_that_no_coordinator_knows(
     console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A request that names another offset, epoch or partition changes nothing."""
+
     async def nobody(*_: Any) -> dict[int, Any]:
         return {}
 

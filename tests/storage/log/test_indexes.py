@@ -185,7 +185,7 @@ def test_a_lack_of_descriptors_or_memory_fails_one_lookup_and_keeps_the_log_onli
     assert answers(driver) == expected
 
 
-def test_opening_a_log_changes_no_index_and_reads_no_segment() -> None:
+def test_opening_a_log_without_indexes_derives_none_and_reads_no_earlier_segment() -> None:
     driver = LogDriver(index_interval_bytes=1, segment_bytes=400)
     for sequence in range(12):
         driver.values(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)
