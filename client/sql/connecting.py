@@ -32,9 +32,11 @@ def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Datab
     if isinstance(given, sqlite3.Connection):
         return _sqlite_of_user(given, create is not False)
     if not isinstance(given, str):
+        if is_django(given):
+            raise InvalidConfigurationError("Django's connection blocks", hint="from fencepost.sync import sql")
         if _driver_of(given) == "sqlalchemy":
             opening = importlib.import_module(".sqlalchemy_opening", __package__)
-            return cast(Database, opening.database_of(given, None if ask is None else _asked(ask), create))
+            return cast(Database, opening.database_of(given, asked(ask), create))
         connections = _given(given, ask)
         return postgresql.Database(connections, "the PostgreSQL database", create=bool(create))
     scheme = given.partition(":")[0]
@@ -107,12 +109,13 @@ def _given(given: Any, ask: Any) -> Connections:
     adapter = _adapter_of(driver)
     if adapter.is_pool(given):
         return FromPool(partial(adapter.acquired, given, postgresql.CONNECT_TIMEOUT_S))
-    if ask is None:
+    own = asked(ask)
+    if own is None:
         raise InvalidConfigurationError(
             "a connection alone cannot be asked what its COMMIT did after it was lost",
             hint='sql.connect(connection, ask="postgresql://…"), or ask=POOL',
         )
-    return OfUser(adapter.of_user(given), _asked(ask))
+    return OfUser(adapter.of_user(given), own)
 
 
 def of_this_thread(given: Any) -> Any:
@@ -120,7 +123,14 @@ def of_this_thread(given: Any) -> Any:
     kind = type(given).__module__
     if kind == "sqlalchemy.orm.scoping":
         return given()
+    if kind == "django.utils.connection":
+        return importlib.import_module("django.db").connections[given.alias]
     return given
+
+
+def is_django(given: Any) -> bool:
+    """Return whether this is a connection of Django, or of a class that somebody has made of it."""
+    return any(each.__module__.startswith("django.db.") for each in type(given).__mro__)
 
 
 def _driver_of(given: Any) -> str:
@@ -128,10 +138,12 @@ def _driver_of(given: Any) -> str:
     return type(given).__module__.partition(".")[0].removesuffix("_pool")
 
 
-def _asked(ask: Any) -> Connections:
+def asked(ask: Any) -> Connections | None:
     """Return the object that makes the connections by which the database is asked what was decided. ask: a URL or a
-    pool.
+    pool; None for None.
     """
+    if ask is None:
+        return None
     return _by_url(ask) if isinstance(ask, str) else _given(ask, None)
 
 

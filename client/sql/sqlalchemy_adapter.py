@@ -11,7 +11,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
-from .sqlalchemy_drivers import BEGINNING, check_begun, clause, cut, found_by, has_open_transaction, parts_of
+from .drivers import BEGINNING, cut, has_open_transaction
+from .sqlalchemy_statements import check_begun, clause, found_by, parts_of
 
 
 class SqlalchemyAdapter:

@@ -106,7 +106,7 @@ class Database:
         if self._is_owned and not connection.in_transaction:
             raise self._ended_error()
         was_alone = not connection.in_transaction
-        found = take(connection.execute(statement, _bound(statement, values)))
+        found = take(connection.execute(statement, bound(statement, values)))
         if was_alone and connection.in_transaction:  # begun by a connection of the user's
             connection.commit()
         return found
@@ -262,7 +262,7 @@ class Database:
         self._opened_connection()
 
         def run(own: sqlite3.Connection) -> list[list[tuple[Any, ...]]]:
-            return [own.execute(statement, _bound(statement, tuple(values))).fetchall() for statement, values in wanted]
+            return [own.execute(statement, bound(statement, tuple(values))).fetchall() for statement, values in wanted]
 
         return await self._alone(run)
 
@@ -379,7 +379,7 @@ def _row(found: Sequence[int]) -> Row:
     return Row(generation, number, bool(committed))
 
 
-def _bound(statement: str, values: tuple[Any, ...]) -> Any:
+def bound(statement: str, values: tuple[Any, ...]) -> Any:
     """Return the values in the form in which sqlite3 binds them: a mapping by number for `$1`, else a sequence."""
     if _NUMBERED.search(statement):
         return {str(number): value for number, value in enumerate(values, 1)}

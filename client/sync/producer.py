@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..settings import ProducerKeywords
     from ..tracing.tracing import TracerProvider, Tracing
     from ..transactions.sql_commits import Wait
-    from .sql import Database
+    from .taking_part import Database
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ class Producer(Blocking[AsyncProducer]):
         """
         database = inner_of(db)
         inner = self._thread.call(lambda: self._inner.transaction(batch, label, db=database, wait=wait))
-        return Transaction(inner, self._thread)
+        return Transaction(inner, self._thread, db)
 
     def run(self, work: "Callable[[Transaction], T]", retries: int = 3, *, db: "Database | None" = None) -> T:
         """Run `work` in a transaction and return its result; after an abort or a conflict in the database run it again,
@@ -168,9 +168,10 @@ _producer_epoch = forward(lambda inner: int(inner.producer_epoch))
 
 
 class Transaction:
-    """One transaction, in a `with` block."""
+    """One transaction, in a `with` block. db: a database whose transaction is this one too."""
 
-    def __init__(self, inner: AsyncTransaction, thread: LoopThread) -> None:
+    def __init__(self, inner: AsyncTransaction, thread: LoopThread, db: "Database | None" = None) -> None:
+        self._db = db
         self._inner = inner
         self._thread = thread
 
@@ -202,6 +203,8 @@ class Transaction:
         self._thread.run(lambda: self._inner.acknowledge(inner_of(consumer), *records, type=type))
 
     def __enter__(self) -> Self:
+        if self._db is not None:
+            self._db.before_block()
         try:
             self._thread.run(self._inner.__aenter__)
         except BaseException as error:  # after a signal the transaction may have begun
@@ -211,7 +214,13 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        end_transaction(self._thread, self._inner.__aexit__, kind, error, at)
+        committed = False
+        try:
+            end_transaction(self._thread, self._inner.__aexit__, kind, error, at)
+            committed = self.outcome == "committed"
+        finally:
+            if self._db is not None:
+                self._db.after_block(committed)
 
 
 def run_until_committed(

@@ -7,11 +7,13 @@ import contextlib
 import sqlite3
 from functools import partial
 
+import django.db
 import psycopg
 import pytest
 import sqlalchemy
+from django_settings import settings_of
 from fencepost.client.errors import KafkaError, OutcomeDivergedError, error_of
-from fencepost.client.sql import connecting, postgresql, psycopg_blocking, sqlite
+from fencepost.client.sql import connecting, django_adapter, django_opening, postgresql, psycopg_blocking, sqlite
 from fencepost.client.sql.connections import OneConnection
 from fencepost.client.sql.resolving import resolve
 from fencepost.client.transactions import decisions, sql_commits
@@ -85,7 +87,10 @@ class OrdersBySession:
 
     def __init__(self, orders):
         self._orders = orders
-        self.renew, self.rows = orders.renew, orders.rows
+        self.renew = orders.renew
+
+    def rows(self):
+        return self._orders.rows()
 
     def open(self):
         name = f"sqlite:///{self._orders._path}" if isinstance(self._orders, SqliteOrders) else self._orders._url
@@ -100,11 +105,42 @@ class OrdersBySession:
             driver.close()
 
 
+class OrdersByDjango(OrdersBySession):
+    """The orders of a class above, by a connection of Django."""
+
+    gone = django.db.OperationalError
+
+    def __init__(self, orders):
+        super().__init__(orders)
+        self._wrappers = []
+
+    def rows(self):
+        for wrapper in self._wrappers:
+            wrapper.close()
+        return self._orders.rows()
+
+    def open(self):
+        name = f"sqlite:///{self._orders._path}" if isinstance(self._orders, SqliteOrders) else self._orders._url
+        where = settings_of(name)
+        handler = django.db.utils.ConnectionHandler({"default": where})
+        wrapper = handler["default"]
+        self._wrappers.append(wrapper)
+        return django_opening.database_of(django_adapter.DjangoAdapter(wrapper), wrapper, None, True)
+
+    def cut(self, db):
+        driver = db._connections._adapter._wrapper.connection
+        if driver is not None:
+            driver.close()
+
+
+LIBRARIES = (sqlalchemy.exc.SQLAlchemyError, django.db.Error)
 ORDERS = {
     "sqlite": lambda request: SqliteOrders(request.getfixturevalue("tmp_path")),
     "postgresql": lambda request: PostgresOrders(request.getfixturevalue("postgres_url")),
     "sqlite by a session": lambda request: OrdersBySession(ORDERS["sqlite"](request)),
     "postgresql by a session": lambda request: OrdersBySession(ORDERS["postgresql"](request)),
+    "sqlite by django": lambda request: OrdersByDjango(ORDERS["sqlite"](request)),
+    "postgresql by django": lambda request: OrdersByDjango(ORDERS["postgresql"](request)),
 }
 
 
@@ -181,7 +217,7 @@ async def live(world, orders, fate):
     parts = {"database": db, "decisions": driver.databases._decisions, "requests": driver._requests}
     for name, part in {**parts, "sender": driver.sender}.items():
         fate.watch(part, CALLS[name])
-    with contextlib.suppress(Killed, KafkaError, sqlite3.Error, psycopg.Error, sqlalchemy.exc.SQLAlchemyError):
+    with contextlib.suppress(Killed, KafkaError, sqlite3.Error, psycopg.Error, *LIBRARIES):
         await write(producer, db, 1, 2)
     fate.dead = True
     orders.cut(db)
@@ -233,6 +269,7 @@ def compare_all(orders, names, how, end, only=()):
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_locks(monkeypatch):
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # virtual time makes blocking calls in the loop's thread
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_S", 0)
     monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0)
 

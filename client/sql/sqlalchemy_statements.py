@@ -1,4 +1,4 @@
-"""Statements and connections of drivers as SQLAlchemy has them, whether they block or not."""
+"""Statements and results as SQLAlchemy has them, whether it blocks or not."""
 
 import re
 from collections.abc import Sequence
@@ -8,9 +8,7 @@ from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.types import NullType
 
 from ..errors import InvalidConfigurationError
-
-BEGINNING = "show transaction_isolation"
-"""A statement with which drivers of PostgreSQL begin a transaction, and which leaves its settings to the user."""
+from .drivers import has_open_transaction
 
 
 def clause(statement: str, values: Sequence[Any]) -> TextClause:
@@ -31,32 +29,9 @@ def found_by(result: Any) -> tuple[int, list[tuple[Any, ...]]]:
     return result.rowcount, [tuple(row) for row in result] if result.returns_rows else []
 
 
-def has_open_transaction(driver: Any) -> bool:
-    """Return whether a transaction is open on this connection of asyncpg, psycopg or sqlite3. Sends nothing to the
-    server.
-    """
-    if hasattr(driver, "pgconn"):
-        return int(driver.pgconn.transaction_status) != 0
-    if hasattr(driver, "is_in_transaction"):
-        return bool(driver.is_in_transaction())
-    return bool(driver.in_transaction)
-
-
 def check_begun(driver: Any) -> None:
     """Raise InvalidConfigurationError if the engine's connections commit each statement by themselves."""
     if not has_open_transaction(driver):
         raise InvalidConfigurationError(
             "the session's engine commits each statement by itself", hint="leave out isolation_level='AUTOCOMMIT'"
         )
-
-
-def cut(driver: Any) -> None:
-    """End this connection of asyncpg or psycopg without waiting for the server. With sqlite3, only end the statement
-    that runs.
-    """
-    if hasattr(driver, "pgconn"):
-        driver.pgconn.finish()
-    elif hasattr(driver, "terminate"):
-        driver.terminate()
-    else:
-        driver.interrupt()
