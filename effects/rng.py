@@ -1,6 +1,6 @@
 """Rng: all random choices, behind one interface, so that a test can repeat a run with the same seed.
 
-The system's comes from the kernel and is fit for secrets; ids, salts and jitter all come from it.
+The system's random numbers come from the kernel and are good enough for secrets; ids, salts and jitter all use them.
 """
 
 import os

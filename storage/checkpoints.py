@@ -1,8 +1,9 @@
-"""Small files that are replaced whole: checkpoints and snapshots.
+"""Small files that are replaced as a whole: checkpoints and snapshots.
 
-The rule: a reader finds the old file or the new one, complete. Written under another name, synced, renamed, and the
-directory synced; a checksum over everything behind it; kind and version by name. The caller numbers the files and keeps
-two. Byte by byte in docs/formats.md. Source: a rename without these syncs was seen undone on ext4 and xfs.
+The rule: a reader finds either the old file or the new one, complete. A file is written under another name, synced and
+renamed, and then the directory is synced. Its header has its kind, its version, and a checksum over all that follows
+the checksum. The caller numbers the files and keeps two. docs/formats.md describes every byte. Why the syncs: on
+ext4 and xfs a rename without them was seen undone.
 """
 
 import errno
@@ -47,7 +48,7 @@ class TooLarge(TryLater):
 def write_file(disk: Disk, path: str, kind: str, version: int, payload: bytes) -> None:
     """Write a file atomically: after a crash it is complete and durable, or unchanged.
 
-    Raises: TooLarge, DiskFull (nothing is left behind); OSError.
+    Raises: TooLarge, DiskFull (the unfinished file is removed); OSError.
     """
     head, payload = _packed(kind, version, payload, path)
     temporary = path + UNFINISHED

@@ -1,7 +1,7 @@
 """Logs when the disk is low and when it has room again: one message for each change, with the numbers and the setting.
 
-The rule: it only logs and counts; Store decides what is refused. There is room again only once ROOM_AGAIN_BYTES more
-than the floor are free, so that a disk at its floor does not fill the log with messages.
+The rule: this module only logs and counts; Store decides which requests are refused. There is room again only once the
+free space exceeds the floor by ROOM_AGAIN_BYTES, so that a disk at its floor does not fill the log with messages.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""Where things stand in a data directory. Pure: names only, nothing is opened here.
+"""The names of files and folders in a data directory. Pure: nothing is opened here.
 
-DIR/lock                                 held while a broker serves from here
-DIR/coordinators-<n>                     what groups and transactions knew; broker/upkeep/coordinator_snapshots.py
+DIR/lock                                 locked while a broker serves from DIR
+DIR/coordinators-<n>                     state of groups and transactions; broker/upkeep/coordinator_snapshots.py
 DIR/checkpoint-<n>                       what is on disk for certain; the last two are kept
 DIR/journal/                             units not yet in segments
 DIR/logs/<topic>-<partition>.<log id>/   segments, indexes and producer snapshots of one log

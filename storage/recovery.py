@@ -233,9 +233,10 @@ class _Recovery:
     # ---- what earlier starts kept ----------------------------------------------------------------------------
 
     def _list_kept(self, incarnation: int) -> list[str]:
-        """Give each log its files of kept parts. Returns the paths of those that are unfinished or do not count.
+        """Give each log its files of kept parts. Returns the paths of files that are unfinished or do not count.
 
-        incarnation: of the checkpoint. A file of a later start does not count, because that start wrote no checkpoint.
+        incarnation: the checkpoint's incarnation. A file of a later start does not count, because that start wrote no
+        checkpoint.
         """
         folder = layout.kept_parts_directory(self.directory)
         files, unfinished = kept_parts.list_files(self.disk, self.directory)

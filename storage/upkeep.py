@@ -332,7 +332,7 @@ class Upkeep:
         return removal
 
     def _logs_to_remove(self, run: CheckpointRun) -> list[PartitionLog]:
-        """Return the logs dropped before the older checkpoint, without those to which a worker still writes."""
+        """Return the logs dropped before the older checkpoint, except the ones to which a worker still writes."""
         written_to = {log for log, _ in self._flushing.jobs} if self._flushing is not None else set()
         busy = [log for log in self._leaving if log in written_to or log.compacting]
         gone = [log for log in self._leaving if log not in busy]

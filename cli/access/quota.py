@@ -183,8 +183,8 @@ def _entity(names: Mapping[str, str]) -> "QuotaEntity":
 
 
 def _facts(entity: "QuotaEntity") -> dict[str, str | None]:
-    """Return the entity's names by type: EVERYBODY stands for Kafka's default entity, None for a type that it does
-    not have.
+    """Return the entity's names by type: EVERYBODY for Kafka's default entity, None for a type that it does not
+    have.
     """
     return {field: EVERYBODY if name == DEFAULT else name for field, name in entity._asdict().items()}
 

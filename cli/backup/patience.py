@@ -1,7 +1,7 @@
 """How long calls to a store that does not answer are repeated, and what is printed meanwhile.
 
-The rule: one line is printed when this begins and one when it is over, not one for each attempt; a signal ends the
-wait.
+The rule: one line is printed when the store stops answering, and one when it answers again, not one for each attempt. A
+signal ends the wait.
 """
 
 import random

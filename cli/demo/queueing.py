@@ -45,7 +45,7 @@ class Plan:
 
     @classmethod
     def of(cls, seed: int, orders: int, worker_kills: int, broker_kills: int, workers: int = WORKERS) -> "Plan":
-        """Plan kills at random moments, none in the last tenth, in which they might come too late."""
+        """Plan kills at random moments. None is in the last tenth, where it might come too late."""
         chosen = random.Random(seed)
         moments = [chosen.randrange(orders * 9 // 10) for _ in range(worker_kills + broker_kills)]
         return cls(orders, workers, tuple(sorted(moments[broker_kills:])), tuple(sorted(moments[:broker_kills])))

@@ -1,6 +1,6 @@
-"""`fencepost demo --console`: the transactions, slowly, while the web console shows them in a browser.
+"""`fencepost demo --console`: runs the transactions slowly, while the web console shows them in a browser.
 
-The steps and their checks are those of transactions.py, with pauses between the lines, so that each state can be seen.
+The steps and checks are the same as in transactions.py, with pauses between the lines, so that each state can be seen.
 """
 
 import subprocess

@@ -28,7 +28,7 @@ _SILENT.propagate = False
 
 @dataclass(slots=True)
 class Results:
-    """The results so far. wrong: those that were not as expected."""
+    """The results so far. wrong: the results that were not as expected."""
 
     bootstrap: str
     proxy: FlakyProxy

@@ -44,9 +44,10 @@ class AbortCheck:
         self._newest_markers[producer_id] = batch.last_offset
 
     def compare(self, entries: Sequence[AbortedTransaction] | None) -> list[str]:
-        """Return what is wrong with the index of the segment just read. The next batch begins a new segment.
+        """Return what is wrong with the index of the segment just read. After this call, the next batch begins a new
+        segment.
 
-        entries: those of the index; None if the index cannot be used.
+        entries: the entries of the index; None if the index cannot be used.
         """
         aborted, self._aborted = self._aborted, {}
         if entries is None:

@@ -120,7 +120,7 @@ def both_sides(command: F) -> F:
 
 
 def properties_of(side: str, given: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the client properties of one side, "from" or "to": those of both first, then its own."""
+    """Return the client properties of one side, "from" or "to": first the properties for both sides, then its own."""
     common = [(name, value) for name, value in given if not name.startswith(("from.", "to."))]
     own = [(name.removeprefix(f"{side}."), value) for name, value in given if name.startswith(f"{side}.")]
     return (*common, *own)

@@ -1,7 +1,7 @@
-"""The only way to the terminal: everything that commands print goes through here.
+"""The only way to the terminal: everything that commands print goes through this module.
 
-The rule: names, values and messages come from others, and a terminal carries out control characters in what it is sent.
-So each character that is not printable is shown as �: control characters, line ends, and those that change the
+The rule: names, values and messages come from others, and a terminal obeys control characters in the text that it gets.
+So each character that is not printable is shown as �: control characters, line ends, and characters that change the
 direction of text. One call prints one line, so no name can begin another line. In JSON these characters are escaped,
 which programs read as the same text.
 """

@@ -68,5 +68,5 @@ class Following:
         backup.is_troubled = bool(told.get("trouble"))
 
     async def end(self) -> None:
-        """Let the child ship what is left; kill it if that takes long."""
+        """Let the child process ship the rest; kill it if that takes long."""
         await end_child(self._running, ENDING_S)

@@ -388,7 +388,7 @@ class _Server:
         self._following = Following(command, self._broker.metrics, SystemClock())
 
     async def _end_children(self) -> None:
-        """End the processes of backup and console; the backup first ships what is left."""
+        """End the processes of backup and console. The backup first ships the rest of the data."""
         if self._following is not None:
             await self._following.end()
         if self._running_console is not None:

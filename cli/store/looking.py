@@ -29,7 +29,7 @@ class Asked:
         return self.kind is Kind.JOURNAL
 
     def pause(self, error: ObjectsError, attempts: int) -> None:
-        """Wait before a failed call is repeated. Raises Refused at once, and the other errors when the store has not
+        """Wait before a failed call is repeated. Raises Refused at once, and any other error when the store has not
         answered for too long.
         """
         if isinstance(error, Refused):

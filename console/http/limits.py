@@ -1,8 +1,9 @@
 """How many connections and event streams there may be, in all and for one address. Pure.
 
-The rule: a client that opens many is in nobody's way. If there is no room, the connection that has waited longest for
-its next request is closed, first of all one of the same address; never one whose request is being answered. If all are
-being answered, the new one is refused. Addresses are counted as in tries.py.
+The rule: a client that opens many connections blocks nobody else. If there is no room, the connection that has waited
+longest for its next request is closed: one of the same address if there is one, else one of any address. A connection
+whose request is being answered is never closed; if all are being answered, the new connection is refused. Addresses are
+counted as in tries.py.
 """
 
 from collections import Counter, OrderedDict

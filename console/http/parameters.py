@@ -1,6 +1,6 @@
-"""Parameters of a request: their names, kinds and limits, for reading them and for describing them. Pure.
+"""Parameters of a request: their names, types and limits, for reading them and for describing them. Pure.
 
-The rule: one table is both what is checked and what /openapi.json describes, so the two cannot differ.
+The rule: one table is used both for checks and for /openapi.json, so the two cannot differ.
 """
 
 import re

@@ -1,7 +1,7 @@
 """JSON schemas of bodies and answers, and the check of a body against its schema. Pure.
 
-The rule: bodies are flat objects of texts and numbers, and objects of those; so a dozen lines check them, without a
-library. In answers every field is named, and further ones are allowed, as in Confluent's API.
+The rule: bodies are flat objects of texts and numbers, or objects that contain such objects. So a dozen lines can check
+them without a library. In answers every field is named, and further fields are allowed, as in Confluent's API.
 """
 
 from typing import Any

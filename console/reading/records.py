@@ -1,8 +1,8 @@
 """The records of a partition as JSON: transaction outcome, producer, key, value and headers, each shortened; and one
 value in full.
 
-The rule: bytes that are UTF-8 are sent as text, others in base64, so nothing is lost and nothing is interpreted. There
-are limits on what is read, decompressed and sent; a batch beyond them becomes one row that says so.
+The rule: bytes that are UTF-8 are sent as text, others in base64, so nothing is lost and nothing is interpreted. The
+amounts of data that are read, decompressed and sent are limited; a batch beyond a limit becomes one row that says so.
 """
 
 import base64

@@ -31,7 +31,7 @@ class _Entry(Entry):
         self.result: Any = None
 
     def run(self, closed: bool) -> None:
-        """Run the job, or drop it if nobody wants it any more. Does nothing the second time."""
+        """Run the job, or drop it if its result is not wanted any more. Does nothing the second time."""
         if not self.has_run:
             self.has_run = True
             try:

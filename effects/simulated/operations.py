@@ -111,7 +111,7 @@ class List(Unrecorded):
 
 @dataclass(frozen=True, slots=True)
 class Note(Operation):
-    """A value that a test recorded at this moment, for example what was acknowledged by then."""
+    """A value that a test recorded at this moment, for example which records were acknowledged."""
 
     value: Any
 

@@ -62,7 +62,9 @@ class GarbageTail(Tear):
 
 @dataclass(frozen=True, slots=True)
 class Sectors(Tear):
-    """Some sectors arrived: those whose bit in `mask` is set. extended: the file has its full length all the same."""
+    """Some sectors reached the device: the ones whose bit in `mask` is set. extended: the file has its full length
+    even so.
+    """
 
     mask: int
     extended: bool = False

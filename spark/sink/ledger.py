@@ -169,7 +169,7 @@ async def describe_entries(cluster: Cluster, *keys: str, timeout_ms: float) -> l
 
 
 async def abort(cluster: Cluster, waiting: list[Written], *, timeout_ms: float) -> list[Written]:
-    """Abort these transactions one by one. Returns those that were still open; errors of others are ignored."""
+    """Abort these transactions one by one. Returns the ones that were still open. Errors of the others are ignored."""
     ended = []
     for written in waiting:
         request = EndTxnRequest(

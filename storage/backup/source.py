@@ -1,7 +1,7 @@
-"""A data directory that is read from outside, beside a broker or alone: what is to be copied of it.
+"""Reads a data directory from outside, with or without a broker that serves from it, and says what to copy.
 
-The rule: what the newest checkpoint N names is all there, unchanged, until checkpoint N + 2 has its name (take.py says
-why). Whoever copies looks for that afterwards, and begins again with the newest one if it is there.
+The rule: everything that the newest checkpoint N names exists, unchanged, until checkpoint N + 2 exists (take.py says
+why). So after copying, the caller checks whether N + 2 exists, and if so begins again with the newest checkpoint.
 """
 
 import errno

@@ -1,9 +1,10 @@
-"""What compaction keeps of each batch. Pure: batches in log order go in, what replaces them comes out.
+"""Decides what compaction keeps of each batch. Pure: takes batches in log order, and returns their replacements.
 
-The latest record of each key stays, and a tombstone for delete.retention.ms after it was first seen here (the delete
-horizon, KIP-534, bit 6; on the store's clock, not the wall's). Of aborted transactions nothing stays. A marker stays
-while a batch of its transaction does, and then until its own horizon. A producer's last batch stays, emptied, since
-its sequences stand in it. Offsets never move. Source: Kafka's Cleaner, CleanedTransactionMetadata, MemoryRecords.
+The latest record of each key is kept. A tombstone is kept for delete.retention.ms after compaction first saw it (its
+delete horizon, KIP-534, attribute bit 6; by the store's clock, not the wall clock). Nothing of an aborted transaction
+is kept. A marker is kept as long as a batch of its transaction is kept, and then until its own horizon. The last batch
+of a producer is kept, without its records if need be, because it has the producer's sequences. Offsets never change.
+Source: Kafka's Cleaner, CleanedTransactionMetadata, MemoryRecords.
 """
 
 from bisect import bisect_right

@@ -1,6 +1,8 @@
-"""What a store and its rounds see of a journal: on disk (journal.py), or in a store of objects (../objects/journal.py).
+"""The interface that a store and its rounds use for a journal, whether on disk (journal.py) or in a store of objects
+(../objects/journal.py).
 
-The open round is the same in both: units are framed as they come, and wait in memory until the round is taken.
+Both journals keep the open round in the same way: units are framed when they are appended, and wait in memory until the
+round is taken.
 """
 
 from abc import ABC, abstractmethod

@@ -1,44 +1,47 @@
 """The write-ahead journal: every change of every log is a unit in it, and one sync makes many units durable.
 
-Why. A broker has thousands of partitions, and each answer waits for a sync. To sync a file for each partition would be
-one sync for each of them; one journal for all is one sync for all. The segments are written later, from memory, and
-need no hurry: until a checkpoint names them, the journal has everything.
+Why. A broker has thousands of partitions, and each answer waits for a sync. With a file for each partition, each of
+them would need a sync of its own; with one journal for all, one sync is enough. The segments are written later, from
+memory. This is not urgent, because the journal has everything until a checkpoint names the segments.
 
-Units and rounds. A unit is what is all or nothing: a batch, a topic's creation, the end of a transaction with all its
-markers. Units are collected while the loop turns. A round is the units that one gathered write takes. Its header has
-a checksum over what it is and where it is written, so bytes of an earlier life of the file never pass for a round.
+Units and rounds. A unit takes effect completely or not at all: a batch, a topic's creation, the end of a transaction
+with all its markers. Units are collected while the loop turns. A round is the units that one gathered write contains.
+Its header has a checksum over its content and its place in the file, so bytes from an earlier use of the file never
+count as a round.
 
-The three points of a unit's life:
-    appended   in memory and applied to the logs' state; nobody may see or be answered because of it
+The three states of a unit:
+    appended   in memory and applied to the logs' state; nobody may see it or get an answer because of it
     written    its round is in the file
-    synced     a sync that began after the write has ended, or the write was a synced one
+    synced     a sync that began after the write has ended, or the write itself was synced
                (effects/disk/async_writer.py); from now on it survives a power cut
 A unit is released when it is synced, or in the mode `os` when it is written. Replies and reads wait for the release.
 
-Rounds in flight. A round is finished, and its units released, only when all before it are: so what comes behind a hole
-was never released. Beside a round that is to be synced others of the kind may be in flight; each is synced by itself,
-and they may end in any order (docs/decisions/0024). Other rounds go one at a time. A round makes its own bytes
-durable and no others if all before it are synced; any other syncs every file that has unsynced rounds, for a round may
-begin a new file. When no more may be in flight, units collect for the next round: slow devices get large rounds.
+Rounds in flight. A round is finished, and its units released, only when all rounds before it are finished. So a round
+that comes after a missing round was never released. Several rounds may be in flight at the same time if all of them are
+to be synced, and they may end in any order (docs/decisions/0024). Other rounds are written one at a time. A round syncs
+only its own bytes if every finished round before it is synced; otherwise it syncs all files that have unsynced rounds,
+which may be more than one. When no more rounds may be in flight, units collect for the next round: so slow devices get
+large rounds.
 
-What a crash may leave. The end of the last round may be torn, and of rounds that were in flight together any may be
-missing. They were not released, so they may be cut. But a round that was synced and does not read well afterwards is
-damage, and must never be cut in silence. The two look alike. They are distinguished by `synced_through`: each round
-header names the last round that was known to be synced, with all before it, when it was written. If a sound header
-behind a broken round n has synced_through >= n, round n was durable, and the broker does not start (scan.py). That is
-why an idle journal writes one more round without units, the seal: it names the last one.
+What a crash may leave. The end of the last round may be torn, and if several rounds were in flight, any of them may be
+missing. They were not released, so recovery may cut them off. But if a round was synced and is invalid afterwards, this
+is damage, and must never be cut off without a message. Both look alike. They are distinguished by `synced_through`:
+each round header names the last round that was known to be synced, with all rounds before it, when the header was
+written. If a valid header after a broken round n has synced_through >= n, round n was durable, and the broker does not
+start (scan.py). For this reason an idle journal writes one more round without units, the seal, which names the last
+round.
 
-Files. They are made ahead at full size and synced once (files.py, preparing.py), so that a write changes neither size
-nor allocation. A checkpoint says in which file the units after it begin; a file is used again once neither of the last
-two checkpoints needs it. What was in it may never have been on the device: without a sync (mode `os`) its bytes stay in
-the page cache, and are overwritten there.
+Files. They are created in advance at full size and synced once (files.py, preparing.py), so that a write changes
+neither size nor allocation. A checkpoint says in which file the units after it begin. A file is used again once neither
+of the last two checkpoints needs it. Its old contents may never have been on the device: without a sync (mode `os`) the
+bytes stay in the page cache, and are overwritten there.
 
-Errors. After a failed write or sync nobody knows what is on disk, not even after a second sync that succeeds: the page
-cache may have dropped what was not written. So nothing of that round is released, now or later, and the broker halts.
+Errors. After a failed write or sync it is unknown what is on disk, even if a second sync succeeds, because the page
+cache may have dropped what was not written. So nothing of that round is ever released, and the broker halts.
 
-Incarnations. Unit and round numbers only grow, over all starts. Whoever makes a Journal has all units of earlier ones
-in synced segments under a checkpoint: their files are removed, and recovery looks at the newest incarnation only.
-docs/formats.md has every byte.
+Incarnations. Unit and round numbers only grow, over all starts. A new Journal may be made only when all units of
+earlier incarnations are in synced segments under a checkpoint: the earlier files are removed, and recovery reads the
+newest incarnation only. docs/formats.md describes every byte.
 """
 
 import functools
@@ -319,7 +322,7 @@ class Journal(AnyJournal):
         self._durable_synced_through = max(self._durable_synced_through, synced_through)
 
     def _sync(self, files: Iterable[File]) -> None:
-        """Sync these files, blocking, in a worker thread. Raises OSError; then what is on disk is unknown."""
+        """Sync these files, blocking, in a worker thread. Raises OSError; it is then unknown what is on disk."""
         self._syncs.run(functools.partial(_sync_each, files))
 
     # ---- files -----------------------------------------------------------------------------------------------
@@ -404,7 +407,7 @@ class Journal(AnyJournal):
         self._first_unit = self.next_unit
 
     def _close_round(self, *, ends_file: bool = False) -> None:
-        """Write the header before the open round, and zeros behind it up to the next block."""
+        """Write the header before the open round, and zeros after it up to the next block."""
         file = self._file
         units = self.next_unit - self._first_unit
         length = self.open_bytes

@@ -179,7 +179,7 @@ class Preparation:
         self._make(self._disk.open(path + PREPARING, create=True), path, header)
 
     def _make(self, file: File, path: str, header: FileHeader) -> None:
-        """Write the header (and, in a new file, zeros behind it), durably, and give the file its name.
+        """Write the header (and, in a new file, zeros after it), durably, and give the file its name.
 
         In a file that is used again only the header is synced: its old contents are not needed.
         """

@@ -44,7 +44,7 @@ class FoundFile(NamedTuple):
 
 
 class FoundRound(NamedTuple):
-    """A round as it is in a file. `fault` says what is wrong with it; "" if nothing is."""
+    """A round as it was found in a file. `fault` says what is wrong with the round; "" if it is valid."""
 
     position: int
     header: RoundHeader

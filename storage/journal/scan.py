@@ -1,8 +1,9 @@
-"""What a journal has after a crash: which units count, what is cut off, or that it is damaged. Changes nothing.
+"""Decides after a crash which units of a journal count, where it is cut off, or that it is damaged. Changes nothing.
 
-The rule: the first invalid round ends the journal, unless a later round says that it was synced: then acknowledged data
-is missing, and the broker must not start. Only files of the newest incarnation (start) count: it began when all older
-units were safe in segments. All rounds are judged before the first unit is returned. One round at a time is in memory.
+The rule: the first invalid round ends the journal, unless a later round says that the invalid one was synced: then
+acknowledged data is missing, and the broker must not start. Only files of the newest incarnation (start) count, because
+it began when all older units were safe in segments. All rounds are judged before the first unit is returned. One round
+at a time is in memory.
 """
 
 import os.path
@@ -299,7 +300,7 @@ class _Remains:
         self.size_bytes = 0
 
     def look(self, reader: Reader, header: FileHeader, start: int) -> None:
-        """Find round headers of this file, wherever they begin, and the last byte that was written behind `start`."""
+        """Find round headers of this file, wherever they begin, and the last byte that was written after `start`."""
         end = start
         for position in range(start, reader.size, READ_BYTES):
             window = reader.view(position, min(READ_BYTES, reader.size - position))

@@ -1,12 +1,12 @@
-"""Batches left in a segment's file, to be sent from the page cache to a socket without being read into the process.
+"""Batches in a segment's file that are sent from the page cache to a socket without being read into the process.
 
-The rules: the CRC of every batch in it was checked; it begins at a batch at which a reader stands, and ends where the
-offset index says that a batch begins, so nothing has to be parsed. All of it was in memory a moment ago, so sending
-does not wait for the device. The file stays open until the part was sent or released, even if the file is removed
-meanwhile.
+The rules: the CRC of every batch in a part was checked before. A part begins at the batch from which a reader wants to
+continue, and ends where the offset index says that a batch begins, so nothing has to be parsed. All of it was in memory
+a moment ago, so sending does not wait for the device. The file stays open until the part was sent or released, even if
+the file is removed meanwhile.
 
-A socket holds pages of the cache and no copies, even when this process has ended. So only what the newest checkpoint
-names is sent like this, because a recovery cuts what comes after it and writes it again.
+A socket refers to pages of the cache and has no copies, even after this process has ended. So only bytes that the
+newest checkpoint names are sent like this, because a recovery cuts off later bytes and writes them again.
 
 Source: Kafka's FileRecords.writeTo.
 """
@@ -90,7 +90,7 @@ class FilePart:
 
 
 def release(buffers: Iterable[object]) -> None:
-    """Release those of the buffers that are file parts, because they were sent or will not be."""
+    """Release the file parts among the buffers, because they were sent or will not be sent."""
     for one in buffers:
         if isinstance(one, FilePart):
             one.release()

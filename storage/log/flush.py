@@ -1,9 +1,9 @@
-"""Write-behind: from the tail of a log (its batches in memory) to its segment files, and the syncs that a checkpoint
-needs.
+"""Write-behind: writes the tail of a log (its batches in memory) to its segment files, and does the syncs that a
+checkpoint needs.
 
-A job is captured on the loop, runs in a worker on what it was given, and is handed back. It changes nothing but files.
-What it wrote counts only once the log has taken the job back, so a job that failed is captured again and writes over
-it.
+The loop makes a job with everything that the job needs; a worker runs the job, which changes nothing but files; the
+loop takes the result back into the log. What a job wrote counts only after that, so if a job fails, another one is made
+and writes over it.
 """
 
 import sys

@@ -215,7 +215,7 @@ class IndexGrowth:
 
 
 class IndexCache:
-    """Loaded indexes of segments by path; those not used for the longest time are dropped first. Thread-safe."""
+    """Loaded indexes of segments, by path; the least recently used are dropped first. Thread-safe."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         """limit_bytes: the memory that all indexes together may take."""

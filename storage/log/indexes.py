@@ -1,9 +1,10 @@
 """The indexes of one segment: from memory, from their files, or derived from the segments.
 
 An index file is never synced and never trusted: its entries count only if they match the segment's row in the
-checkpoint. If they do not, they are derived from the segment, so only a damaged segment can put a log offline. Derived
-entries are the same as those once written, unless the index interval was changed or the segment in which a transaction
-began is gone. If they match the row, they are written back to the file, so that they need not be derived again.
+checkpoint. If they do not match, the entries are derived from the segment, so only a damaged segment can put a log
+offline. Derived entries equal the entries that were once written, unless the index interval was changed or the segment
+in which a transaction began was removed. Derived entries that match the row are written back to the file, so that they
+need not be derived again.
 """
 
 from collections.abc import Iterator, Sequence

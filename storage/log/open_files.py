@@ -122,12 +122,12 @@ class OpenFiles:
             self._entries[path].dirty += 1
 
     def sync(self, path: str) -> None:
-        """Make what was written to this file durable. Raises OSError: then what is on disk is unknown."""
+        """Make the data written to this file durable. Raises OSError; it is then unknown what is on disk."""
         self.sync_all([path])
 
     def sync_all(self, paths: Sequence[str], directories: Sequence[str] = ()) -> None:
-        """Make durable what was written to these files, and the names in these directories. Raises OSError: then what
-        is on disk is unknown.
+        """Make the data written to these files durable, and the names in these directories. Raises OSError; it is
+        then unknown what is on disk.
         """
         # A file that is not open was synced when it was closed.
         entries = [entry for path in paths if (entry := self.use_if_open(path)) is not None]
@@ -239,8 +239,8 @@ class OpenFiles:
         return self._surplus()
 
     def _surplus(self) -> list[File]:
-        """Take synced files that nobody uses out of the pool until it is within its limit, those not used for the
-        longest time first. Returns them, for the caller to close. The caller holds the lock.
+        """Remove synced files that nobody uses from the pool until it is within its limit, the least recently used
+        first. Returns them, for the caller to close. The caller holds the lock.
         """
         closing: list[File] = []
         while len(self._entries) > self.limit and self._idle:

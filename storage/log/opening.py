@@ -207,7 +207,7 @@ def _ranges(missing: list[tuple[int, int]]) -> str:
 
 
 def _cut(log: PartitionLog, manifest: Manifest, names: set[str]) -> None:
-    """Cut off bytes after those that the manifest counts. Only the last segment can have more index entries than
+    """Cut off the bytes that the manifest does not count. Only the last segment can have more index entries than
     counted.
     """
     for state in manifest.segments:

@@ -1,9 +1,9 @@
 """PartitionLog: one partition's records, the newest in memory (the tail), the others in segments.
 
-The rule: records come in only by `apply` and apply_next, in service and in recovery alike, and neither can fail.
-Nothing here waits for the disk: blocking work is done in jobs, run by a worker and taken back on the loop. Segments are
-written after the journal, and only what is released (docs/glossary.md). What counts of them is what the manifest in the
-store's checkpoint names.
+The rule: records are added only by `apply` and apply_next, in service and in recovery alike, and neither can fail.
+Nothing here waits for the disk: a worker runs blocking work as jobs, whose results are taken back on the loop. Segments
+are written after the journal, and contain only released batches (docs/glossary.md). The manifest in the store's
+checkpoint says which bytes of the segments count.
 
 Source: Kafka's UnifiedLog.
 """
@@ -391,7 +391,9 @@ class PartitionLog(LogState):
         self._manifest = None
 
     def checkpointed(self) -> None:
-        """Note that the manifest taken last is in a durable checkpoint: retention may remove what is below its end."""
+        """Note that the newest manifest is in a durable checkpoint: retention may remove data below the manifest's
+        end.
+        """
         if self.offered is not None:
             self.checkpointed_offset = self.offered.end_offset
         for retired in self.retired:
@@ -467,7 +469,7 @@ class PartitionLog(LogState):
         return self.next_generation - 1
 
     def compacted(self, run: Rewritten) -> None:
-        """Replace segments by those that a compaction wrote. On disk this takes effect with the next checkpoint."""
+        """Replace segments by the ones that a compaction wrote. On disk this takes effect with the next checkpoint."""
         self.compacting = False
         replaced = self.segments[: len(run.states)]
         self.segments[: len(run.states)] = run.outputs

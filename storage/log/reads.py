@@ -1,8 +1,8 @@
-"""Reading a log: on the loop what is in memory or in the page cache, else in a job for a worker.
+"""Reads a log: data in memory or in the page cache is read on the loop, other data by a job in a worker.
 
 A job captures the states of the segments, and changes nothing but caches. Its result is the log as it was at that
-moment. An error in it puts the log offline, unless one of these segments has been removed meanwhile: then it raises
-Gone, and the reader asks again.
+moment. An error in a job puts the log offline, unless one of its segments has been removed meanwhile: then the job
+raises Gone, and the reader asks again.
 """
 
 import logging
@@ -77,8 +77,8 @@ def judge_errors(log: LogState, states: Sequence[SegmentState]) -> Iterator[None
 
 
 def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: int, span: Span) -> Slice:
-    """Add, to batches read from segments, those that follow in the tail, so that an answer does not end where the last
-    flush ended.
+    """Add to batches read from segments the ones that follow in the tail, so that an answer does not end where the
+    last flush ended.
     """
     left_bytes = span.max_bytes - found.size_bytes
     if found.next_offset != flushed_offset or flushed_offset >= span.below or left_bytes <= 0:
@@ -204,8 +204,8 @@ def _aborted_in(
 ) -> list[AbortedTransaction]:
     """Return the aborted transactions that overlap [offset, below).
 
-    Searches segment after segment, because a marker may be far behind its data, until no later entry can begin below
-    `below`.
+    Searches one segment after another, because a marker may come long after its data, until no later entry can begin
+    below `below`.
     """
     found: list[AbortedTransaction] = []
     for number in range(segment_number(states, offset), len(states)):

@@ -145,7 +145,7 @@ def read_span(read: ReadAt, path: str, state: SegmentState, indexes: Indexes, sp
 
 
 class _Walk:
-    """Walks the batches of a segment in chunks, checks that each is where it must be, and selects those wanted."""
+    """Walks the batches of a segment in chunks, checks that each is at its right place, and selects the wanted ones."""
 
     def __init__(self, path: str, state: SegmentState, indexes: Indexes, offset: int) -> None:
         """Begin at the batch where an earlier reader stopped, or at the last index entry before the offset. offset:

@@ -1,7 +1,7 @@
 """Reads which epochs (times of one owner), rounds and seals a store has, and changes nothing.
 
-An object under one of these names never changes, so what was read of it is kept. If a name was listed and has been
-deleted since, it was a round's: seals are never deleted.
+An object under one of these names never changes, so its content is cached. If a name was listed and has been deleted
+since, the object was a round, because seals are never deleted.
 """
 
 from collections.abc import Iterator

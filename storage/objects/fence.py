@@ -1,36 +1,37 @@
 """The fence: which rounds of an epoch count, who may write them, and where an epoch ends. Pure.
 
-The store has one primitive that decides anything: *create if absent*. A name is created once, and never written again.
-Whoever wants to own the journal claims an epoch, which stands in the names of its rounds: so nobody ever writes into
-another's journal, and all that a new owner has to settle is where the older epochs end.
+All decisions rest on one operation of the store: *create if absent*. A name is created once, and never written again.
+A broker that wants to own the journal claims an epoch, whose number is part of the names of its rounds. So no owner
+writes into another owner's rounds, and a new owner only has to find out where the older epochs end.
 
-The owner of an epoch creates round 0, 1, 2, … Several may be on their way beside each other and end in any order, but
+The owner of an epoch creates round 0, 1, 2, … Several creates may be in flight and end in any order, but
     a round begins only while fewer than `window` rounds are begun and not released (Owner.may_begin), and
-    a round is released when it and all before it are created (Owner.created).
-So if round n is there, every round through n - window was released, and no round above what is released plus `window`
-can be there or arrive later.
+    a round is released when it and all rounds before it are created (Owner.created).
+So if round n exists, every round through n - window was released. And no round exists, or can arrive later, that is
+more than `window` rounds above the released ones.
 
-An epoch is ended by a *seal*: an object under the name of a round that is not there yet. The owner's create of that
-round then meets the seal, and nothing behind it is ever released. A taker lists the epoch, creates a seal at the first
-free name at which it may count (seal_place), and lists again, because the owner went on meanwhile. A seal at n is
-valid, and n the epoch's end, if no round at n + window or above is there (valid_end): any of those needs round n
-released. Then every acknowledged round is below the end. A seal that is not valid is passed over by the next try, and
-stays.
+An epoch is ended by a *seal*: an object with the name of a round that does not exist yet. When the owner tries to
+create that round, it finds the seal, and no round after the seal is ever released. A taker (the broker that takes over)
+lists the epoch, creates a seal at the first free name at which it may count (seal_place), and lists again, because the
+owner may have created more rounds meanwhile. A seal at n is valid, and n is the epoch's end, if no round at n + window
+or above exists (valid_end), since each of those requires that round n was released. Then every acknowledged round is
+below the end. A seal that is not valid stays, and the taker tries again at a higher name.
 
-Seals are never deleted, and of an epoch's rounds the newest `window` are not deleted by its owner (first_kept): a
-listing is judged by them. A name that was deleted is below all that a listing is judged by, so a delayed
-create of it, which stores accept, changes nothing.
+Seals are never deleted. The owner never deletes the newest `window` rounds of an epoch (first_kept), because a listing
+is judged by these. A deleted name is below all names by which a listing is judged. So a delayed create of a deleted
+name, which the store accepts, changes nothing.
 
-An answer that is no plain success says nothing. "It exists" may be the owner's own round, created by a request whose
-answer was lost; "failed" may have been done, or be done later. So the owner looks what has the name (after_create,
-after_look).
+An answer other than success proves nothing. "It exists" may mean the owner's own round, created by a request whose
+answer was lost; a create that "failed" may have been done, or be done later. So the owner reads the object that has the
+name (after_create, after_look).
 
-A taker ends the newest epoch that has begun, and every one after it, which were claimed and may yet begin. Only when
-all are ended it judges which is its base, the newest that has a round below its end: one may have begun meanwhile. If
-something of the base is missing, then either the store has lost it, or a later owner has deleted it: so the taker looks
-first whether it was overtaken (Taker.missed).
+A taker ends the newest epoch that has begun, and every later one, because these were claimed and may still begin. Its
+base is the newest epoch that has a round below its end. The taker chooses the base only when all these epochs are
+ended, because one of them may have begun meanwhile. If something of the base is missing, either the store has lost it
+or a later owner has deleted it. So the taker first checks whether there is a later owner (Taker.missed).
 
-tests/support/models/fence_model.py tries every order of these steps, with answers lost and requests that come late.
+tests/support/models/fence_model.py tries every order of these steps, with lost answers and with requests that arrive
+late.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -112,11 +113,10 @@ _AFTER_LOOK = {
 
 
 class Owner(NamedTuple):
-    """What the owner of an epoch knows of its rounds.
-
-    next_round: the number of the next one that begins. released: all rounds below this number are released. created:
-    those above that are known to be created. starts: Header.start of each round that is not released. official: the
-    newest Header.start among released rounds.
+    """An owner's knowledge of the rounds of its epoch. next_round: the number of the next round to begin. released:
+    all rounds below this number are released. created: the rounds at or above `released` that are known to be
+    created. starts: Header.start of each round that is not released. official: the newest Header.start among
+    released rounds.
     """
 
     window: int
@@ -229,8 +229,8 @@ class Phase(IntEnum):
 
 
 class Taker(NamedTuple):
-    """The state of a broker that has claimed an epoch and is becoming its owner. ends: (epoch, end) of those that it
-    has ended, in order.
+    """The state of a broker that has claimed an epoch and is becoming its owner. ends: (epoch, end) of each epoch
+    that it has ended, in order.
     """
 
     epoch: int

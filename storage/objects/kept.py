@@ -168,7 +168,9 @@ class ReadingAhead:
         return [(self._header(place, content), len(content or b"")) for place in places for content in [found[place]]]
 
     def _header(self, place: Place, content: bytes | None) -> RoundHeader | Seal | None:
-        """Decode the header in what was read at a place; None for None (no object). Raises: ObjectDamaged."""
+        """Decode the header in the bytes that were read at a place; None for None (no object). Raises:
+        ObjectDamaged.
+        """
         if content is None:
             return None
         try:

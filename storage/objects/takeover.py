@@ -1,8 +1,8 @@
-"""Becoming the owner of a journal in an object store: claim an epoch, end those before it, read the rounds that count.
+"""Takes over a journal in an object store: claims an epoch, ends the epochs before it, and reads the rounds that count.
 
-fence.Taker decides the steps; here they are carried out. Blocking: for a worker, or a start. Rounds are read twice:
-here, to make sure before anything is changed that all are there and valid, and again when recovery applies them. With
-kept.py most of them come from the store only once.
+fence.Taker decides the steps, and this module carries them out. It blocks, so it runs in a worker or during a start.
+Rounds are read twice: here, to make sure that all of them exist and are valid before anything is changed, and again
+when recovery applies them. With kept.py most rounds are fetched from the store only once.
 """
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ class Takeover:
         ended so that a waiting broker may begin at once (see end()).
 
         watched_epoch: the epoch whose owner was found to be gone, 0 if there was none; an owner that has begun a later
-        epoch is left alone. None: no owner was watched.
+        epoch is not replaced. None: no owner was watched.
         """
         self._for_others = for_others
         self._watched_epoch = watched_epoch

@@ -102,7 +102,7 @@ class Claims:
         return epoch
 
     def _is_at_work(self, epoch: int, watch: Callable[[], None]) -> bool:
-        """Return whether the follower of an epoch still creates objects: the newest names are compared before and after
+        """Return whether the follower of an epoch still creates objects: compare the newest names before and after
         watch(). False at once if the follower has ended its epoch itself.
         """
         before = self._newest_names(epoch)

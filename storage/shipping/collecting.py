@@ -19,8 +19,8 @@ from .retention import Known
 
 @dataclass
 class Collector:
-    """Deletes points (checkpoints in a store) that are older than keep_ms, and objects that only they needed. points:
-    those in the store; None for one that cannot be read.
+    """Deletes points (checkpoints in a store) that are older than keep_ms, and objects that only these points
+    needed. points: all points in the store; None for one that cannot be read.
     """
 
     objects: Objects
@@ -61,7 +61,7 @@ class Collector:
             unnamed.discard(name)
 
     def _delete_points(self, places: list[Place]) -> list[Place]:
-        """Delete these points. Returns those that are really gone: some stores report a deletion and keep the
+        """Delete these points. Returns the ones that no longer exist: some stores report a deletion and keep the
         object.
         """
         for place in places:
@@ -82,7 +82,7 @@ class Collector:
         return found
 
     def _left_behind(self) -> set[str]:
-        """Return the names of objects that nobody needs: parts, of epochs up to its own, that no point names, and
+        """Return the names of objects that nobody needs: parts of epochs up to this one that no point names, and
         rounds of deleted points.
         """
         going: set[str] = set()

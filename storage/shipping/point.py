@@ -36,7 +36,7 @@ class ShippedFile(NamedTuple):
 
     @property
     def shipped_bytes(self) -> int:
-        """How many bytes of the file are in the store; behind them it has zeros."""
+        """How many bytes of the file are in the store. The rest of the file is zeros."""
         return sum(extent.length for extent in self.extents)
 
 

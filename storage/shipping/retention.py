@@ -34,7 +34,7 @@ def unneeded_points(points: Mapping[Place, Known], now_ms: int, keep_ms: int) ->
 
 
 def unneeded_parts(going: Iterable[str], kept: Iterable[Known]) -> list[str]:
-    """Return those of the parts `going` that no kept point needs."""
+    """Return the parts among `going` that no kept point needs."""
     needed: set[str] = set()
     for each in kept:
         needed |= each.parts

@@ -19,9 +19,9 @@ from .reading import Lost, read_extent, read_point, read_points, rounds_behind
 
 @dataclass
 class StoreStatus:
-    """What the store of a backup contains. points: those in the store, oldest first. newest_ms: wall time, at the
-    follower, of the newest state in it. claim, epoch: of the last follower. unnamed_bytes: of parts that no point
-    names, because they are being shipped or were left behind.
+    """The content of a backup's store. points: the points in the store, oldest first. newest_ms: the follower's wall
+    time of the newest state in it. claim, epoch: of the last follower. unnamed_bytes: the bytes of parts that no
+    point names, because they are still being shipped or were abandoned.
     """
 
     points: list[tuple[Place, Point]] = field(default_factory=list)
