@@ -301,7 +301,7 @@ def _pairs_of(node):
     return [(target, value)]
 
 
-def test_storage_never_awaits():
+def test_no_module_of_storage_awaits():
     asynchronous = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
     paths = [path for path in MODULES if area_of(path) == "storage"]
     nodes = [(path, node) for path in paths for node in nodes_of(path, *asynchronous)]
@@ -362,7 +362,7 @@ def test_no_module_reads_annotations_from_a_class_namespace():
     ]
 
 
-def test_files_and_functions_stay_short():
+def test_no_file_or_function_is_longer_than_its_limit():
     long = []
     for path in [*MODULES, *TESTS]:
         lines = text_of(path).count("\n")
@@ -382,7 +382,7 @@ def names_of_tests() -> list[tuple[Path, int, str]]:
     return [(path, n, found[1]) for path, n, line in lines_of(TESTS) if (found := TEST.match(line))]
 
 
-def test_names_of_tests_stay_short():
+def test_no_test_name_is_longer_than_80_characters():
     named = names_of_tests()
     assert len(named) > 3000
     assert not [at(path, n, f"{name} has {len(name)} characters") for path, n, name in named if len(name) > MAX_NAME]

@@ -86,7 +86,7 @@ def leaves(group: click.Group, ctx: click.Context, *names: str) -> Iterator[tupl
             yield " ".join([*names, name]), command
 
 
-def test_every_option_on_the_cli_page_exists() -> None:
+def test_each_command_has_the_common_options_of_the_cli_page_or_is_an_exception() -> None:
     common = set(re.findall(r"`(--?[\w-]+)", PAGE.split("| option")[1].split("\n\n")[0]))
     login = {"--user", "--sasl", "--tls", "--tls-ca", "--tls-cert", "--tls-key", "--client-config"}
     assert common == {"-b", "--bootstrap", "-X", "--timeout", "-o", "-q"} | login

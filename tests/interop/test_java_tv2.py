@@ -234,7 +234,7 @@ def test_a_fenced_instance_cannot_commit_records_sent_before_it_was_fenced(java,
 
 
 @pytest.mark.requirement("S-03", "S-82", "S-85", "S-89")
-def test_consumed_offsets_and_produced_records_commit_together(java, broker, look, producer, name):
+def test_javas_consumed_offsets_and_produced_records_are_committed_together(java, broker, look, producer, name):
     source, target = look.topic(f"{name}-in"), look.topic(f"{name}-out")
     expected = [f"v{number}" for number in range(60)]
     for start in range(0, 60, 20):

@@ -21,6 +21,7 @@ class Shell:
 
 
 def test_users_and_acls_created_offline_exist_at_the_first_start(tmp_path: Path) -> None:
+    """They can be removed offline, too, after a kill; no file of the directory has the password."""
     directory, shell = tmp_path / "data", Shell()
     assert shell.run(f"user add alice --password-stdin --data-dir {directory}", b"hush-hush-hush\n").startswith(
         "alice added"

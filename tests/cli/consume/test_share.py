@@ -22,7 +22,8 @@ def test_consume_in_a_share_group_prints_and_accepts_records_once(terminal: Term
     assert terminal.run("consume work --share -g packing -e") == ""
 
 
-def test_consume_in_a_new_share_group_without_from_starts_as_its_help_says(terminal: Terminal) -> None:
+def test_consume_in_a_new_share_group_without_from_starts_at_the_groups_own_setting(terminal: Terminal) -> None:
+    """By default the end of the topic; the help text says so."""
     terminal.run("topic create later")
     terminal.plain("later", "before")
     assert terminal.run("consume later --share -g late -e") == ""

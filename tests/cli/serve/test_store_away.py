@@ -97,7 +97,7 @@ def test_serve_exits_with_cause_and_hint_if_its_object_store_refuses_access(refu
 
 
 @pytest.mark.slow
-def test_readyz_is_503_while_a_broker_waits_for_its_object_store_or_that_is_away(s3, owner, tmp_path):
+def test_readyz_is_503_while_a_broker_waits_for_its_store_or_the_store_is_away(s3, owner, tmp_path):
     port = free_port()
     waiting = BrokerProcess(str(tmp_path / "data"), *QUICK, "--http", f"127.0.0.1:{port}")
     command = [sys.executable, "-m", "fencepost", "serve", "--listen", waiting.bootstrap]

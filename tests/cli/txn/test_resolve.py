@@ -185,6 +185,7 @@ def test_txn_resolve_without_a_broker_exits_with_4(orders: Orders) -> None:
 
 @pytest.mark.slow
 def test_txn_resolve_with_watch_runs_until_a_signal(terminal: Terminal, tmp_path: Path) -> None:
+    """It reports a database that cannot be opened and tries again; the signal ends it with 130."""
     orders = Orders(terminal, tmp_path / "orders.db")
     options = ["-b", terminal.bootstrap, "--watch", "--every", "50ms", "--older-than", "0s"]
     process = subprocess.Popen(

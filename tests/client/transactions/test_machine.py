@@ -328,7 +328,7 @@ def test_kgo_f25fe06_an_unanswered_abort_must_be_sent_again_before_the_next_begi
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_after_a_failure_only_partitions_written_to_get_their_batches_again(version):
+def test_a_failed_transaction_may_write_only_to_partitions_that_it_has_written_to(version):
     client = begun(version)
     client.failed(error_of(ErrorCode.INVALID_RECORD_STATE))
     assert client.state is State.ABORTABLE_ERROR

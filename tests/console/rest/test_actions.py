@@ -74,7 +74,7 @@ async def test_aborting_does_not_end_a_transaction_that_begins_after_the_check(
         await producer.commit_transaction()  # nobody has fenced it
 
 
-async def test_fencing_a_described_producer_does_not_fence_its_successor(
+async def test_aborting_does_not_fence_a_producer_that_restarts_after_the_check(
     console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = f"127.0.0.1:{broker.port}"
