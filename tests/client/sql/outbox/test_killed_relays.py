@@ -20,7 +20,7 @@ LEAST = {"hold": 25, "names": 20, "offsets": 30}
 @pytest.fixture(autouse=True)
 def no_waiting_for_locks_or_disks(monkeypatch):
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_S", 0)
-    monkeypatch.setattr(sqlite, "_check_durable", lambda connection: None)
+    monkeypatch.setattr(sqlite, "_check_connection", lambda connection: None)
     connected = sqlite._connected
 
     def unsynced(*arguments):
