@@ -268,7 +268,7 @@ def _level(value: Any) -> Any:
 
 
 def _jvm_class(keyword: str, value: str) -> Callable[[Any], Any] | None:
-    """Return the serializer that replaces this Java class. Raises: InvalidConfigurationError if there is none."""
+    """Return the serializer that replaces this Java class. Raises InvalidConfigurationError if there is none."""
     name = value.removeprefix(_JVM)
     if name not in _JVM_CLASSES:
         raise InvalidConfigurationError(
@@ -287,7 +287,7 @@ def _number(keyword: str, value: str) -> int:
 
 
 def _truth(keyword: str, value: Any) -> bool:
-    """Return true or false. Raises: InvalidConfigurationError for any other value."""
+    """Return true or false. Raises InvalidConfigurationError for any other value."""
     if isinstance(value, bool):
         return value
     found = _TRUE_OR_FALSE.get(str(value).lower())

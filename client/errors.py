@@ -79,7 +79,9 @@ class RequestTimedOutError(RetriableError):
 
 
 class BrokerUnreachableError(RetriableError):
-    """No connection, or it was lost. sent: whether the request may have reached the broker and been carried out."""
+    """A connection could not be made, or was lost. sent: whether the request may have reached the broker and been
+    carried out.
+    """
 
     default_code = ErrorCode.NETWORK_EXCEPTION
 

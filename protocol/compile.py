@@ -20,13 +20,13 @@ def decoder(cls: type, version: int) -> Decoder:
     That function raises MalformedFrame for invalid bytes. Raises KafkaError for a version that the class does not
     declare.
     """
-    return decoder_source(cls, version, _flexible(cls, version)).compile("decode", _title(cls, version, "decoder"))
+    return decoder_source(cls, version, _is_flexible(cls, version)).compile("decode", _title(cls, version, "decoder"))
 
 
 @cache
 def decoder_in_steps(cls: type, version: int) -> DecoderInSteps:
     """Like decoder(), for a memoryview, in steps: a generator that yields how many list items it has decoded."""
-    source = decoder_in_steps_source(cls, version, _flexible(cls, version))
+    source = decoder_in_steps_source(cls, version, _is_flexible(cls, version))
     return source.compile("decode", _title(cls, version, "decoder in steps"))
 
 
@@ -36,7 +36,7 @@ def encoder(cls: type, version: int) -> Encoder:
 
     Raises KafkaError for a version that the class does not declare.
     """
-    return encoder_source(cls, version, _flexible(cls, version)).compile("encode", _title(cls, version, "encoder"))
+    return encoder_source(cls, version, _is_flexible(cls, version)).compile("encode", _title(cls, version, "encoder"))
 
 
 @cache
@@ -44,11 +44,11 @@ def encoder_in_steps(cls: type, version: int) -> EncoderInSteps:
     """Like encoder(), but in steps: a generator that yields how many array items it has encoded, and returns the
     buffers.
     """
-    source = encoder_source(cls, version, _flexible(cls, version), in_steps=True)
+    source = encoder_source(cls, version, _is_flexible(cls, version), in_steps=True)
     return source.compile("encode", _title(cls, version, "encoder in steps"))
 
 
-def _flexible(cls: type, version: int) -> bool:
+def _is_flexible(cls: type, version: int) -> bool:
     """Return whether this version has the flexible encoding. Raises UNSUPPORTED_VERSION if it is not declared."""
     schema = schema_of(cls)
     if version not in schema.versions:

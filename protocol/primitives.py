@@ -126,7 +126,9 @@ def skip_tags(data: Readable, position: int, count: int) -> int:
 
 
 def refuse_length(length: int) -> NoReturn:
-    """Raise MalformedFrame: the length is below -1, or the field runs past the end by that many bytes."""
+    """Raise MalformedFrame: a field's length is negative, or the field runs past the end of the frame. length: a number
+    for the message, for example the length.
+    """
     raise MalformedFrame(f"the length of a field is negative, or it runs past the end of the frame ({length})")
 
 

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from .batches import HEADER_BYTES, LENGTH_ENDS_AT, MAGIC, TRANSACTIONAL_BIT
 from .compression import compress
-from .records import _CHECKED_HEAD, _MARKER_HEAD, HIGHEST, LOWEST, Header, _with_length, lies, zigzag
+from .records import _CHECKED_HEAD, _MARKER_HEAD, HIGHEST, LOWEST, Header, _with_length, raise_invalid, zigzag
 
 ZIGZAG = [zigzag(number) for number in range(0x4000)]
 """The zigzag varints of 0 to 16,383, ready made."""
@@ -107,7 +107,7 @@ def _delta(timestamp: int, base: int) -> bytes:
     """Encode a timestamp relative to the first record's. Raises INVALID_RECORD if they differ by too much."""
     delta = timestamp - base
     if not LOWEST <= delta <= HIGHEST:
-        lies(f"timestamp {timestamp} is too far from {base}")
+        raise_invalid(f"timestamp {timestamp} is too far from {base}")
     return zigzag(delta) if delta else _FIRST_TIME
 
 

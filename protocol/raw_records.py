@@ -22,7 +22,7 @@ from .batches import (
     Batch,
 )
 from .compression import Bytes, compress
-from .records import HIGHEST, LOWEST, lies, varint, with_crc, zigzag
+from .records import HIGHEST, LOWEST, raise_invalid, varint, with_crc, zigzag
 
 _KNOWN_BITS = CODEC_BITS | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
 
@@ -60,11 +60,11 @@ def raw_records(batch: Batch, payload: bytes) -> Iterator[RawRecord]:
             value_length, value_at = varint(payload, at + max(length, 0))
             headers, at = varint(payload, value_at + max(value_length, 0))
         except IndexError:
-            lies("a record is cut short")
+            raise_invalid("a record is cut short")
         if length < -1 or value_length < -1 or at > end:
-            lies(f"the key or value of the record at offset {offset} ends beyond it")
+            raise_invalid(f"the key or value of the record at offset {offset} ends beyond it")
         if headers < 0 or (2 * headers > end - at if headers else at != end):  # each takes two bytes at least
-            lies(f"{headers} headers announced in the {end - at} bytes left of the record at offset {offset}")
+            raise_invalid(f"{headers} headers announced in the {end - at} bytes left of the record at offset {offset}")
         yield RawRecord(offset, timestamp, key, value_length == -1, begin, key_at, end)
 
 
@@ -74,7 +74,7 @@ def _walk(batch: Batch, payload: bytes) -> Iterator[tuple[int, int, int, int, in
     size, end, previous = len(payload), 0, base_offset - 1
     checks_times = not batch.is_log_append_time
     if last_offset > HIGHEST:
-        lies(f"offset {last_offset} is out of range")
+        raise_invalid(f"offset {last_offset} is out of range")
     for _ in range(batch.record_count):
         begin = end
         try:
@@ -87,19 +87,19 @@ def _walk(batch: Batch, payload: bytes) -> Iterator[tuple[int, int, int, int, in
             else:
                 offset_delta, at = offset_delta >> 1, at + 1
         except IndexError:
-            lies("a record is cut short")
+            raise_invalid("a record is cut short")
         if length < 0 or end > size or at >= end:
-            lies(f"a record announces {length} bytes")
+            raise_invalid(f"a record announces {length} bytes")
         offset = base_offset + offset_delta
         if not previous < offset <= last_offset:
-            lies(f"offset delta {offset_delta} is out of place")
+            raise_invalid(f"offset delta {offset_delta} is out of place")
         previous = offset
         timestamp = base_timestamp + delta
         if checks_times and not LOWEST <= timestamp <= HIGHEST:
-            lies(f"timestamp {timestamp} is out of range")
+            raise_invalid(f"timestamp {timestamp} is out of range")
         yield offset, timestamp, begin, at, end
     if end != size:
-        lies(f"{size - end} bytes follow the last record")
+        raise_invalid(f"{size - end} bytes follow the last record")
 
 
 def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon_ms: int | None = None) -> bytes:
@@ -124,7 +124,7 @@ def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon
             continue
         delta = timestamp - batch.base_timestamp + moves_by
         if not LOWEST <= delta <= HIGHEST:
-            lies(f"timestamp {timestamp} is too far from {delete_horizon_ms}")
+            raise_invalid(f"timestamp {timestamp} is too far from {delete_horizon_ms}")
         head = b"\x00" + zigzag(delta) + zigzag(offset - batch.base_offset)
         found += zigzag(len(head) + end - key_at) + head
         found += view[key_at:end]

@@ -6,7 +6,7 @@ outcome is an answer or a KafkaError. Of what is wrong at most MOST_NAMED record
 """
 
 from .batches import Batch
-from .records import HIGHEST, LOWEST, RecordsRefused, lies, varint
+from .records import HIGHEST, LOWEST, RecordsRefused, raise_invalid, varint
 
 MOST_NAMED = 100
 NO_TIMESTAMP = -1  # a record without one passes every check of timestamps
@@ -22,7 +22,7 @@ def check_keys(batch: Batch, payload: bytes) -> None:
     try:
         named, refused = _keyless(payload, batch.record_count)
     except IndexError:
-        lies("a record is cut short")
+        raise_invalid("a record is cut short")
     if refused:
         raise RecordsRefused([(index, KEYLESS) for index in named], refused)
 
@@ -33,7 +33,7 @@ def _long_length(payload: bytes, position: int) -> tuple[int, int]:
     """
     length, position = varint(payload, position)
     if length < 0:
-        lies("the length of a record is negative")
+        raise_invalid("the length of a record is negative")
     return length << 1, position
 
 
@@ -67,19 +67,19 @@ def _keyless(payload: bytes, count: int) -> tuple[list[int], int]:
                     delta += (payload[at] << 21) - 2_097_152
         key = payload[at + 1]
         if delta != twice or length & 1:
-            lies(f"the length or offset delta of record {twice >> 1} is out of place")
+            raise_invalid(f"the length or offset delta of record {twice >> 1} is out of place")
         if key > 127:
             key, at = varint(payload, at + 1)
             key, at = key << 1, at - 2
         if key & 1 or key < 0:
             if key != 1:
-                lies(f"the length of the key of record {twice >> 1} is negative")
+                raise_invalid(f"the length of the key of record {twice >> 1} is negative")
             keyless += 1
             if keyless <= MOST_NAMED:
                 found.append(twice >> 1)
             key = 0
         if at + 1 + (key >> 1) >= position:
-            lies(f"the key of record {twice >> 1} ends beyond it")
+            raise_invalid(f"the key of record {twice >> 1} ends beyond it")
     _check_end(payload, position)
     return found, keyless
 
@@ -93,7 +93,7 @@ def outside(batch: Batch, payload: bytes, lowest: int, highest: int) -> tuple[li
     try:
         return _outside(payload, batch, max(lowest, LOWEST), min(highest, HIGHEST))
     except IndexError:
-        lies("a record is cut short")
+        raise_invalid("a record is cut short")
 
 
 def _outside(payload: bytes, batch: Batch, lowest: int, highest: int) -> tuple[list[tuple[int, int]], int]:
@@ -118,10 +118,10 @@ def _outside(payload: bytes, batch: Batch, lowest: int, highest: int) -> tuple[l
         if near and delta < 128 and not length & 1:
             continue
         if length & 1:
-            lies(f"the length of record {index} is negative")
+            raise_invalid(f"the length of record {index} is negative")
         delta, at = varint(payload, at, 64)
         if at > position:
-            lies(f"record {index} is cut short")
+            raise_invalid(f"record {index} is cut short")
         if not least <= delta <= most and base + delta != NO_TIMESTAMP:
             wrong += 1
             if len(found) < MOST_NAMED:
@@ -133,4 +133,4 @@ def _outside(payload: bytes, batch: Batch, lowest: int, highest: int) -> tuple[l
 def _check_end(payload: bytes, position: int) -> None:
     """Raise INVALID_RECORD if the last record does not end where the payload ends."""
     if position != len(payload):
-        lies(f"the last record ends {len(payload) - position:+} bytes before the batch")
+        raise_invalid(f"the last record ends {len(payload) - position:+} bytes before the batch")

@@ -90,22 +90,22 @@ def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[
     base_timestamp, base_offset, last_offset = batch.base_timestamp, batch.base_offset, batch.last_offset
     position, previous = 0, base_offset - 1
     if last_offset > HIGHEST:
-        lies(f"offset {last_offset} is out of range")
+        raise_invalid(f"offset {last_offset} is out of range")
     for _ in range(batch.record_count):
         try:
             delta, offset_delta, key, value, headers, position = read_record(payload, position)
         except IndexError:
-            lies("a record is cut short")
+            raise_invalid("a record is cut short")
         offset = base_offset + offset_delta
         if not previous < offset <= last_offset:
-            lies(f"offset delta {offset_delta} is out of place")
+            raise_invalid(f"offset delta {offset_delta} is out of place")
         previous = offset
         timestamp = base_timestamp + delta if appended_at is None else appended_at
         if not LOWEST <= timestamp <= HIGHEST:
-            lies(f"timestamp {timestamp} is out of range")
+            raise_invalid(f"timestamp {timestamp} is out of range")
         yield Record(offset, timestamp, key, value, headers)
     if position != len(payload):
-        lies(f"{len(payload) - position} bytes follow the last record")
+        raise_invalid(f"{len(payload) - position} bytes follow the last record")
 
 
 def payload_of(batch: Batch, limit: int) -> bytes:
@@ -119,11 +119,11 @@ def payload_of(batch: Batch, limit: int) -> bytes:
     limit = limit if batch.codec else batch.size
     payload = decompress(batch.codec, batch.buffer[HEADER_BYTES:], limit=limit)
     if batch.record_count * SMALLEST_RECORD_BYTES > len(payload):
-        lies(f"{batch.record_count} records cannot fit into {len(payload)} bytes")
+        raise_invalid(f"{batch.record_count} records cannot fit into {len(payload)} bytes")
     return payload
 
 
-def lies(detail: str) -> NoReturn:
+def raise_invalid(detail: str) -> NoReturn:
     """Raise KafkaError INVALID_RECORD with this detail, because the bytes contradict each other."""
     raise KafkaError(ErrorCode.INVALID_RECORD, detail)
 
@@ -139,7 +139,7 @@ def read_record(payload: bytes, position: int) -> _RecordParts:
     length, position = varint(payload, position)
     end = position + length
     if length < 0 or end > len(payload):
-        lies(f"a record announces {length} bytes")
+        raise_invalid(f"a record announces {length} bytes")
     timestamp_delta, position = varint(payload, position + 1, 64)  # one byte of attributes, unused
     offset_delta, position = varint(payload, position)
     key, position = _nullable(payload, position, end)
@@ -149,7 +149,7 @@ def read_record(payload: bytes, position: int) -> _RecordParts:
     if header_count:
         headers, position = read_headers(payload, position, end, header_count)
     if position != end:
-        lies(f"a record of {length} bytes ends {position - end:+} bytes from where it says")
+        raise_invalid(f"a record of {length} bytes ends {position - end:+} bytes from where it says")
     return timestamp_delta, offset_delta, key, value, headers, position
 
 
@@ -169,9 +169,9 @@ def varint(payload: bytes, position: int, bits: int = 32) -> tuple[int, int]:
             break
         shift += 7
         if shift >= bits:
-            lies(f"a varint is longer than {bits} bits")
+            raise_invalid(f"a varint is longer than {bits} bits")
     if value >> bits:
-        lies(f"a varint is longer than {bits} bits")
+        raise_invalid(f"a varint is longer than {bits} bits")
     return (value >> 1) ^ -(value & 1), position + 1
 
 
@@ -180,23 +180,23 @@ def _nullable(payload: bytes, position: int, end: int) -> tuple[bytes | None, in
     length, position = varint(payload, position)
     if length < 0:
         if length != -1:
-            lies(f"a length of {length} bytes")
+            raise_invalid(f"a length of {length} bytes")
         return None, position
     after = position + length
     if after > end:
-        lies(f"{length} bytes announced, {end - position} left in the record")
+        raise_invalid(f"{length} bytes announced, {end - position} left in the record")
     return payload[position:after], after
 
 
 def read_headers(payload: bytes, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:
     """Decode `count` headers. end: of the record. Returns them and the position after them. Raises INVALID_RECORD."""
     if not 0 <= count <= (end - position) // 2:  # a header takes two bytes at least
-        lies(f"{count} headers announced")
+        raise_invalid(f"{count} headers announced")
     headers = []
     for _ in range(count):
         name, position = _nullable(payload, position, end)
         if name is None:
-            lies("the key of a header is null")
+            raise_invalid("the key of a header is null")
         value, position = _nullable(payload, position, end)
         headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), position
@@ -349,7 +349,7 @@ def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> byt
     """Encode one record. Raises INVALID_RECORD if its timestamp is too far from base_timestamp."""
     timestamp_delta = record.timestamp - base_timestamp
     if not LOWEST <= timestamp_delta <= HIGHEST:
-        lies(f"timestamp {record.timestamp} is too far from {base_timestamp}")
+        raise_invalid(f"timestamp {record.timestamp} is too far from {base_timestamp}")
     pieces = [
         b"\x00",  # attributes, unused
         zigzag(timestamp_delta),
@@ -437,10 +437,10 @@ def _read_any_marker(batch: Batch) -> tuple[Marker, int] | None:
         return None
     key, value = record.key or b"", record.value or b""
     if len(key) < _MARKER_KEY.size:
-        lies("the key of a control record is too short")
+        raise_invalid("the key of a control record is too short")
     _, kind = _MARKER_KEY.unpack_from(key)
     if kind not in (Marker.ABORT, Marker.COMMIT):
         return None
     if len(value) < _MARKER_VALUE.size:
-        lies("the value of a transaction marker is too short")
+        raise_invalid("the value of a transaction marker is too short")
     return Marker(kind), _MARKER_VALUE.unpack_from(value)[1]

@@ -138,13 +138,13 @@ class Faults:
         name, None for any. client_id: of the clients that are affected, None for all.
         """
         error = error_named(code)
-        return self._add(f"error({api!r}, {error.name})", effects.error(error, _after(when)), api, client_id)
+        return self._add(f"error({api!r}, {error.name})", effects.error(error, _is_after_write(when)), api, client_id)
 
     def disconnect(self, api: str | None = None, *, when: When = "before_write", client_id: str | None = None) -> Fault:
         """Close the connection without an answer: without processing the request, or (when="after_write") after what
         it wrote is durable.
         """
-        return self._add(f"disconnect({api!r}, {when})", effects.disconnect(_after(when)), api, client_id)
+        return self._add(f"disconnect({api!r}, {when})", effects.disconnect(_is_after_write(when)), api, client_id)
 
     def delay(
         self, api: str | None, seconds: float, *, when: When = "before_write", client_id: str | None = None
@@ -152,14 +152,14 @@ class Faults:
         """Process the request, and later ones of its connection, after a delay; or (when="after_write") process it now
         and send the answer after the delay.
         """
-        return self._add(f"delay({api!r}, {seconds})", effects.delay(seconds, _after(when)), api, client_id)
+        return self._add(f"delay({api!r}, {seconds})", effects.delay(seconds, _is_after_write(when)), api, client_id)
 
     def blackhole(self, api: str | None = None, *, when: When = "before_write", client_id: str | None = None) -> Fault:
         """Never answer the request, nor later ones of its connection, which stays open. With when="after_write" the
         request is processed.
         """
         return self._add(
-            f"blackhole({api!r}, client_id={client_id!r})", effects.blackhole(_after(when)), api, client_id
+            f"blackhole({api!r}, client_id={client_id!r})", effects.blackhole(_is_after_write(when)), api, client_id
         )
 
     def duplicate(self, api: str | None, *, client_id: str | None = None) -> Fault:
@@ -240,7 +240,7 @@ class Faults:
         return None, None
 
 
-def _after(when: When) -> bool:
+def _is_after_write(when: When) -> bool:
     """Return whether a fault happens after the request is processed. Raises ValueError unless `when` is "before_write"
     or "after_write".
     """

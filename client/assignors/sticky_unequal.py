@@ -139,7 +139,7 @@ class _Unequal:
         return moved
 
     def _move_to_better_owner(self, place: TopicPartition) -> bool:
-        """Move the partition to a member with fewer, if that improves the balance. Return whether it was moved."""
+        """Move the partition to a member with fewer, if that improves the balance. Returns whether it was moved."""
         owner = self._owner[place]
         enough = len(self._assigned[owner]) - 1
         if place in self._before:

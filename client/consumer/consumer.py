@@ -227,7 +227,9 @@ class Consumer:
                 raise self._late(f"the group assigned nothing within {timeout_ms:g} ms")
 
     def _late(self, text: str) -> RequestTimedOutError:
-        """Return the timeout error with what a position lookup waits for, if it waits."""
+        """Return a RequestTimedOutError with this text. If a position lookup waits for something, the text says for
+        what.
+        """
         why = self._positions.describe_wait()
         return RequestTimedOutError(
             text if why is None else f"{text}: {why}", hint="" if why is None else self._positions.hint
@@ -455,7 +457,7 @@ class Consumer:
         return READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
 
     def _member(self) -> Group:
-        """Return the group. Raises: IllegalStateError if the consumer has no group_id."""
+        """Return the group. Raises IllegalStateError if the consumer has no group_id."""
         if self._group is None or not self._group.leaving:  # a listener may commit while the consumer is being closed
             self._polls.check_open()
         if self._group is None:

@@ -128,7 +128,7 @@ class Fetcher:
                 continue  # its response calls pump again
             elif state.fetched_bytes >= most_bytes:
                 full.add(source)
-            elif not self._check_recreated(state):
+            elif not self._refuse_if_recreated(state):
                 wanted.setdefault(source, {})[tp] = state
         room = self._settings.fetch_max_bytes - held
         if room <= 0 and wanted:
@@ -218,7 +218,7 @@ class Fetcher:
         except Exception as error:
             self._break(error)
 
-    def _check_recreated(self, state: PartitionState) -> bool:
+    def _refuse_if_recreated(self, state: PartitionState) -> bool:
         """Return whether the topic was deleted and created again since it was first read. Then sets `refused` for the
         next read to raise, once no records of the old topic are left to return.
         """

@@ -31,7 +31,7 @@ async def list_offsets(
 ) -> dict[TopicPartition, Listed]:
     """Return the offset for each timestamp (-1: the end for this isolation level, -2: the beginning).
 
-    Raises: RequestTimedOutError, UnknownTopicError, and errors of a broker that are not retriable.
+    Raises RequestTimedOutError, UnknownTopicError, and errors of a broker that are not retriable.
     """
     deadline = Deadline(cluster.environment.clock, timeout_ms)
     found: dict[TopicPartition, Listed] = {}

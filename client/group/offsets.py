@@ -149,7 +149,7 @@ class GroupOffsets:
     ) -> Committed:
         """Return committed offsets, None for a partition without one. Before Kafka 2.5 require_stable has no effect.
 
-        Raises: the error of the group or of the first failed partition.
+        Raises the error of the group or of the first failed partition.
         """
         wanted = [TopicPartition(*tp) for tp in partitions]
         try:

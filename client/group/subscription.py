@@ -263,7 +263,7 @@ class Subscription:
     ) -> None:
         """Subscribe to these topics, or to those whose names match. The assignment stays until the group changes it.
 
-        expression: a pattern that the broker evaluates. Raises: IllegalStateError after `assign`.
+        expression: a pattern that the broker evaluates. Raises IllegalStateError after `assign`.
         """
         if self.manual:
             raise IllegalStateError("subscribe() cannot be used after assign()", hint="call unsubscribe() first")
@@ -281,7 +281,7 @@ class Subscription:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions.
 
-        Raises: IllegalStateError after `subscribe`, and for a partition that was unassigned and is assigned again while
+        Raises IllegalStateError after `subscribe`, and for a partition that was unassigned and is assigned again while
         an open transaction uses a batch of it: no generation would fence that commit, and the same records would be
         read again for another transaction.
         """

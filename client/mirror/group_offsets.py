@@ -48,12 +48,12 @@ class PartitionMap:
     @property
     def source_end(self) -> int:
         """The source offset after the last mirrored record; 0 if there is none."""
-        return _end(self.runs[-1]).source if self.runs else 0
+        return _empty_run_after(self.runs[-1]).source if self.runs else 0
 
     @property
     def target_end(self) -> int:
         """The target offset after the last mirrored record; 0 if there is none."""
-        return _end(self.runs[-1]).target if self.runs else 0
+        return _empty_run_after(self.runs[-1]).target if self.runs else 0
 
     def target_of(self, source: int, end: int) -> int:
         """Return the target offset of the first mirrored record at or above this source offset; `end` if there is none.
@@ -63,11 +63,11 @@ class PartitionMap:
         if end < self.target_end:
             raise MapDamaged(f"the target ends at {end}, before the last mirrored record: it was cut or made again")
         index = bisect_right(self._sources, source) - 1
-        if index >= 0 and source < _end(self.runs[index]).source:
+        if index >= 0 and source < _empty_run_after(self.runs[index]).source:
             return self.runs[index].target + source - self.runs[index].source
         return self.runs[index + 1].target if index + 1 < len(self.runs) else end
 
 
-def _end(run: Run) -> Run:
+def _empty_run_after(run: Run) -> Run:
     """Return the empty run that begins after this one: the offsets after its last record."""
     return Run(run.source + run.count, run.target + run.count, 0)

@@ -70,7 +70,7 @@ class Login:
         return exchange.lifetime_ms
 
     async def _bearer(self, exchange: "_Exchange", token: str) -> None:
-        """Log in with SASL/OAUTHBEARER (RFC 7628). Raises: AuthenticationError with the broker's reason."""
+        """Log in with SASL/OAUTHBEARER (RFC 7628). Raises AuthenticationError with the broker's reason."""
         extensions = self._security.extensions or {}
         pairs = [("auth", f"Bearer {token}"), *extensions.items()]
         message = b"n,,\x01" + b"".join(f"{name}={value}\x01".encode() for name, value in pairs) + b"\x01"

@@ -110,7 +110,7 @@ class Metadata:
 
     def incomplete(self, topics: Iterable[str]) -> list[str]:
         """Return those of these topics that are missing, have an error, or have a partition without a leader."""
-        return [name for name in topics if not _complete(self.topics.get(name))]
+        return [name for name in topics if not _is_complete(self.topics.get(name))]
 
     def updated(self, response: MetadataResponse, requested: Iterable[str] | None, now_ms: int) -> "Metadata":
         """Return the metadata after a response. requested: the topics that were asked for; None: all, so any other no
@@ -132,7 +132,7 @@ class Metadata:
         return Metadata(self.brokers, left, self.controller_id, self.cluster_id, self.at_ms)
 
 
-def _complete(topic: Topic | None) -> bool:
+def _is_complete(topic: Topic | None) -> bool:
     """Return whether the topic is known, has no error, and each of its partitions has a leader."""
     if topic is None or topic.error or not topic.partitions:
         return False

@@ -440,7 +440,7 @@ class Producer:
         return self._sender.sequences.identity or NO_IDENTITY
 
     def _transacting(self) -> TransactionDriver:
-        """Return the transaction driver. Raises: IllegalStateError without a transactional_id."""
+        """Return the transaction driver. Raises IllegalStateError without a transactional_id."""
         if self._driver is None:
             raise IllegalStateError("this producer is not transactional", hint="set transactional_id")
         self._check_started()

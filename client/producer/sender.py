@@ -315,12 +315,12 @@ class Sender:
                 response: ProduceResponse | None = future.result()
                 if response is not None and response.throttle_time_ms:
                     self._throttled_until[node_id] = self._cluster.throttles.note(node_id, response.throttle_time_ms)
-                self._read(request, response, version, batches)
+                self._apply(request, response, version, batches)
         except Exception as mistake:
             self._break(mistake)
         self.wake()
 
-    def _read(
+    def _apply(
         self, request: ProduceRequest, response: ProduceResponse | None, version: int, batches: list[Batch]
     ) -> None:
         """Apply a Produce response to each batch of its request."""

@@ -11,7 +11,7 @@ from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from ...protocol.batches import Batch
-from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, lies, payload_of, records
+from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of, raise_invalid, records
 from ..values import CREATE_TIME, LOG_APPEND_TIME, Headers
 from .runs import WORTH_IT, run_columns
 from .singly import decoded_singly
@@ -111,7 +111,7 @@ class Decoded:
 
 
 def decode(batch: Batch, wanted: WantedColumns = EVERYTHING, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Decoded:
-    """Return the requested columns of the batch. limit: bytes of its records, decompressed. Raises: KafkaError."""
+    """Return the requested columns of the batch. limit: bytes of its records, decompressed. Raises KafkaError."""
     found = Decoded()
     if batch.last_offset >= _FAR or not -_FAR < batch.base_timestamp < _FAR:
         _add_plain(found, batch, wanted, limit)
@@ -121,9 +121,9 @@ def decode(batch: Batch, wanted: WantedColumns = EVERYTHING, *, limit: int = DEC
         try:
             position = _decode_all(payload, batch, wanted, found)
         except IndexError:
-            lies("a record is cut short")
+            raise_invalid("a record is cut short")
         if position != len(payload):
-            lies(f"{len(payload) - position} bytes follow the last record")
+            raise_invalid(f"{len(payload) - position} bytes follow the last record")
     found.count = len(found.offsets)
     if batch.is_log_append_time:
         found.kind = LOG_APPEND_TIME

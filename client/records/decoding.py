@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ...protocol.batches import Batch
 from ...protocol.errors import KafkaError
-from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, lies, payload_of, records
+from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of, raise_invalid, records
 from ..values import CREATE_TIME, LOG_APPEND_TIME, Record
 from .runs import WORTH_IT, run_of
 from .singly import decoded_singly
@@ -23,7 +23,7 @@ _make = cast("Any", tuple).__new__
 
 
 def records_of(batch: Batch, topic: str, partition: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> list[Record]:
-    """Return the records of the batch, in order. limit: their bytes, decompressed. Raises: KafkaError."""
+    """Return the records of the batch, in order. limit: their bytes, decompressed. Raises KafkaError."""
     return Records(batch, topic, partition, limit=limit).take(batch.record_count)
 
 
@@ -92,14 +92,14 @@ class Records:
                 self._previous = run[-1].offset - self._batch.base_offset
                 found = found + run if found else run
         except IndexError:
-            lies("a record is cut short")
+            raise_invalid("a record is cut short")
         if found and most == self.left:
             self._check_end()
         return found
 
     def _check_end(self) -> None:
         if self._position != len(self._payload):
-            lies(f"{len(self._payload) - self._position} bytes follow the last record")
+            raise_invalid(f"{len(self._payload) - self._position} bytes follow the last record")
 
     def _decode_some(self, most: int) -> list[Record]:
         """Return at least one record, decoded by the fastest decoder that fits. Where no runs of alike records are

@@ -88,7 +88,7 @@ class Fates:
 
 
 def marker_word(batch: Batch) -> str:
-    """Return the word for a control batch: commit, abort, or control record. Raises: KafkaError."""
+    """Return the word for a control batch: commit, abort, or control record. Raises KafkaError."""
     marker = read_marker(batch)
     return marker[0].name.lower() if marker else "control record"
 
@@ -98,7 +98,7 @@ def settled_fate(batch: Batch, aborted: AbortedFilter) -> str:
     of an open transaction, so the fate is always known.
 
     aborted: the filter made for this response. It keeps state: call this for every batch of the response, in order.
-    Raises: KafkaError for a bad marker.
+    Raises KafkaError for a bad marker.
     """
     hidden = aborted.hides(batch)
     if batch.is_control:

@@ -27,7 +27,7 @@ class AbortedFilter:
         self._producers: set[int] = set()
 
     def hides(self, batch: Batch) -> bool:
-        """Return whether the batch is a marker or aborted. Raises: KafkaError for a marker that does not parse."""
+        """Return whether the batch is a marker or aborted. Raises KafkaError for a marker that does not parse."""
         producer_id = batch.producer_id
         if producer_id < 0:
             return batch.is_control

@@ -93,7 +93,7 @@ def run_columns(
     count = min(most, limit - first, (len(payload) - position) // size)
     count = _count_alike(payload, position, shape, count)
     end = position + count * size
-    if count < WORTH_IT or not _consecutive(payload, position, end, shape, first, count):
+    if count < WORTH_IT or not _are_consecutive(payload, position, end, shape, first, count):
         return None
     timestamps = _timestamps(payload, position, end, shape, base_timestamp)
     if timestamps is None:
@@ -156,7 +156,7 @@ def _count_alike(payload: bytes, position: int, shape: _Shape, count: int) -> in
     return count
 
 
-def _consecutive(payload: bytes, position: int, end: int, shape: _Shape, first: int, count: int) -> bool:
+def _are_consecutive(payload: bytes, position: int, end: int, shape: _Shape, first: int, count: int) -> bool:
     """Return whether the offset deltas of these equally shaped records count up from `first`."""
     column = payload[position + shape.offset_at : end : shape.size]
     if shape.key_length_at - shape.offset_at == 1:

@@ -8,12 +8,14 @@ the record does.
 from typing import NamedTuple
 
 from ...protocol.batches import Batch
-from ...protocol.records import HIGHEST, LOWEST, lies, read_headers, read_record
+from ...protocol.records import HIGHEST, LOWEST, raise_invalid, read_headers, read_record
 from ..values import Headers
 
 
 class Singly(NamedTuple):
-    """The columns of the records. offsets, times: deltas to those of the batch. end: position after them."""
+    """Records that were decoded one by one, as columns. times, offsets: deltas to those of the batch. end: the position
+    after the last record.
+    """
 
     times: list[int]
     offsets: list[int]
@@ -94,12 +96,12 @@ def decoded_singly(payload: bytes, position: int, previous: int, count: int, bat
 def _read_checked(
     payload: bytes, start: int, previous: int, batch: Batch
 ) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
-    """Read a record with a long varint. Returns its fields and the end position. Raises: IndexError, KafkaError."""
+    """Read a record with a long varint. Returns its fields and the end position. Raises IndexError, KafkaError."""
     time, offset, key, value, headers, position = read_record(payload, start)
     if not previous < offset <= batch.last_offset_delta:
-        lies(f"offset delta {offset} is out of place")
+        raise_invalid(f"offset delta {offset} is out of place")
     if not LOWEST <= batch.base_timestamp + time <= HIGHEST:  # a delta of one or two bytes does not lead there
         if not batch.is_log_append_time:
-            lies(f"timestamp {batch.base_timestamp + time} is out of range")
+            raise_invalid(f"timestamp {batch.base_timestamp + time} is out of range")
         time = 0  # the batch's own time counts
     return time, offset, key, value, headers, position

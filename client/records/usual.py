@@ -43,7 +43,7 @@ _Columns = tuple[Sequence[int], Iterable[bytes | None], Sequence[bytes | None], 
 def usual_columns(payload: bytes, position: int, first: int, count: int) -> _Columns:
     """Return (timestamp deltas, keys, values, headers, end position) of the next usual records, at most `count`.
 
-    first: the expected offset delta of the first one. Raises: IndexError.
+    first: the expected offset delta of the first one. Raises IndexError.
     """
     at = position + (3 if payload[position] & 0x80 else 2)
     wide_time = payload[at] >> 7

@@ -28,9 +28,9 @@ class WholeBatches:
         self.damage: CorruptBatch | None = None
         self.cut_off_bytes = self.size = 0
         for buffer in buffers:
-            self._find(memoryview(buffer))
+            self._add_batches(memoryview(buffer))
 
-    def _find(self, buffer: memoryview) -> None:
+    def _add_batches(self, buffer: memoryview) -> None:
         """Add the batches in this buffer, up to one that is damaged or cut off."""
         position, end = 0, len(buffer)
         self.size += end

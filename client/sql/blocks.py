@@ -161,11 +161,11 @@ class Blocks:
         """Run a statement after those of the user in the open transaction, and return how many rows it changed. Raises
         IllegalStateError if the user has caught an error of the database before, else like `execute`.
         """
-        count = await self._last(lambda adapter: adapter.execute(statement, values))
+        count = await self._run_last(lambda adapter: adapter.execute(statement, values))
         self._is_decided = True
         return count
 
-    async def _last(self, work: Callable[[Adapter], Awaitable[T]]) -> T:
+    async def _run_last(self, work: Callable[[Adapter], Awaitable[T]]) -> T:
         """Call `work` with the connection of the block, for its last statement. Raises IllegalStateError if a statement
         before it has failed.
         """
@@ -183,7 +183,7 @@ class Blocks:
     async def commit(self) -> None:
         """Commit the open transaction. Raises the driver's error or TimeoutError; it may be committed all the same."""
         if not self._is_decided:
-            await self._last(lambda adapter: adapter.fetch("select 1"))
+            await self._run_last(lambda adapter: adapter.fetch("select 1"))
         async with self._turn:
             adapter = self._open_adapter()
             async with asyncio.timeout(COMMIT_TIMEOUT_S):

@@ -59,7 +59,7 @@ class Database(Blocks):
                 await adapter.execute(statements.schema(self.dialect))
             if await adapter.fetch("select to_regclass('fencepost_database')") == [(None,)]:
                 self._refuse("has no table fencepost_database")
-            self._id = await self._check(adapter)
+            self._id = await self._checked_id(adapter)
             await adapter.commit()
         except BaseException:
             adapter.drop()
@@ -75,7 +75,7 @@ class Database(Blocks):
             "sql.connect(…, create=True) makes them",
         )
 
-    async def _check(self, adapter: Adapter) -> str:
+    async def _checked_id(self, adapter: Adapter) -> str:
         """Return the id of the database. Raises InvalidConfigurationError if it is a replica or a copy, or may lose
         commits.
         """
@@ -106,7 +106,7 @@ class Database(Blocks):
         """
         number, (producer_id, epoch) = waiting.number, waiting.identity
         values = number, producer_id, epoch, transactional_id, generation, number
-        found = await self._last(lambda adapter: adapter.fetch(statements.DECIDE_POSTGRESQL, values))
+        found = await self._run_last(lambda adapter: adapter.fetch(statements.DECIDE_POSTGRESQL, values))
         for (synchronous,) in found:
             _check_synchronous(synchronous)
         self._is_decided = True
@@ -187,7 +187,7 @@ class Database(Blocks):
                 await adapter.begin()
                 await adapter.execute("set transaction isolation level read committed read write")
                 await adapter.execute(f"set local lock_timeout = {max(1, int(LOCK_TIMEOUT_S * 1000))}")
-                if await self._check(adapter) != self._id:
+                if await self._checked_id(adapter) != self._id:
                     raise DatabaseAway(f"{self.name}: it is another database than the one that was opened")
                 try:
                     found = await work(adapter)

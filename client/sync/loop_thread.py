@@ -26,7 +26,7 @@ class LoopThread:
     """A thread that runs a loop until the process ends."""
 
     def __init__(self) -> None:
-        """Start the thread. Raises: RetriableError, if the system has no thread for it now."""
+        """Start the thread. Raises RetriableError if the system has no thread for it now."""
         self.pid = os.getpid()
         self._loop = _new_loop()
         try:
@@ -38,7 +38,7 @@ class LoopThread:
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run the coroutine that `make` creates in the loop. Returns its result or raises its error.
 
-        Raises: ForkedError; IllegalStateError if called within the loop, which would wait for itself.
+        Raises ForkedError, and IllegalStateError if called within the loop, which would wait for itself.
         """
         self.check()
         running = _Running(make)

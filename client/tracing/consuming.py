@@ -83,7 +83,7 @@ class ConsumerSpans:
         """Yield a current span for the work on these records. None if the tracer fails."""
         span = None
         try:
-            span = self._processed((records,) if isinstance(records, Record | ShareRecord) else records)
+            span = self._start_processing((records,) if isinstance(records, Record | ShareRecord) else records)
         except Exception as failed:
             self._spans.failed(failed)
         if span is None:
@@ -100,7 +100,7 @@ class ConsumerSpans:
         finally:
             contexts.detach(token)
 
-    def _processed(self, records: Sequence[AnyRecord]) -> Span:
+    def _start_processing(self, records: Sequence[AnyRecord]) -> Span:
         """Start the span of the application's work on these records."""
         attributes = {**self._process, **_destination(records)}
         links = self._spans.contexts.links(records)

@@ -51,7 +51,7 @@ class Step(IntEnum):
 
 
 class Answer(IntEnum):
-    """The columns of the table."""
+    """What a step has got as its answer: the columns of the table."""
 
     OK = 0
     NO = 1

@@ -154,7 +154,7 @@ class DescribeTopicPartitionsRequest:
 
 @response(to=DescribeTopicPartitionsRequest)
 class DescribeTopicPartitionsResponse:
-    """A page, and where the next one begins."""
+    """A page of topics, and where the next page begins."""
 
     @struct
     class Topic:

@@ -58,7 +58,9 @@ class Found:
 
 
 class Step(NamedTuple):
-    """One step as people read it, and what takes it back; None if there is nothing to take back."""
+    """A step of the plan that is shown to people. undo: how a cutover that fails takes the step back; None if there is
+    nothing to take back.
+    """
 
     text: str
     undo: str | None = None

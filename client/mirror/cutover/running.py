@@ -143,10 +143,10 @@ async def _cut_over(sides: Sides, tell: Tell) -> CutoverRecord:
         return await _finish(sides, record, tell)
     if record is not None and record.state == "done":
         record = None
-    return await _begin(sides, record, tell)
+    return await _cut_over_anew(sides, record, tell)
 
 
-async def _begin(sides: Sides, left: CutoverRecord | None, tell: Tell) -> CutoverRecord:
+async def _cut_over_anew(sides: Sides, left: CutoverRecord | None, tell: Tell) -> CutoverRecord:
     """Carry out a cutover from its first step on. left: the record of one that crashed before it committed."""
     found = await sides.look()
     mine = left.refused if left is not None else ()
