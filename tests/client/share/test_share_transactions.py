@@ -159,7 +159,7 @@ def test_an_unanswered_acknowledgement_aborts_and_its_record_is_redelivered(when
 
 
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_a_transaction_fails_at_once_though_its_records_have_no_answer(when: Any) -> None:
+def test_a_refused_acknowledgement_fails_a_transaction_whose_records_are_unanswered(when: Any) -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer()

@@ -108,7 +108,8 @@ def test_models_of_django_are_committed_with_records_and_atomic_is_a_savepoint(b
     assert asyncio.run(records_of(broker)) == [1, 3, 5]
 
 
-def test_an_outer_atomic_of_django_is_refused_with_what_to_do(broker, db, own, producer):
+def test_a_producer_transaction_inside_djangos_atomic_is_refused_with_a_hint(broker, db, own, producer):
+    """So is one without autocommit."""
     with transaction.atomic(), pytest.raises(IllegalStateError, match="in a transaction already") as refused:
         write(producer, own, 1)
     assert "atomic() or ATOMIC_REQUESTS" in refused.value.hint
@@ -120,7 +121,7 @@ def test_an_outer_atomic_of_django_is_refused_with_what_to_do(broker, db, own, p
     assert rows_of(db) == asyncio.run(records_of(broker)) == [2]
 
 
-def test_a_view_with_atomic_requests_is_refused_unless_it_is_non_atomic(db, own, producer, broker):
+def test_with_atomic_requests_a_django_view_is_refused_unless_it_is_non_atomic(db, own, producer, broker):
     from django.core.handlers.base import BaseHandler
 
     def view(request):
@@ -133,7 +134,8 @@ def test_a_view_with_atomic_requests_is_refused_unless_it_is_non_atomic(db, own,
     assert rows_of(db) == asyncio.run(records_of(broker)) == [1]
 
 
-def test_djangos_commit_inside_is_refused_and_a_statement_that_commits_is_noticed(broker, db, own, producer):
+def test_djangos_commit_and_a_commit_statement_in_a_producer_transaction_raise(broker, db, own, producer):
+    """After the statement the row stays, and the record is aborted: OutcomeDivergedError."""
     with pytest.raises(transaction.TransactionManagementError), producer.transaction(db=own) as tx:  # noqa: PT012
         Order.objects.create(id=1, name="alice")
         tx.send("orders", b"1")
@@ -152,7 +154,7 @@ def test_djangos_commit_inside_is_refused_and_a_statement_that_commits_is_notice
 
 
 @pytest.mark.parametrize("sends", [True, False])
-def test_an_error_that_a_block_of_django_swallowed_commits_nothing(broker, db, own, producer, sends):
+def test_a_transaction_that_swallowed_a_django_error_commits_nothing(broker, db, own, producer, sends):
     with pytest.raises(IllegalStateError, match="swallowed"), producer.transaction(db=own) as tx:  # noqa: PT012
         Order.objects.create(id=1, name="alice")
         if sends:
@@ -163,7 +165,8 @@ def test_an_error_that_a_block_of_django_swallowed_commits_nothing(broker, db, o
     assert rows_of(db) == asyncio.run(records_of(broker)) == [2]
 
 
-def test_functions_of_on_commit_run_after_a_committed_block_in_its_thread(broker, db, own, producer, caplog):
+def test_djangos_on_commit_functions_run_in_its_thread_only_after_a_commit(broker, db, own, producer, caplog):
+    """An exception in one is logged, and the next ones run."""
     seen = []
 
     def note(what):
@@ -191,7 +194,7 @@ def test_functions_of_on_commit_run_after_a_committed_block_in_its_thread(broker
     assert len(seen) == 2
 
 
-def test_a_block_in_another_thread_than_the_connections_is_refused(broker, db, own, producer):
+def test_a_django_connection_used_in_another_thread_is_refused(broker, db, own, producer):
     raised = []
 
     def elsewhere():
@@ -209,7 +212,7 @@ def test_a_block_in_another_thread_than_the_connections_is_refused(broker, db, o
     assert rows_of(db) == []
 
 
-def test_the_connection_of_each_thread_takes_part_by_itself(broker, db, url):
+def test_models_saved_by_each_threads_django_connection_are_committed_with_records(broker, db, url):
     def elsewhere(number):
         with (
             sync.Producer(broker, transactional_id=f"orders-{number}") as producer,
@@ -225,7 +228,7 @@ def test_the_connection_of_each_thread_takes_part_by_itself(broker, db, url):
     assert rows_of(db) == asyncio.run(records_of(broker)) == [1, 2]
 
 
-def test_a_connection_that_django_closed_between_blocks_is_opened_again(broker, db, own, producer):
+def test_a_connection_that_django_closed_between_transactions_is_opened_again(broker, db, own, producer):
     write(producer, own, 1)
     connection.close()
     write(producer, own, 2)
@@ -233,7 +236,7 @@ def test_a_connection_that_django_closed_between_blocks_is_opened_again(broker, 
     assert rows_of(own) == asyncio.run(records_of(broker)) == [1, 2]
 
 
-def test_a_connection_that_is_closed_inside_a_block_commits_nothing(broker, db, own, producer):
+def test_a_transaction_whose_django_connection_is_closed_inside_commits_nothing(broker, db, own, producer):
     with pytest.raises(IllegalStateError, match="closed inside"), producer.transaction(db=own) as tx:  # noqa: PT012
         Order.objects.create(id=1, name="alice")
         tx.send("orders", b"1")
@@ -260,7 +263,9 @@ def test_an_inbox_commits_models_of_django_with_the_next_offset(broker, db, own,
 
 
 @pytest.mark.parametrize("place", [BEFORE, SENT])
-def test_a_commit_of_django_that_was_cut_is_asked_about(broker, postgres, postgres_url, producer, configure, place):
+def test_the_outcome_of_djangos_commit_cut_off_is_looked_up_in_the_database(
+    broker, postgres, postgres_url, producer, configure, place
+):
     async def main():
         async with CuttingProxy(postgres.port, place) as proxy:
             return await asyncio.to_thread(work, proxy)
@@ -285,7 +290,7 @@ def test_a_commit_of_django_that_was_cut_is_asked_about(broker, postgres, postgr
     assert asyncio.run(records_of(broker)) == ([1, 3] if place == BEFORE else [1, 2, 3])
 
 
-def test_a_serialization_failure_in_djangos_block_is_run_again(broker, postgres_url, configure, producer):
+def test_producer_run_repeats_django_work_after_a_serialization_failure(broker, postgres_url, configure, producer):
     configure(settings_of(postgres_url))
     seen = []
     with sql.connect(postgres_url, create=True) as db, sql.connect(connection) as own:
@@ -317,7 +322,7 @@ def test_a_serialization_failure_in_djangos_block_is_run_again(broker, postgres_
         ({"AUTOCOMMIT": False}, "AUTOCOMMIT=False"),
     ],
 )
-def test_connections_of_django_that_cannot_take_part_are_refused(configure, tmp_path, more, cause):
+def test_django_connections_in_memory_or_without_autocommit_are_refused(configure, tmp_path, more, cause):
     configure(settings_of(f"sqlite:///{tmp_path}/orders.db", **more))
     with pytest.raises(InvalidConfigurationError, match=cause):
         sql.connect(connection)
