@@ -6,7 +6,7 @@ rights on the topics, then the request's own fields.
 Sources: Kafka's KafkaApis, GroupCoordinatorService.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -29,9 +29,10 @@ from ..requests.group_requests import (
     MANY_TOPICS,
     MEMBER_BYTES,
     PARTITION_BYTES,
-    check_sight,
+    SeenGroups,
     check_text,
     describe_each,
+    in_parts,
     named_partitions,
     names_of,
     sees_all,
@@ -184,16 +185,24 @@ def _assignment(assigned: Held) -> _Assignment:
 @handles(ConsumerGroupDescribeRequest, may_be_long=True)
 def consumer_group_describe(
     broker: Services, call: Call, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse:
+) -> Steps[ConsumerGroupDescribeResponse]:
     """Answer with each group's epochs, members, and their current and target assignments."""
-    describe = partial(_describe, broker, call, request.include_authorized_operations)
+    groups = SeenGroups(broker, call, broker.group_kinds.describe, partial(_named_topics, broker))
+    yield from groups.look(request.group_ids)
+    describe = partial(_describe, broker, call, groups, request.include_authorized_operations)
     return ConsumerGroupDescribeResponse(groups=describe_each(broker, call, request.group_ids, describe, _Described))
 
 
-def _describe(broker: Services, call: Call, with_operations: bool, group_id: str, room: AnswerRoom) -> _Described:
+def _describe(
+    broker: Services,
+    call: Call,
+    groups: SeenGroups[ConsumerGroup],
+    with_operations: bool,
+    group_id: str,
+    room: AnswerRoom,
+) -> _Described:
     """Return the description of one group. Raises KafkaError. room: how many bytes the answer may still have."""
-    group = broker.group_kinds.describe(group_id)
-    check_sight(broker, call, _named_topics(broker, group))
+    group = groups.find(group_id)
     members = list(group.subscriptions)
     found = _Described(
         group_id=group_id,
@@ -208,15 +217,14 @@ def _describe(broker: Services, call: Call, with_operations: bool, group_id: str
     return found
 
 
-def _named_topics(broker: Services, group: ConsumerGroup) -> set[str]:
-    """Return the names of all topics that a description of the group contains."""
-    ids: set[TopicId] = set()
-    for current in group.currents.values():
-        ids.update(current.assigned)
-        ids.update(current.revoking)
-    for target in group.targets.values():
-        ids.update(target.partitions)
-    return names_of(broker, ids) | set(group.subscribers)
+def _named_topics(broker: Services, group: ConsumerGroup) -> Iterator[Collection[str]]:
+    """Yield the names of all topics that a description of the group contains, some at a time."""
+    currents = [each for current in group.currents.values() for each in (current.assigned, current.revoking)]
+    known: set[TopicId] = set()
+    for each in (*currents, *(target.partitions for target in group.targets.values())):
+        yield names_of(broker, each.keys() - known)
+        known.update(each)
+    yield from in_parts(list(group.subscribers))
 
 
 def _member(broker: Services, group: ConsumerGroup, member_id: str, room: AnswerRoom) -> _Member:

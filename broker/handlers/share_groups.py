@@ -7,7 +7,7 @@ worker thread first looks up the offsets of that time.
 Sources: Kafka's KafkaApis, GroupCoordinatorService; asked of 4.3.1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
 from ...effects.threads import JobDropped
@@ -23,7 +23,7 @@ from ...storage.log.reads import Gone
 from ..groups.share.coordinator import NOT_LOOKED_UP, Starts
 from ..groups.share.heartbeats import JOINS, LEAVES, Heartbeat
 from ..groups.share.machine import ShareGroup
-from ..groups.targets import Partitions
+from ..groups.targets import Partitions, TopicId
 from ..net.turns import BEHIND_SHORT, AnswerRoom, Steps
 from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles
@@ -31,9 +31,10 @@ from ..requests.group_requests import (
     MANY_TOPICS,
     MEMBER_BYTES,
     PARTITION_BYTES,
-    check_sight,
+    SeenGroups,
     check_text,
     describe_each,
+    in_parts,
     named_partitions,
     names_of,
     sees_all,
@@ -212,16 +213,24 @@ class _Lookup:
 @handles(ShareGroupDescribeRequest, may_be_long=True)
 def share_group_describe(
     broker: Services, call: Call, request: ShareGroupDescribeRequest
-) -> ShareGroupDescribeResponse:
+) -> Steps[ShareGroupDescribeResponse]:
     """Answer with each group's epochs, members and their assignments."""
-    describe = partial(_describe, broker, call, request.include_authorized_operations)
+    groups = SeenGroups(broker, call, broker.group_kinds.share_group, partial(_named_topics, broker))
+    yield from groups.look(request.group_ids)
+    describe = partial(_describe, broker, call, groups, request.include_authorized_operations)
     return ShareGroupDescribeResponse(groups=describe_each(broker, call, request.group_ids, describe, _Described))
 
 
-def _describe(broker: Services, call: Call, with_operations: bool, group_id: str, room: AnswerRoom) -> _Described:
+def _describe(
+    broker: Services,
+    call: Call,
+    groups: SeenGroups[ShareGroup],
+    with_operations: bool,
+    group_id: str,
+    room: AnswerRoom,
+) -> _Described:
     """Return the description of one share group. Raises KafkaError. room: how many bytes the answer may still have."""
-    group = broker.group_kinds.share_group(group_id)
-    check_sight(broker, call, _named_topics(broker, group))
+    group = groups.find(group_id)
     members = list(group.members)
     found = _Described(
         group_id=group_id,
@@ -236,10 +245,13 @@ def _describe(broker: Services, call: Call, with_operations: bool, group_id: str
     return found
 
 
-def _named_topics(broker: Services, group: ShareGroup) -> set[str]:
-    """Return the names of all topics that a description of the group contains."""
-    ids = {topic_id for current in group.currents.values() for topic_id in current.assigned}
-    return names_of(broker, ids) | set(group.subscribers)
+def _named_topics(broker: Services, group: ShareGroup) -> Iterator[Collection[str]]:
+    """Yield the names of all topics that a description of the group contains, some at a time."""
+    assigned: set[TopicId] = set()
+    for current in list(group.currents.values()):
+        yield names_of(broker, current.assigned.keys() - assigned)
+        assigned.update(current.assigned)
+    yield from in_parts(list(group.subscribers))
 
 
 def _member(broker: Services, group: ShareGroup, member_id: str, room: AnswerRoom) -> _Member:

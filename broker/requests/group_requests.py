@@ -5,9 +5,9 @@ description of a group with such a topic. Descriptions are made while the answer
 AnswerRoom.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
@@ -48,20 +48,95 @@ def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
     step then need not do.
     """
     sees, may_see = sight(broker, call), True
-    for begin in range(0, len(names), TOPICS_OF_A_STEP):
-        may_see = may_see and all(map(sees, names[begin : begin + TOPICS_OF_A_STEP]))
+    for some in in_parts(names):
+        may_see = may_see and all(map(sees, some))
         yield LOOK_UNITS
     names.sort()  # what the group decides is one step, and then need not
     yield LOOK_UNITS
     return may_see
 
 
-def check_sight(broker: Services, call: Call, names: Iterable[str]) -> None:
-    """Raise TOPIC_AUTHORIZATION_FAILED if the client may not describe one of the topics that are part of a group's
-    description.
+class Epoch(Protocol):
+    """An epoch of a group, or the one for which its target assignment was made."""
+
+    @property
+    def epoch(self) -> int: ...
+
+
+class DescribedGroup(Protocol):
+    """A group whose description names topics. It names others only after one of its epochs has changed."""
+
+    @property
+    def epoch(self) -> Epoch: ...
+    @property
+    def target_epoch(self) -> Epoch: ...
+
+
+Group = TypeVar("Group", bound=DescribedGroup)
+
+
+class SeenGroups(Generic[Group]):
+    """Checks whether a client may describe all topics that the descriptions of groups name.
+
+    The rule: a group may name as many topics as group.metadata.max.bytes has room for, so they are looked at in steps
+    before the description is written, each group once. One that has changed since is looked at again, in one step.
     """
-    if not all(map(sight(broker, call), names)):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
+
+    def __init__(
+        self,
+        broker: Services,
+        call: Call,
+        find: Callable[[str], Group],
+        named: Callable[[Group], Iterator[Collection[str]]],
+    ) -> None:
+        """find: returns a group, or raises KafkaError. named: yields the names, a step's at a time, some repeatedly."""
+        self._broker, self._call, self._find, self._named = broker, call, find, named
+        self._seen: dict[str, tuple[Group, int, int, bool]] = {}
+
+    def look(self, group_ids: Iterable[str]) -> Steps[None]:
+        """Look at the topics of those of these groups that the client may describe, in steps."""
+        access, session = self._broker.access, self._call.session
+        if not access.is_enforced:
+            return
+        for group_id in dict.fromkeys(group_ids):
+            yield 1
+            if not access.allows(session, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+                continue
+            try:
+                group = self._find(group_id)
+            except KafkaError:
+                continue
+            epochs = group.epoch.epoch, group.target_epoch.epoch
+            self._seen[group_id] = group, *epochs, (yield from self._sees(group))
+
+    def _sees(self, group: Group) -> Steps[bool]:
+        """Return, in steps, whether the client may describe all topics that this group's description names."""
+        sees = sight(self._broker, self._call)
+        for some in self._named(group):
+            if not all(map(sees, some)):
+                return False
+            yield 1 + len(some)
+        return True
+
+    def find(self, group_id: str) -> Group:
+        """Return the group. Raises KafkaError, such as TOPIC_AUTHORIZATION_FAILED if its description names a topic that
+        the client may not describe.
+        """
+        group = self._find(group_id)
+        if self._broker.access.is_enforced:
+            *seen, may_see = self._seen.get(group_id, (None, 0, 0, False))
+            if seen != [group, group.epoch.epoch, group.target_epoch.epoch]:
+                sees = sight(self._broker, self._call)
+                may_see = all(all(map(sees, some)) for some in self._named(group))
+            if not may_see:
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
+        return group
+
+
+def in_parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield these names, as many at a time as one step looks at."""
+    for begin in range(0, len(names), TOPICS_OF_A_STEP):
+        yield names[begin : begin + TOPICS_OF_A_STEP]
 
 
 # ---- descriptions --------------------------------------------------------------------------------------------

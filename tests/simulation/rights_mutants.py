@@ -6,12 +6,14 @@ from typing import Any
 from fencepost.broker.groups.assigned.rights import MembersRights, View
 from fencepost.broker.groups.consumer.classic_members import MixedGroup
 from fencepost.broker.groups.consumer.rights import UsersRoster
+from fencepost.broker.requests.group_requests import HIDDEN, SeenGroups
 from fencepost.broker.security.access import Access
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.security.credentials import ScramUsers
 from fencepost.broker.security.security_log import SecurityLog
 from fencepost.broker.topics.partition import Partition
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from simulation.planting import around, breaks, killed_by, mutant, replaced
 from simulation.security_mutants import answers_outlive_the_rule_that_is_removed
 
@@ -165,3 +167,33 @@ def a_topic_that_refuses_writes_has_the_fast_path(stack: ExitStack) -> None:
         return obeyed
 
     around(stack, Partition.obey, wrapper)
+
+
+@killed_by("tests/broker/requests/test_group_requests.py")
+@breaks("security.md: a group is refused whole where a topic that its members name may not be described")
+def what_was_seen_of_a_group_counts_after_it_has_changed(stack: ExitStack) -> None:
+    def find(self: Any, group_id: str) -> Any:
+        group, _, _, may_see = self._seen[group_id]
+        if not may_see:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
+        return group
+
+    replaced(stack, SeenGroups.find, find)
+
+
+@killed_by("tests/broker/requests/test_group_requests.py")
+@breaks("apis.md: A request whose work is more than some milliseconds is done in slices")
+def the_topics_of_a_group_are_looked_at_in_one_step(stack: ExitStack) -> None:
+    def wrapper(sees: Any) -> Any:
+        def seen(self: Any, group: Any) -> Any:
+            steps = sees(self, group)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value
+            yield 1  # a generator without a step
+
+        return seen
+
+    around(stack, SeenGroups._sees, wrapper)

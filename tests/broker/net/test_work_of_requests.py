@@ -34,7 +34,6 @@ from fencepost.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
-from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -318,7 +317,6 @@ ROWS = {
     "ConsumerGroupHeartbeat": Row(
         consumer_heartbeats(OFTEN, names()), 20_000, "one decision; 4,000 members and partitions"
     ),
-    "ConsumerGroupDescribe": Row(times(1, ConsumerGroupDescribeRequest(group_ids=["g"] * MANY))),
     **{name: Row(*row) for name, row in (share_work.ROWS | named_work.ROWS).items()},
     "ListGroups": Row(times(OFTEN, ListGroupsRequest(states_filter=names(50)))),
     "ApiVersions": Row(times(OFTEN, ApiVersionsRequest())),

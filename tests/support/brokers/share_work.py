@@ -15,7 +15,7 @@ from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from produce_requests import batch, produce
 from share_client import ACCEPT, Ack, ShareClient, initialize
 from share_transactions import begin
-from work_of_requests import PARTITIONS, World
+from work_of_requests import PARTITIONS, World, consumer_descriptions
 
 MANY = 400
 MEMBERS = 30
@@ -42,9 +42,10 @@ def heartbeats(world: World) -> list[Any]:
 
 
 def describe(world: World) -> list[Any]:
-    """Return requests that describe a group with members again and again."""
+    """Return requests that describe a group again and again, each of whose members names many other topics."""
     for number in range(MEMBERS):
-        assert world.broker.ask(_joining(number, ["wide"])).error_code == 0
+        topics = ["wide", *(f"n{number}-{each}" for each in range(MANY))]
+        assert world.broker.ask(_joining(number, topics)).error_code == 0
     return [ShareGroupDescribeRequest(group_ids=[GROUP] * MANY)]
 
 
@@ -149,6 +150,7 @@ def in_transaction(
 ROWS: dict[str, tuple[Any, ...]] = {
     "ShareGroupHeartbeat": (heartbeats, 80_000, "one unit, of 1,000 share partitions at most"),
     "ShareGroupDescribe": (describe,),
+    "ConsumerGroupDescribe": (consumer_descriptions(MANY, MANY),),
     "ShareFetch": (fetch, 60_000, "one unit, of 200 share partitions"),
     "ShareAcknowledge": (saying_little,),
     "TxnShareAcknowledge": (lambda world: [in_transaction(world, member_with_many_records(world), many_acks(1, 3))],),

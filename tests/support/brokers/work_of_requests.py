@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from acl_client import creating, guarded
 from fencepost.protocol.apis import APIS, encode_request
 from fencepost.protocol.compile import decoder, decoder_in_steps, encoder, encoder_in_steps
-from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
 from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from fencepost.protocol.schema import schema_of
@@ -208,3 +208,16 @@ def consumer_heartbeats(count: int, topics: list[str]) -> Callable[[World], list
     made = ConsumerGroupHeartbeatRequest
     given = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["wide", *topics], "topic_partitions": []}
     return lambda world: [made(group_id="c", member_id=f"m{n}", member_epoch=0, **given) for n in range(count)]
+
+
+def consumer_descriptions(count: int, topics: int) -> Callable[[World], list[Any]]:
+    """Return a request that describes a group of KIP-848 whose members name many topics `count` times, and another."""
+
+    def ask(world: World) -> list[Any]:
+        for number in range(30):
+            (joins,) = consumer_heartbeats(1, [f"n{number}-{each}" for each in range(topics)])(world)
+            joins.member_id = f"m{number}"
+            assert world.broker.ask(joins).error_code == 0
+        return [ConsumerGroupDescribeRequest(group_ids=["c"] * count + ["g"])]
+
+    return ask
