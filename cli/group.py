@@ -119,7 +119,9 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "leaderless": [leaderless_facts(tp) for tp in partitions if tp in there and tp not in led],
         "blocked": [blocked_facts(each, now_ms()) for each in blockers],
         "held": [held_facts(each, now_ms()) for each in await held_or_none(admin, name)],
-        "full_windows": await full_windows(admin, [name]) if listed and listed.group_type == "share" else [],
+        "full_windows": await full_windows(admin, [name], all_full=True)
+        if listed and listed.group_type == "share"
+        else [],
     }
 
 
@@ -186,7 +188,7 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     epoch = f"epoch {facts['epoch']}" if facts["epoch"] is not None else ""
     parts = [facts["state"] or "offsets only", facts["assignor"], epoch, members_text]
     to.output.heading(f"{facts['group']}: {', '.join(each for each in parts if each)}")
-    to.output.rows(facts["partitions"], _COLUMNS, "nothing committed, nothing assigned")
+    to.output.rows(facts["partitions"], _COLUMNS, _NO_OFFSETS.get(facts["type"], "nothing committed, nothing assigned"))
     if len(facts["partitions"]) > 1:
         to.output.line(f"in all: {facts['lag_lso']:,} to the LSO, {facts['lag_hw']:,} to the HW")
     for each in (*facts["leaderless"], *facts["blocked"], *facts["held"], *facts["full_windows"]):
@@ -207,6 +209,9 @@ def _lag(colour: str) -> Form:
     return form
 
 
+_NO_OFFSETS = {
+    "share": "it commits no offsets: fencepost share-group describe -m shows where it stands, and its members"
+}
 _COLUMNS = (
     Column("TOPIC", "topic"),
     number("PARTITION", "partition"),

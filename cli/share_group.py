@@ -78,6 +78,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
             "start": offsets[tp].start_offset if tp in offsets else None,
             "hw": ends.get(tp),
             "lag": offsets[tp].lag if tp in offsets else None,
+            **_window(offsets.get(tp)),
             "members": sum(tp in each.assignment for each in known.members),
         }
         for tp in partitions
@@ -93,10 +94,24 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "partitions": rows,
         "lag": sum(offset.lag or 0 for offset in offsets.values()),
         "pending": _pending(offsets),
-        "full_windows": await full_windows(admin, [name]),
+        "full_windows": await full_windows(admin, [name], all_full=True),
         "lacks_memory": lacks_memory({name: offsets}),
         "configs": await own_configs(admin, name),
     }
+
+
+def _window(offsets: "SharePartitionOffsets | None") -> dict[str, int | None]:
+    """Return how many records the window has, from the start offset to the last delivered one, and may have."""
+    window = offsets.window if offsets is not None else None
+    return {"window": window.size if window else None, "window_limit": window.limit if window else None}
+
+
+def _window_text(row: Mapping[str, Any]) -> str | Cell:
+    """Return a window's size and limit as text, coloured when it is full."""
+    if row["window"] is None:
+        return "-"
+    text = f"{row['window']:,} of {row['window_limit']:,}"
+    return Cell(text, "yellow") if row["window"] >= row["window_limit"] else text
 
 
 def _pending(offsets: "Mapping[TopicPartition, SharePartitionOffsets]") -> list[dict[str, Any]]:
@@ -157,7 +172,8 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
 
     parts = [facts["state"], f"epoch {facts['epoch']}", count_text(len(facts["members"]), "member")]
     to.output.heading(f"{facts['group']}: {', '.join(parts)}")
-    to.output.rows(facts["partitions"], _COLUMNS, "it stands nowhere: nobody has read with it")
+    rows = [{**row, "in_window": row} for row in facts["partitions"]]
+    to.output.rows(rows, _COLUMNS, "it stands nowhere: nobody has read with it")
     if len(facts["partitions"]) > 1:
         to.output.line(f"in all: {facts['lag']:,} not done")
     for each in facts["pending"]:
@@ -188,6 +204,7 @@ _COLUMNS = (
     number("START", "start"),
     number("HW", "hw"),
     number("LAG", "lag", _lag("cyan")),
+    number("WINDOW", "in_window", _window_text),
     number("MEMBERS", "members"),
 )
 _MEMBERS = (

@@ -20,7 +20,8 @@ from .failures import CONFLICT, DENIED, FAILED, NOT_FOUND, TIMED_OUT, WRONG_USAG
 _NOT_FOUND = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "fencepost topic list shows all topics, fencepost topic create creates one",
     ErrorCode.UNKNOWN_TOPIC_ID: "fencepost topic list shows all topics",
-    ErrorCode.GROUP_ID_NOT_FOUND: "fencepost group list shows all groups",
+    ErrorCode.GROUP_ID_NOT_FOUND: "fencepost group list shows all groups with their types: share-group is for those of "
+    "the type share",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "fencepost txn list shows all transactional ids",
     ErrorCode.RESOURCE_NOT_FOUND: "check its name",
 }
@@ -28,8 +29,8 @@ _FENCED = "another producer has this transactional id: only one may run at a tim
 _CONFLICT = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "fencepost topic describe shows it; topic alter and topic add-partitions change it",
     ErrorCode.NON_EMPTY_GROUP: (
-        "stop its consumers first, fencepost group describe -m shows them; of a share group, fencepost share-group "
-        "describe -m shows its open transactions, too, and fencepost txn abort ends one"
+        "stop its consumers first, fencepost group describe -m shows them; those of a share group, and its open "
+        "transactions, are in fencepost share-group describe -m, and fencepost txn abort ends one"
     ),
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop its consumers first; fencepost group describe shows them",
     ErrorCode.CONCURRENT_TRANSACTIONS: "the previous transaction is still ending; try again in a moment",

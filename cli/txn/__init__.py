@@ -302,7 +302,7 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
             *(leaderless_facts(tp) for tp in partitions if tp not in led),
             *(blocked_facts(each, now_ms()) for each in found),
             *(held_facts(each, now_ms()) for each in held),
-            *await full_windows(admin, groups, partitions if wheres else None),
+            *await full_windows(admin, groups, partitions if wheres else None, all_full=bool(groups)),
         ]
 
     rows = to.ask(work)

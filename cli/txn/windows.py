@@ -1,8 +1,10 @@
 """Why share groups get no new records of a partition, as facts and sentences.
 
 The rules: a transaction keeps a window full only if the window's first record is pending: then the window cannot move
-before that transaction ends, and no new record is delivered. No new record is delivered either if the broker has no
-memory for more runs (neighbouring records in the same state). Only fencepost brokers report either.
+before that transaction ends, and no new record is delivered. Any other full window waits for a member that has its
+first record, or for the next delivery of it: that is shown to who asks about the group. No new record is delivered
+either if the broker has no memory for more runs (neighbouring records in the same state). Only fencepost brokers report
+any of these.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -54,16 +56,20 @@ async def _position(admin: "Admin", group: str) -> "Mapping[TopicPartition, Shar
 
 
 async def full_windows(
-    admin: "Admin", groups: Sequence[str] = (), partitions: "Collection[TopicPartition] | None" = None
+    admin: "Admin",
+    groups: Sequence[str] = (),
+    partitions: "Collection[TopicPartition] | None" = None,
+    *,
+    all_full: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the share windows that transactions keep full, as JSON objects: of these groups (none: all), in these
-    partitions (None: all).
+    partitions (None: all). all_full: also those that are full for another reason, with an empty list of transactions.
     """
     held = [
         (group, at, offsets)
         for group, positions in (await share_positions(admin, groups)).items()
         for at, offsets in sorted(positions.items())
-        if offsets.held_by and (partitions is None or at in partitions)
+        if _is_full(offsets, all_full) and (partitions is None or at in partitions)
     ]
     if not held:
         return []
@@ -89,6 +95,11 @@ async def full_windows(
     return rows
 
 
+def _is_full(offsets: "SharePartitionOffsets", all_full: bool) -> bool:
+    """Return whether the window is full because of a transaction; all_full: or for another reason."""
+    return bool(offsets.held_by) or (all_full and offsets.window is not None and offsets.window.is_full)
+
+
 async def _transactions(admin: "Admin", pending: "Iterable[PendingRange]") -> dict[int, dict[str, Any]]:
     """Return the transactions with these pending acknowledgements, as JSON objects by producer id."""
     ids = {each.transactional_id for each in pending if each.transactional_id is not None}
@@ -104,13 +115,17 @@ def _unknown(producer_id: int) -> dict[str, Any]:
 def window_sentence(facts: Mapping[str, Any]) -> str:
     """Return the facts of full_windows() in one sentence."""
     at = f"{facts['topic']}-{facts['partition']}"
+    full = (
+        f"share group {facts['share_group']} gets nothing new of {at}: its window of {facts['limit']:,} records from"
+        f" {facts['start_offset']} on is full"
+    )
+    if not facts["transactions"]:
+        return f"{full}, and the first of them is not done: a member has it, or it is to be delivered again"
     named = facts["transactions"][:_SHOWN]
     holders = "; and in ".join(map(_holder, named))
     more = len(facts["transactions"]) - len(named)
-    return (
-        f"share group {facts['share_group']} gets nothing new of {at}: its window of {facts['limit']:,} records from"
-        f" {facts['start_offset']} on is full, and {facts['pending']:,} of them are pending in {holders}"
-        + (f"; and in {more} more" if more else "")
+    return f"{full}, and {facts['pending']:,} of them are pending in {holders}" + (
+        f"; and in {more} more" if more else ""
     )
 
 
@@ -139,15 +154,26 @@ def memory_sentence(facts: Mapping[str, Any]) -> str:
     )
 
 
+async def _sees_state_topic(admin: "Admin") -> bool:
+    """Return whether this login may describe the topic of the states of share groups; False also if there is none."""
+    from ...client.errors import AuthorizationError, UnknownTopicError
+
+    try:
+        return bool(await admin.describe_topics(STATE_TOPIC))
+    except (AuthorizationError, UnknownTopicError):
+        return False
+
+
 async def pending_of(admin: "Admin", rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return, by transactional id, the records of share groups that each of these transactions has acknowledged
     (pending until its end).
     """
+    still_open = [row for row in rows if row["age_ms"] is not None]
     ids = {
-        row["transactional_id"]
-        for row in rows
-        if row["age_ms"] is not None and any(each.startswith(STATE_TOPIC) for each in row["partitions"])
+        row["transactional_id"] for row in still_open if any(each.startswith(STATE_TOPIC) for each in row["partitions"])
     }
+    if len(ids) < len(still_open) and not await _sees_state_topic(admin):
+        ids = {row["transactional_id"] for row in still_open}  # their partitions of that topic are left out
     found: dict[str, list[dict[str, Any]]] = {each: [] for each in ids}
     if not ids:
         return found

@@ -32,6 +32,7 @@ from .values import (
     ProducerState,
     TransactionDescription,
     TransactionListing,
+    is_open_state,
 )
 
 MAX_TRANSACTION_TIMEOUT_MS = 900_000  # Kafka's default transaction.max.timeout.ms: an older open transaction hangs
@@ -348,8 +349,10 @@ _STATES_HINT = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, Com
 
 
 def _describe(found: DescribeTransactionsResponse.TransactionState, node: int) -> TransactionDescription:
-    """Make the public description of an answer's transaction. Its start time is None if the answer has no start time or
-    no partitions. node: the id of the coordinator's broker.
+    """Make the public description of an answer's transaction. node: the id of the coordinator's broker.
+
+    A broker gives the start time of the last transaction also where none is open. The partitions do not tell that:
+    those that this login may not see are left out.
     """
     started = found.transaction_start_time_ms
     return TransactionDescription(
@@ -358,7 +361,7 @@ def _describe(found: DescribeTransactionsResponse.TransactionState, node: int) -
         found.producer_id,
         found.producer_epoch,
         found.transaction_timeout_ms,
-        started if started >= 0 and found.topics else None,
+        started if started >= 0 and is_open_state(found.transaction_state) else None,
         node,
         tuple(sorted(TopicPartition(each.topic, one) for each in found.topics for one in each.partitions)),
         _hex_id(found.transaction_id),

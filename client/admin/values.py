@@ -227,6 +227,11 @@ class TransactionListing(NamedTuple):
     transaction_id: str | None = None
 
 
+def is_open_state(state: str) -> bool:
+    """Return whether a transaction in this state of its coordinator is not ended completely."""
+    return state == ONGOING or state.startswith("Prepare")
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
     """A transactional id as its coordinator knows it.
@@ -249,7 +254,7 @@ class TransactionDescription:
     @property
     def is_open(self) -> bool:
         """Whether it is not ended completely, so that read_committed readers may wait for it."""
-        return self.state == ONGOING or self.state.startswith("Prepare")
+        return is_open_state(self.state)
 
 
 class PreparedTransaction(NamedTuple):

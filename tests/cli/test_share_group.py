@@ -1,5 +1,6 @@
 """`fencepost share-group`: where share groups stand, and moving them."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -25,9 +26,9 @@ def test_share_group_commands_reset_list_describe_and_delete_a_group(terminal: T
     assert output[0].startswith("workers: Empty, epoch ")
     assert output[0].endswith(", 0 members")
     assert [line.split() for line in output[1:4]] == [
-        ["TOPIC", "PARTITION", "START", "HW", "LAG", "MEMBERS"],
-        ["work", "0", "2", "5", "3", "0"],
-        ["work", "1", "0", "0", "0", "0"],
+        ["TOPIC", "PARTITION", "START", "HW", "LAG", "WINDOW", "MEMBERS"],
+        ["work", "0", "2", "5", "3", "0", "of", "2,000", "0"],
+        ["work", "1", "0", "0", "0", "0", "of", "2,000", "0"],
     ]
     assert output[4:] == ["in all: 3 not done"]
     assert [each["after"] for each in terminal.objects("share-group reset workers --to start --dry-run")] == [0, 0]
@@ -43,6 +44,44 @@ def test_share_group_describe_shows_the_groups_own_settings(terminal: Terminal) 
     terminal.run("share-group reset earliest -t work --to start")
     terminal.run("group alter earliest -c share.auto.offset.reset=earliest")
     assert terminal.run("share-group describe earliest").splitlines()[-1] == "share.auto.offset.reset=earliest"
+
+
+def test_a_window_that_members_keep_full_is_named_to_who_asks_about_its_group() -> None:
+    with ServedBroker(group_share_partition_max_record_locks=100) as served:
+        terminal, shares = Terminal(served), served.broker.share_partitions
+        terminal.run("topic create jobs")
+        terminal.plain("jobs", *map(str, range(150)))
+        terminal.run("share-group reset packing -t jobs --to start")
+        acquired = threading.Event()
+
+        def acquire() -> None:
+            ((_, kept),) = shares.state_log.known.items()
+            kept.machine.acquire([AcquiredRange(0, 99, 1)], "m", 1 << 60)
+            acquired.set()
+
+        served.loop.call_soon_threadsafe(acquire)
+        assert acquired.wait(10)
+        told = (
+            "share group packing gets nothing new of jobs-0: its window of 100 records from 0 on is full, and the first"
+            " of them is not done: a member has it, or it is to be delivered again"
+        )
+        shown = terminal.run("share-group describe packing").splitlines()
+        assert shown[2].split() == ["jobs", "0", "0", "150", "150", "100", "of", "100", "0"]
+        assert told in shown
+        assert terminal.run("txn why-blocked -g packing") == f"{told}\n"
+        assert terminal.run("txn why-blocked") == "no partition is blocked\n", "no transaction has to do with it"
+        assert told not in terminal.run("doctor")
+        (row,) = terminal.objects("txn why-blocked -g packing")
+        assert (row["share_group"], row["window"], row["limit"], row["transactions"]) == ("packing", 100, 100, [])
+
+
+def test_group_describe_says_where_the_members_of_a_share_group_are_shown(terminal: Terminal) -> None:
+    terminal.run("share-group reset elsewhere -t work --to start")
+    terminal.run("group describe elsewhere -m")
+    assert "fencepost share-group describe -m shows where it stands" in terminal.err
+    code, _, hint = terminal.refused("group seek elsewhere -t work --to start")
+    assert (code, "share-group is for those of the type share" in hint) == (3, True)
+    terminal.run("share-group delete elsewhere")
 
 
 def test_share_group_describe_and_doctor_name_groups_with_too_little_memory() -> None:

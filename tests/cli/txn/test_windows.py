@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
 from pending_shares import LIMIT, pending
 from served_broker import ServedBroker
 from terminal import Terminal
@@ -12,6 +13,24 @@ from terminal import Terminal
 def terminal() -> Iterator[Terminal]:
     with ServedBroker(group_share_partition_max_record_locks=LIMIT) as broker:
         yield Terminal(broker)
+
+
+def test_txn_describe_shows_what_is_pending_without_sight_of_the_log_of_states() -> None:
+    """A user with rights on the group and the transactional id has none on the broker's own topics."""
+    rules = {"authorizer_class_name": STANDARD_AUTHORIZER, "allow_everyone_if_no_acl_found": True}
+    with ServedBroker(group_share_partition_max_record_locks=LIMIT, **rules) as broker:
+        terminal = Terminal(broker)
+        terminal.run("topic create jobs")
+        terminal.plain("jobs", *map(str, range(LIMIT)))
+        terminal.run("acl add --allow somebody --operation describe --topic __share_group_state")
+        with pending(terminal.bootstrap, "worker-1", "jobs", "packing"):
+            (facts,) = terminal.objects("txn describe worker-1")
+            described = terminal.run("txn describe worker-1")
+            (row,) = terminal.objects("txn why-blocked -g packing")
+    assert (facts["state"], facts["partitions"]) == ("Ongoing", [])
+    assert described.splitlines()[1].startswith("  open for ")
+    assert "  pending in share group packing: jobs-0 0 to 99, of member " in described
+    assert row["transactions"][0]["age_ms"] >= 0
 
 
 def test_txn_commands_name_the_transaction_that_fills_a_share_groups_window(terminal: Terminal) -> None:
