@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from ..group.any_group import group_of
 from ..group.group import Group
+from ..group.missing_topics import MissingTopics
 from ..group.subscription import Subscription
 from ..net.cluster import Cluster
 from ..net.environment import Environment
@@ -18,7 +19,6 @@ from ..settings import ConsumerSettings
 from ..snapshots import ConsumerSnapshot, PartitionSnapshot, error_text
 from ..values import TopicPartition
 from .fetcher import Fetcher
-from .missing_topics import MissingTopics
 from .positions import Positions
 from .reading import Reading
 from .whole_topics import WholeTopics

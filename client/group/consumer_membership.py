@@ -54,7 +54,8 @@ TABLE: Mapping[ErrorCode, Turn] = {
 _NOT_A_MEMBER = (_E.UNKNOWN_MEMBER_ID, _E.GROUP_ID_NOT_FOUND)
 
 _HINTS = {
-    _E.GROUP_ID_NOT_FOUND: "a group of this name has another type: stop its members, or use another group_id",
+    _E.GROUP_ID_NOT_FOUND: "a group of this name has another type: stop its members, or use another group_id; "
+    "a share group stays one until it is deleted",
     _E.UNSUPPORTED_VERSION: 'use group_protocol="classic", or a broker with the feature group.version',
     _E.UNSUPPORTED_ASSIGNOR: "leave out group_remote_assignor, or use one of the broker's group.consumer.assignors",
     _E.UNRELEASED_INSTANCE_ID: "stop the other consumer with this group_instance_id; one that was killed is removed "

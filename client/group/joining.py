@@ -10,7 +10,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
-from ..errors import KafkaError, UnsupportedVersionError, error_of, is_retriable
+from ..errors import InvalidConfigurationError, KafkaError, UnsupportedVersionError, error_of, is_retriable
 from ..net.cluster import Cluster
 from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
@@ -19,6 +19,11 @@ from ..settings import ConsumerSettings
 from ..values import TopicPartition
 from . import leading
 from .membership import Membership, State, Turn
+
+_OTHER_PROTOCOL = (
+    "the members of this group have other assignors, or it is of another type: use theirs, or another group_id; "
+    "a share group stays one until it is deleted"
+)
 
 JOIN_GRACE_MS = 5_000  # the wait for JoinGroup exceeds the rebalance timeout by this, as in Kafka's clients
 STATIC_FROM = 5  # of JoinGroup (KIP-345)
@@ -133,6 +138,8 @@ class Joining:
         """Return the error to raise for a refused response. If that has no error code, the group's protocol is none
         that this member offered.
         """
+        if response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            return InvalidConfigurationError(code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, hint=_OTHER_PROTOCOL)
         if response.error_code:
             return error_of(response.error_code)
         return error_of(

@@ -48,7 +48,8 @@ TABLE: Mapping[ErrorCode, Turn] = {
 """What to do after each code of a heartbeat; REFUSE for other codes. LEAVE_MEMBER: join again, at once."""
 
 _HINTS = {
-    _E.GROUP_ID_NOT_FOUND: "a group of this name has another type: stop its members, or use another group_id",
+    _E.GROUP_ID_NOT_FOUND: "a group of this name has another type, with members or offsets: use another group_id, or "
+    "stop its members and delete it, which forgets its offsets",
     _E.GROUP_MAX_SIZE_REACHED: "use fewer consumers, or raise the broker's group.share.max.size",
     _E.UNSUPPORTED_VERSION: "use a broker with the feature share.version, such as fencepost or Apache Kafka 4.2",
 }

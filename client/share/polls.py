@@ -13,6 +13,7 @@ from collections.abc import Collection
 from ...protocol.messages.share_groups import ShareGroupHeartbeatRequest
 from ..errors import IllegalStateError, KafkaError, RequestTimedOutError, UnsupportedVersionError
 from ..group.heartbeat import HeartbeatTask
+from ..group.missing_topics import MissingTopics
 from ..net.cluster import Cluster
 from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
@@ -38,6 +39,7 @@ class SharePolls(ReaderParts):
         self.cluster.on_broken = self._wake
         member_id = base64.urlsafe_b64encode(environment.rng.bytes(16)).rstrip(b"=").decode()
         self.member = ShareMembership(settings.group_id, member_id, settings.client_rack or None)
+        MissingTopics(self.cluster, self.member)
         self.held = Held(settings.max_poll_interval_ms)
         self.arrivals = Arrivals(settings, self.held)
         self.fetcher = ShareFetcher(self.cluster, settings, self.member, self.held, self.arrivals, self._wake)

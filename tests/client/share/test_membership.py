@@ -82,7 +82,9 @@ def test_a_deleted_group_is_joined_again_and_one_of_another_type_is_refused() ->
     assert hear(member, answer(code=ErrorCode.GROUP_ID_NOT_FOUND)) is Turn.LEAVE_MEMBER
     assert hear(member, answer(code=ErrorCode.GROUP_ID_NOT_FOUND)) is Turn.REFUSE
     assert (member.state, member.assigned) == (State.UNJOINED, frozenset())
-    assert "another type" in str(getattr(member.refusal(answer(code=ErrorCode.GROUP_ID_NOT_FOUND)), "hint", ""))
+    hint = str(getattr(member.refusal(answer(code=ErrorCode.GROUP_ID_NOT_FOUND)), "hint", ""))
+    assert "another type" in hint
+    assert "delete it" in hint, "to stop its members is not enough: a group with offsets is of its type for good"
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if TABLE.get(code) is not Turn.GO_ON])

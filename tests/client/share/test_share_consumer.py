@@ -4,8 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import (
     BrokerUnreachableError,
+    ClientError,
     ClosedError,
     IllegalStateError,
     InvalidConfigurationError,
@@ -36,6 +38,34 @@ def test_records_are_accepted_rejected_and_released_one_by_one_in_any_order() ->
         assert await left(world) == [(b"2", 2)]
 
     within(main)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_of_other_protocols_are_told_that_a_share_group_stays_one(protocol: str) -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        async with sharer(world) as worker:
+            assert seen(await worker.getmany(timeout_ms=5_000)) == [(b"0", 1)]
+        chosen = {"topics": ["t"], "group_id": "g", "auto_offset_reset": "earliest", "group_protocol": protocol}
+        async with Consumer(BOOTSTRAP, environment=world.world.environment, **chosen) as consumer:
+            with pytest.raises(ClientError) as refused:
+                await consumer.getone(timeout_ms=5_000)
+        assert "a share group stays one until it is deleted" in refused.value.hint
+
+    within(main)
+
+
+def test_a_share_consumer_warns_once_of_each_topic_that_does_not_exist(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        async with sharer(world, topics=["t", "tt"]) as consumer:
+            assert seen(await consumer.getmany(timeout_ms=5_000)) == [(b"0", 1)]
+            assert await consumer.getmany(timeout_ms=5_000) == []
+
+    within(main)
+    assert [each.message for each in caplog.records if "does not exist" in each.message] == [
+        "topic 'tt' does not exist: it will be read when it is created"
+    ]
 
 
 def test_iterating_returns_records_as_they_arrive_and_sends_acknowledgements() -> None:

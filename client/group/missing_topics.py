@@ -1,18 +1,26 @@
 """Logs a warning, once, if a subscribed topic does not exist: the consumer waits for it without an error."""
 
 import logging
+from collections.abc import Collection
+from typing import Protocol
 
 from ...protocol.errors import ErrorCode
-from ..group.subscription import Subscription
 from ..net.cluster import Cluster
 
 log = logging.getLogger("fencepost.client")
 
 
+class Subscribed(Protocol):
+    """What a consumer subscribes to, by name."""
+
+    @property
+    def topics(self) -> Collection[str]: ...
+
+
 class MissingTopics:
     """Warns of subscribed topics that do not exist, at each change of metadata; again if a topic existed in between."""
 
-    def __init__(self, cluster: Cluster, subscription: Subscription) -> None:
+    def __init__(self, cluster: Cluster, subscription: Subscribed) -> None:
         self._cluster = cluster
         self._subscription = subscription
         self._warned: set[str] = set()
