@@ -84,6 +84,13 @@ _OURS_ALONE = {  # keywords that no other client has with dots
     "ssl_keyfile",
     "ssl_password",
 }
+_FOR_ITS_GROUP = "set it for the group: Admin.alter_configs(group=…), or fencepost group alter"
+_OF_SHARE_GROUPS = {  # settings of consumers, with what to do instead: the group of a share consumer has them
+    "auto.offset.reset": "give auto_offset_reset to the consumer, which sets it where the group has none",
+    "heartbeat.interval.ms": _FOR_ITS_GROUP,
+    "isolation.level": _FOR_ITS_GROUP,
+    "session.timeout.ms": _FOR_ITS_GROUP,
+}
 _SAME_IN_ANY_CASE = """
 api.version.fallback.ms api.version.request api.version.request.timeout.ms auto.include.jmx.reporter
 batch.num.messages broker.address.family broker.address.ttl broker.version.fallback client.software.name
@@ -206,6 +213,11 @@ def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> N
     else:
         keyword = _NAMES.get(name, name.replace(".", "_"))
         if keyword not in known:
+            if "acknowledgement" in known and (of_group := _OF_SHARE_GROUPS.get(name.removeprefix("share."))):
+                raise InvalidConfigurationError(
+                    f"{name!r} is no setting of a share consumer: its group has share.{name.removeprefix('share.')}",
+                    hint=of_group,
+                )
             raise InvalidConfigurationError(f"there is no setting {name!r}{_nearest(name, known)}")
         keywords[keyword] = _value(keyword, value)
 

@@ -10,6 +10,7 @@ from fencepost.client.settings import (
     AdminSettings,
     ConsumerSettings,
     ProducerSettings,
+    ShareConsumerSettings,
     consumer_settings,
     producer_settings,
 )
@@ -217,3 +218,18 @@ def test_settings_the_broker_decides_are_refused_with_the_consumer_protocol(name
     with pytest.raises(InvalidConfigurationError, match=name.replace(".", "_")) as raised:
         settings_from(ConsumerSettings, {**config, "group.protocol": "consumer"})
     assert "leave it out" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "of_group", "hint"),
+    [
+        ("share.auto.offset.reset", "share.auto.offset.reset", "give auto_offset_reset to the consumer"),
+        ("isolation.level", "share.isolation.level", "set it for the group"),
+        ("session.timeout.ms", "share.session.timeout.ms", "set it for the group"),
+    ],
+)
+def test_settings_of_a_share_consumers_group_are_refused_by_their_names(name: str, of_group: str, hint: str) -> None:
+    with pytest.raises(InvalidConfigurationError) as refused:
+        settings_from(ShareConsumerSettings, {"bootstrap.servers": "h:1", "group.id": "g", name: "x"})
+    assert str(refused.value) == f"{name!r} is no setting of a share consumer: its group has {of_group}"
+    assert hint in refused.value.hint
