@@ -8,6 +8,7 @@ acknowledgements are applied first, then the records that its member still has a
 Source: KIP-932, KIP-1222, Kafka's KafkaApis.handleShareFetchRequest and validateAcknowledgementBatches.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -30,6 +31,8 @@ from ..security.acls import Operation, ResourceType
 from ..share.acknowledging import Acknowledging
 from ..share.values import AckRange, AckType, SharePartitionKey
 from ..topics.names import TopicIdPartition
+
+log = logging.getLogger("fencepost.broker")
 
 LONGEST_MEMBER_ID = 36
 RENEW_SINCE = 2
@@ -67,6 +70,7 @@ def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Ste
     except KafkaError as error:
         if error.code is not ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             raise
+        _log_limit(broker, error)
         return _refuse_later(broker, error, request.max_wait_ms)
     acknowledged = _acknowledge(broker, call, group, asked, acknowledging)
     if epoch == FINAL_EPOCH:
@@ -129,6 +133,16 @@ def _check_fetch(request: ShareFetchRequest) -> None:
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         text = "max_bytes, min_bytes, max_records and max_wait_ms must be 0 where is_renew_ack is true"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def _log_limit(broker: Services, error: KafkaError) -> None:
+    """Log, once until there is room again, that a session was refused, and which group has the most sessions."""
+    sessions = broker.share_sessions
+    if not sessions.is_limit_known:
+        sessions.is_limit_known = True
+        group, count = sessions.largest_group()
+        text = "members of share groups that begin now get no records: %s; the group with the most, %d, is %r"
+        log.warning(text, error.text, count, group)
 
 
 def _refuse_later(broker: Services, error: KafkaError, wait_ms: int) -> Parked:

@@ -8,6 +8,7 @@ a session ends, the records that its member has acquired are released; when it i
 Source: KIP-932, Kafka's ShareSessionCache, SharePartitionManager.newContext.
 """
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 HIGHEST_EPOCH = 2**31 - 1
 MOST_OF_A_SESSION = 40_000  # partitions; one request cannot name more
+ENOUGH_ROOM = 3 / 4  # of the sessions that are allowed, below which the next refusal is news
 MOST_OF_ALL = 500_000  # that all sessions name together, some 100 MB
 
 
@@ -58,6 +60,7 @@ class ShareSessions:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._of_connection: dict[Hashable, dict[ShareSession, None]] = {}
         self.partitions = 0  # that all of them name
+        self.is_limit_known = False  # that a session was refused stands in the log, and there is still little room
         self.evictions = 0  # sessions that ended with their connection
 
     def __len__(self) -> int:
@@ -89,6 +92,8 @@ class ShareSessions:
             )
         session = ShareSession(group, member, places, connection)
         self._check_room(len(session.places), 0)
+        if len(self._sessions) < ENOUGH_ROOM * most:
+            self.is_limit_known = False
         self.partitions += len(session.places)
         self._sessions[group, member] = session
         self._of_connection.setdefault(connection, {})[session] = None
@@ -128,6 +133,11 @@ class ShareSessions:
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the member has no share session")
         return session
+
+    def largest_group(self) -> tuple[str, int]:
+        """Return the group that has the most sessions, and how many; "" and 0 if there are none."""
+        found = Counter(group for group, _ in self._sessions).most_common(1)
+        return found[0] if found else ("", 0)
 
     def leave_out(self, session: ShareSession, places: Collection[TopicIdPartition]) -> None:
         """Remove deleted partitions from the session."""

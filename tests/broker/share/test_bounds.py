@@ -49,6 +49,22 @@ def test_a_share_session_beyond_the_limit_is_refused_until_one_is_closed() -> No
         assert len(broker.broker.share_sessions) == 3
 
 
+def test_the_log_says_once_that_there_is_no_room_for_share_sessions(caplog: pytest.LogCaptureFixture) -> None:
+    with begin(group_share_max_size=1, group_share_max_share_sessions=4) as broker:
+        broker.ask(create("t"))
+        initialize(broker, "t", 0)
+        a, b, *others, last = [ShareClient(broker, member=name) for name in "abcde"]
+        assert [each.fetch(0).error_code for each in (a, b, *others)] == [OK] * 4
+        assert [last.fetch(0).error_code for _ in range(2)] == [ErrorCode.SHARE_SESSION_LIMIT_REACHED] * 2
+        told = "members of share groups that begin now get no records: there are 4 share sessions, and 4 are allowed: "
+        told += "group.share.max.share.sessions; the group with the most, 4, is 'g'"
+        assert [each.getMessage() for each in caplog.records] == [told]
+        assert [each.fetch(epoch=-1).error_code for each in (a, b)] == [OK] * 2
+        codes = [each.fetch(0).error_code for each in (last, *(ShareClient(broker, member=name) for name in "fg"))]
+        assert codes == [OK, OK, ErrorCode.SHARE_SESSION_LIMIT_REACHED]
+        assert [each.getMessage() for each in caplog.records] == [told] * 2, "there was room in between"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("records", [99, 100, 101])
 def test_a_share_partition_delivers_at_most_max_record_locks_unacknowledged_records(records: int) -> None:
