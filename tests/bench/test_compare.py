@@ -146,7 +146,7 @@ print(*sys.modules, file=sys.stderr)
 """
 
 
-def test_help_imports_no_load_and_no_plot() -> None:
+def test_the_help_of_bench_imports_no_load_and_no_plot() -> None:
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
     heavy = {"matplotlib", "hdrh", "uvloop", "rich", "confluent_kafka", "fencepost.protocol", "fencepost.bench.small"}
     assert not heavy & set(done.stderr.split())

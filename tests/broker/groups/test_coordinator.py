@@ -126,7 +126,7 @@ def test_a_member_that_disconnects_during_its_join_is_kept_until_its_session_end
     assert broker.ask(joining("g", member)).members[0].member_id == member
 
 
-def test_sessions_are_timed_by_the_monotonic_clock(broker):
+def test_group_sessions_are_timed_by_the_monotonic_clock(broker):
     member, generation = alone(broker)
     for hours in (48, -96):
         broker.broker.clock.jump_wall(hours * 3_600_000)
@@ -228,7 +228,7 @@ def test_members_silent_after_a_restart_are_removed_when_their_sessions_end():
         assert state_of(after) == "Empty"
 
 
-def test_a_restart_forgets_members_of_an_unfinished_join():
+def test_a_broker_restart_forgets_group_members_of_an_unfinished_join():
     with begin() as before:
         member, generation = alone(before)
         again = before.ask(joining("g", member))

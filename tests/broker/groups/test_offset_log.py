@@ -356,7 +356,7 @@ def test_deleting_a_group_with_a_long_id_writes_batches_of_bounded_size() -> Non
 
 
 @pytest.mark.slow
-def test_compaction_of_the_log_keeps_current_and_pending_offsets() -> None:
+def test_compaction_of_the_offsets_topic_keeps_current_and_pending_offsets() -> None:
     settings = BrokerSettings(
         offsets_topic_num_partitions=1, offsets_topic_segment_bytes=1 << 20, log_cleaner_backoff_ms=1_000
     )

@@ -310,7 +310,7 @@ def test_a_connection_with_an_expired_session_is_closed_at_its_next_request(endi
 @pytest.mark.slow
 @pytest.mark.parametrize("waits_s", [5, 15])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_session_can_be_renewed_before_and_after_its_expiry(ending, waits_s, mechanism):
+def test_a_login_session_can_be_renewed_before_and_after_its_expiry(ending, waits_s, mechanism):
     client = SimulatedClient(ending)
     log_in(client, mechanism=mechanism)
     for _ in range(3):
@@ -320,7 +320,7 @@ def test_a_session_can_be_renewed_before_and_after_its_expiry(ending, waits_s, m
     assert principals(ending) == ["User:alice"]
 
 
-def test_a_session_renewal_as_another_user_is_refused_and_closes_the_connection(ending):
+def test_renewing_a_login_as_another_user_is_refused_and_closes_the_connection(ending):
     client = SimulatedClient(ending)
     log_in(client)
     response = log_in(client, "bob")
@@ -364,7 +364,7 @@ def test_an_unfinished_session_renewal_ends_with_the_idle_timeout():
 
 
 @pytest.mark.parametrize("waits_s", [0, 15])
-def test_a_session_renewal_may_take_longer_than_the_session_lasted(ending, waits_s):
+def test_a_login_renewal_may_take_longer_than_the_session_lasted(ending, waits_s):
     from scram_client import ScramClient
 
     client = SimulatedClient(ending)

@@ -170,7 +170,7 @@ def test_admits_another_is_false_after_requests_at_most_requests_before_the_logi
 # ---- sessions that end (KIP-368) ---------------------------------------------------------------------------------
 
 
-def test_a_session_ends_after_max_reauth_ms_and_can_be_renewed():
+def test_a_login_session_ends_after_max_reauth_ms_and_can_be_renewed():
     line = Line(max_reauth_ms=20_000)
     assert line.log_in().response.session_lifetime_ms == 20_000
     line.wait(19_999)
@@ -181,7 +181,7 @@ def test_a_session_ends_after_max_reauth_ms_and_can_be_renewed():
     assert not line.login.is_expired(line.now.monotonic_ms)
 
 
-def test_a_session_ends_with_the_token_if_that_is_sooner():
+def test_a_login_session_ends_with_its_token_if_that_is_sooner():
     assert Line().token("alice", 7_000).response.session_lifetime_ms == 7_000
     assert Line(max_reauth_ms=20_000).token("alice", 7_000).response.session_lifetime_ms == 7_000
     assert Line(max_reauth_ms=5_000).token("alice", 7_000).response.session_lifetime_ms == 5_000
@@ -192,7 +192,7 @@ def test_a_session_ends_with_the_token_if_that_is_sooner():
     assert code(Line().token("alice", 0)) == ENDS
 
 
-def test_the_wall_clock_does_not_prolong_a_session():
+def test_setting_the_wall_clock_back_does_not_prolong_a_login_session():
     line = Line(max_reauth_ms=20_000)
     line.log_in()
     line.now = Times(0, line.now.monotonic_ms + 20_000)
@@ -210,7 +210,7 @@ def test_renewing_a_session_as_another_user_ends_the_connection():
     assert line.login.name == "alice"
 
 
-def test_a_session_renewal_with_another_mechanism_gets_unsupported_sasl_mechanism():
+def test_renewing_a_login_by_another_mechanism_gets_unsupported_sasl_mechanism():
     line = Line(max_reauth_ms=20_000)
     line.log_in()
     reply = line.choose("PLAIN")
@@ -218,7 +218,7 @@ def test_a_session_renewal_with_another_mechanism_gets_unsupported_sasl_mechanis
     assert reply.response.mechanisms == ["SCRAM-SHA-256"]
 
 
-def test_a_renewal_that_fails_ends_the_connection():
+def test_a_login_renewal_that_fails_ends_the_connection():
     line = Line(max_reauth_ms=20_000)
     line.log_in()
     reply = line.log_in(password="wrong")
@@ -226,7 +226,7 @@ def test_a_renewal_that_fails_ends_the_connection():
     assert reply.response.error_message == INVALID.format("re-authentication", "SCRAM-SHA-256")
 
 
-def test_a_session_can_be_renewed_at_once_and_then_at_most_once_a_second():
+def test_a_login_session_can_be_renewed_at_once_and_then_at_most_once_a_second():
     line = Line(max_reauth_ms=20_000)
     line.log_in()
     assert code(line.log_in()) == OK

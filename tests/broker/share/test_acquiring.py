@@ -8,7 +8,7 @@ from share_driver import ShareDriver
 THREE = [(0, 9), (10, 19), (20, 29)]
 
 
-def test_acquiring_returns_whole_batches_even_beyond_the_wanted_records() -> None:
+def test_acquiring_share_records_returns_whole_batches_even_beyond_the_wanted_count() -> None:
     driver = ShareDriver()
     assert driver.acquire("me", *THREE, wanted=Wanted(1, 500)) == [AcquiredRange(0, 9, 1)]
     assert driver.acquire("me", *THREE[1:], wanted=Wanted(11, 500)) == [AcquiredRange(10, 29, 1)]
@@ -95,13 +95,13 @@ def test_offsets_without_data_are_archived_up_to_the_next_record() -> None:
     assert driver.states() == "LLLLX"
 
 
-def test_the_window_advances_over_offsets_without_data() -> None:
+def test_the_share_window_advances_over_offsets_without_data() -> None:
     driver = ShareDriver()
     assert driver.acquire("me", Found(0, 4, is_data=False), Found(5, 9, is_data=False)) == []
     assert (driver.machine.start, driver.machine.end, len(driver.machine.runs)) == (10, 9, 0)
 
 
-def test_offsets_removed_by_compaction_are_archived() -> None:
+def test_offsets_removed_by_compaction_are_archived_in_the_share_partition() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 4), (5, 9))
     driver.release("me")
@@ -117,7 +117,7 @@ def test_a_partly_finished_batch_is_acquired_without_its_finished_records() -> N
     assert driver.acquire("other", (0, 9)) == [AcquiredRange(3, 4, 2), AcquiredRange(7, 9, 2)]
 
 
-def test_after_a_restart_records_without_stored_state_are_acquired_again() -> None:
+def test_after_a_restart_share_records_without_stored_state_are_acquired_again() -> None:
     driver = ShareDriver()
     driver.acquire("me", *THREE)
     driver.acknowledge("me", AckRange(10, 19, [AckType.ACCEPT]), AckRange(25, 25, [AckType.RELEASE]))

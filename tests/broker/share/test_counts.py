@@ -17,7 +17,7 @@ def batch(first: int, last: int, state: State) -> StateBatch:
     return StateBatch(first, last, state, 1)
 
 
-def test_records_are_counted_by_acknowledgement_type() -> None:
+def test_metrics_count_share_records_by_acknowledgement_type() -> None:
     counts = Metrics()
     count_acknowledged(counts, {ACCEPT: 11, RELEASE: 1, REJECT: 1, GAP: 1, RENEW: 1}, archived=2)
     assert counts.share_acknowledged == {"gap": 1, "accept": 11, "release": 1, "reject": 1, "renew": 1}
@@ -79,7 +79,7 @@ def test_metrics_show_the_outcomes_of_share_records(broker: SimulatedBroker) -> 
     assert metrics(broker)["lock_timeouts_total",] == 13
 
 
-def test_metrics_show_how_many_records_are_pending_and_since_when(broker: SimulatedBroker) -> None:
+def test_metrics_show_how_many_share_records_are_pending_and_since_when(broker: SimulatedBroker) -> None:
     broker.broker.topics.create("t", 2)
     first, second = begin(broker, "t", partitions=2)
     worker = ShareWorker(broker)

@@ -113,7 +113,7 @@ def test_kafka_20034_23112_the_count_of_complete_records_survives_a_restart(brok
 
 
 @pytest.mark.slow
-def test_kafka_23074_the_start_offset_never_moves_back() -> None:
+def test_kafka_23074_the_start_offset_of_a_share_partition_never_moves_back() -> None:
     for seed in range(20):
         chance = random.Random(seed)
         driver = ShareDriver(limit=3)
@@ -146,7 +146,7 @@ def test_kafka_21426_pruning_the_state_log_keeps_the_newest_snapshot(broker: Sim
 # ---- members ---------------------------------------------------------------------------------------------------
 
 
-def test_kafka_19485_the_first_fetch_of_a_session_may_not_acknowledge(broker: SimulatedBroker) -> None:
+def test_kafka_19485_the_first_share_fetch_of_a_session_may_not_acknowledge(broker: SimulatedBroker) -> None:
     initialize(broker, "t", 0)
     member = ShareClient(broker)
     fill(broker, 5)
@@ -166,7 +166,7 @@ def test_kafka_20736_a_partition_forgotten_by_a_share_session_returns_no_records
     assert member.states() == "L"
 
 
-def test_kafka_20052_a_session_survives_the_deletion_of_one_of_its_topics(broker: SimulatedBroker) -> None:
+def test_kafka_20052_a_share_session_survives_the_deletion_of_one_of_its_topics(broker: SimulatedBroker) -> None:
     broker.ask(create("gone"))
     initialize(broker, "gone", 0)
     initialize(broker, "t", 0)
@@ -256,7 +256,7 @@ def test_pulsar_19451_records_pending_in_a_transaction_are_not_delivered(broker:
     ]
 
 
-def test_pulsar_14371_an_abort_makes_all_acknowledged_records_available_again(broker: SimulatedBroker) -> None:
+def test_pulsar_14371_an_abort_makes_all_its_acknowledged_records_available_again(broker: SimulatedBroker) -> None:
     (key,) = begin(broker, "t")
     worker = ShareWorker(broker)
     acquire(broker, key, 0, 99)

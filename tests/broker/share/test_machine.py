@@ -56,7 +56,7 @@ PLAIN = {ACCEPT: "K", REJECT: "X", GAP: "X", RELEASE: "A", RENEW: "L"}
 
 @pytest.mark.parametrize("kind", PLAIN)
 @pytest.mark.parametrize("state", "ALPKX")
-def test_only_acquired_records_can_be_acknowledged(state: str, kind: AckType) -> None:
+def test_only_acquired_share_records_can_be_acknowledged(state: str, kind: AckType) -> None:
     driver = driver_in(state)
     if state == "L":
         driver.acknowledge("me", ack(1, 1, kind))
@@ -92,7 +92,7 @@ def test_released_records_are_delivered_again_until_the_delivery_limit(how: str,
 
 @pytest.mark.parametrize("state", "APKX")
 @pytest.mark.parametrize("how", ["session ends", "lock expires"])
-def test_session_ends_and_lock_expiry_change_only_acquired_records(how: str, state: str) -> None:
+def test_a_share_sessions_end_and_lock_expiry_change_only_acquired_records(how: str, state: str) -> None:
     driver = driver_in(state)
     driver.acknowledge("other", ack(0, 0, RENEW), ack(2, 2, RENEW))
     driver.release("me") if how == "session ends" else driver.expire(59)
@@ -115,7 +115,7 @@ def test_only_acquired_records_can_become_pending(state: str, kind: AckType) -> 
 
 
 @pytest.mark.parametrize("kind", [GAP, RELEASE, RENEW])
-def test_a_transaction_can_only_accept_and_reject(kind: AckType) -> None:
+def test_a_transaction_can_only_accept_or_reject_share_records(kind: AckType) -> None:
     driver = driver_in("L")
     assert error_of(lambda: driver.acknowledge_in(T, "me", ack(1, 1, kind))) is ErrorCode.INVALID_REQUEST
 
@@ -148,7 +148,7 @@ def test_records_below_the_log_start_are_dropped_from_the_share_state(state: str
 
 
 @pytest.mark.parametrize(("state", "after"), [("A", "A"), ("L", "A"), ("P", "P"), ("K", "K"), ("X", "X")])
-def test_a_restart_drops_locks_and_their_delivery_counts(state: str, after: str) -> None:
+def test_a_restart_drops_share_locks_and_the_deliveries_they_counted(state: str, after: str) -> None:
     driver = driver_in(state, 2)
     driver.restart()
     run = driver.machine.runs.at(1)
@@ -167,7 +167,7 @@ def test_only_available_share_records_are_archived_if_their_offsets_have_no_data
 # ---- the window ------------------------------------------------------------------------------------------------
 
 
-def test_the_window_starts_at_the_first_unfinished_record() -> None:
+def test_the_share_window_starts_at_the_first_unfinished_record() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", ack(3, 5, ACCEPT), ack(8, 8, REJECT))
@@ -252,7 +252,7 @@ def test_kafka_19972_deliveries_never_fall_when_records_are_released() -> None:
         driver.release("me")
 
 
-def test_altering_the_start_offset_drops_locks_and_delivery_counts() -> None:
+def test_altering_the_share_start_offset_drops_locks_and_delivery_counts() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", ack(0, 4, ACCEPT), ack(7, 7, RELEASE))
@@ -262,7 +262,7 @@ def test_altering_the_start_offset_drops_locks_and_delivery_counts() -> None:
     assert error_of(lambda: driver.acknowledge("me", ack(8, 9, ACCEPT))) is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_applying_a_snapshot_keeps_locks_and_pending_records() -> None:
+def test_applying_a_share_snapshot_keeps_locks_and_pending_records() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", ack(3, 3, ACCEPT), ack(5, 5, RELEASE))
@@ -275,7 +275,7 @@ def test_applying_a_snapshot_keeps_locks_and_pending_records() -> None:
     assert (driver.machine.start, driver.states()) == (2, "AKAAAAX")
 
 
-def test_a_marker_decides_no_record_that_became_pending_after_it() -> None:
+def test_a_transaction_marker_decides_no_share_record_that_became_pending_after_it() -> None:
     """A snapshot of the coordinators may know what came after a marker that is then replayed."""
     driver = ShareDriver()
     driver.acquire("me", (0, 1))

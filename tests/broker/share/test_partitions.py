@@ -75,7 +75,7 @@ def world() -> Any:
         yield World(broker)
 
 
-def test_an_expired_lock_releases_its_records_and_wakes_waiting_fetches(world: World) -> None:
+def test_an_expired_share_lock_releases_its_records_and_wakes_waiting_fetches(world: World) -> None:
     world.acquire(0, 4)
     world.park()
     world.world.wait(LOCK_S - 0.1)
@@ -94,7 +94,7 @@ def test_locks_that_expire_within_25_ms_are_released_in_at_most_two_units(world:
     assert world.world.broker.store.last_unit <= unit + 2
 
 
-def test_a_renewed_lock_expires_later(world: World) -> None:
+def test_a_renewed_share_lock_expires_a_whole_lock_time_after_the_renewal(world: World) -> None:
     world.acquire(0, 1)
     world.world.wait(20)
     assert world.acknowledge(1, 1, AckType.RENEW) is None

@@ -140,7 +140,7 @@ def test_transactional_acknowledgements_in_portions_apply_as_if_checked_at_the_e
     assert made > 20
 
 
-def test_locks_renewed_in_portions_last_until_the_new_deadline() -> None:
+def test_share_locks_renewed_in_portions_last_until_the_new_deadline() -> None:
     driver = ShareDriver()
     machine = driver.machine
     driver.acquire("me", (0, 9), until=30)
@@ -156,7 +156,7 @@ def test_locks_renewed_in_portions_last_until_the_new_deadline() -> None:
 
 
 @pytest.mark.parametrize("ranges", [3, 4, 5])
-def test_a_range_that_repeats_the_last_one_of_an_earlier_portion_is_refused(ranges: int) -> None:
+def test_an_acknowledged_range_repeating_the_last_of_an_earlier_portion_is_refused(ranges: int) -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     acks = [AckRange(n, n, [1]) for n in range(ranges)]
@@ -176,7 +176,7 @@ def in_runs_of_one() -> SharePartition:
 
 @pytest.mark.parametrize("kind", [AckType.ACCEPT, AckType.RELEASE, AckType.RENEW])
 @pytest.mark.parametrize(("first", "last"), [(0, 9), (1, 8), (3, 3), (5, 6)])
-def test_a_range_checked_in_portions_has_the_effect_of_one_range_per_record(
+def test_an_acknowledged_range_checked_in_portions_acts_like_one_range_per_record(
     kind: AckType, first: int, last: int
 ) -> None:
     machine, whole = in_runs_of_one(), in_runs_of_one()
@@ -200,7 +200,7 @@ def test_a_range_checked_in_portions_has_the_effect_of_one_range_per_record(
         (AckRange(0, 9, [1]), ErrorCode.INVALID_RECORD_STATE),
     ],
 )
-def test_a_range_invalid_in_a_later_portion_is_refused_and_changes_nothing(ack: AckRange, code: ErrorCode) -> None:
+def test_an_acknowledged_range_invalid_in_a_later_portion_is_refused_whole(ack: AckRange, code: ErrorCode) -> None:
     machine = in_runs_of_one()
     machine.acquire([AcquiredRange(7, 7, 3)], "other", UNTIL)
     before = view(machine)

@@ -101,7 +101,7 @@ def test_a_transactional_range_stores_its_member_in_a_tag_that_readers_may_skip(
     )
 
 
-def test_records_in_the_archiving_state_are_decoded_as_archived() -> None:
+def test_share_records_in_the_archiving_state_are_decoded_as_archived() -> None:
     value = update_value(Update(0, 1, [StateBatch(5, 5, X, 1)]), 0)
     assert read_update(value.replace(pack(">bh", 4, 1), pack(">bh", 3, 1))).batches == [StateBatch(5, 5, X, 1)]
 
@@ -141,7 +141,7 @@ def test_unknown_share_state_keys_and_versions_are_refused() -> None:
         read_update(b"\0\1" + update_value(Update(0, 0, []), 0)[2:])
 
 
-def test_an_acknowledgement_of_one_range_takes_few_bytes() -> None:
+def test_the_log_record_of_an_acknowledgement_of_one_range_takes_few_bytes() -> None:
     one = update_value(Update(1_000_000, 0, [StateBatch(1_000_000, 1_000_049, K, 1)]), 9)
     two = update_value(Update(1_000_000, 0, [StateBatch(1_000_000, 1_000_049, K, 1)] * 2), 9)
     assert len(record_key(Kind.UPDATE, KEY)) + len(one) + 61 + 10 <= 160, "the head of a batch and of a record included"

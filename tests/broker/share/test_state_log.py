@@ -67,7 +67,7 @@ def test_share_state_in_memory_equals_replayed_and_restored_state_in_many_histor
         check_a_life(seed, 400)
 
 
-def test_acknowledgements_of_one_request_are_one_unit_of_the_state_log() -> None:
+def test_share_acknowledgements_of_one_request_are_one_unit_of_the_state_log() -> None:
     with SimulatedBroker(settings()) as world:
         topic = world.broker.topics.create("t", 5)
         begin(world, "g", {(topic.id, index): 0 for index in range(5)})

@@ -77,7 +77,7 @@ def test_records_pending_since_an_offset_reset_are_not_delivered_after_a_restart
 
 
 @pytest.mark.slow
-def test_acknowledgements_during_a_coordinator_snapshot_survive_a_restart(
+def test_share_acknowledgements_during_a_coordinator_snapshot_survive_a_restart(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator snapshot has the acknowledgement; the replay begins at a state snapshot that has the records as
@@ -219,7 +219,7 @@ def test_a_replayed_transaction_marker_leaves_later_acknowledgements_pending(wor
     assert states(world, key) == "1"
 
 
-def test_records_below_the_log_start_are_not_pending_after_a_restart(world: SimulatedBroker) -> None:
+def test_share_records_below_the_start_offset_are_not_pending_after_a_restart(world: SimulatedBroker) -> None:
     """The update that moved the window up lies below the newest snapshot, what was pending lies below both."""
     (key,) = begin(world, "t")
     acquire(world, key, 0, 9)

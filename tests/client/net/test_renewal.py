@@ -152,7 +152,7 @@ def test_requests_sent_during_a_session_renewal_wait_until_it_has_ended():
     renewing(main)
 
 
-def test_session_renewals_lose_and_reorder_no_requests():
+def test_renewals_of_a_login_session_lose_and_reorder_no_requests():
     async def main(server):
         connection = await server.open()
         answers = {}
@@ -273,7 +273,7 @@ def of_a_broker(main, **settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_clients_keep_their_connections_over_many_session_renewals(mechanism):
+def test_clients_keep_their_connections_over_many_renewals_of_their_login(mechanism):
     async def main(world, broker):
         login = {**ALICE, "sasl_mechanism": mechanism}
         reading = {**login, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 2_000}
@@ -297,7 +297,7 @@ def test_clients_keep_their_connections_over_many_session_renewals(mechanism):
     of_a_broker(main)
 
 
-def test_a_client_with_removed_credentials_fails_once_its_session_ends():
+def test_a_client_with_removed_credentials_fails_once_its_login_session_ends():
     from fencepost.broker.security.credentials import Mechanism, credential_removed
 
     async def main(world, broker):

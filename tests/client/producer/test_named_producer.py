@@ -158,7 +158,7 @@ def test_a_named_producer_ends_when_its_topic_was_deleted_and_created_again(part
     within(main)
 
 
-def test_a_named_producer_that_opened_with_old_metadata_goes_on_after_new_metadata():
+def test_a_named_producer_writes_to_a_recreated_topic_of_which_it_has_older_metadata():
     async def main(world):
         topics = world.broker.topics
         topics.create("t", 1)

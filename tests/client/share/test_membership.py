@@ -98,7 +98,7 @@ def test_after_any_heartbeat_error_the_next_request_lists_the_subscribed_topics(
     assert code.name in str(member.refusal(answer(code=code))) or member.refusal(answer(code=code)).code is code
 
 
-def test_an_answer_to_a_former_membership_changes_nothing() -> None:
+def test_a_heartbeat_answer_to_a_former_share_membership_changes_nothing() -> None:
     member = joined()
     member.heartbeat_request()
     stamp = member.stamp

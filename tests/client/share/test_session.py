@@ -73,7 +73,7 @@ def test_after_lost_requests_or_answers_the_broker_has_the_wanted_partitions(ste
             assert (session.is_open, session.stamp) == (False, stamp + 1)
 
 
-def test_an_acknowledgement_request_raises_the_epoch_and_changes_no_partition() -> None:
+def test_a_share_acknowledge_raises_the_session_epoch_and_changes_no_partition() -> None:
     session = ShareSession()
     session.ask(PLACES[:2], {})
     session.answered()

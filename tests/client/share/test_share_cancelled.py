@@ -24,7 +24,7 @@ async def soon(world: Any) -> list[tuple[bytes, int]]:
     return seen(found)
 
 
-def test_a_transaction_cancelled_anywhere_commits_or_its_records_are_redelivered() -> None:
+def test_a_transaction_cancelled_anywhere_commits_or_its_share_records_come_again() -> None:
     async def main(world: Any, cancelling: Any) -> None:
         await write(world, b"0", b"1")
         producer = await world.producer()
@@ -54,7 +54,7 @@ def test_a_transaction_cancelled_anywhere_commits_or_its_records_are_redelivered
 
 
 @pytest.mark.long
-def test_a_close_cancelled_anywhere_releases_unacknowledged_records() -> None:
+def test_a_share_consumers_close_cancelled_anywhere_releases_unacknowledged_records() -> None:
     async def main(world: Any, cancelling: Any) -> None:
         await write(world, b"0", b"1")
         consumer = sharer(world)

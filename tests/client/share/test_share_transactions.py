@@ -273,7 +273,7 @@ def test_an_old_delivery_does_not_acknowledge_a_record_that_was_redelivered() ->
     within(main)
 
 
-def test_a_lock_that_ends_before_the_commit_aborts_the_transaction() -> None:
+def test_a_share_lock_that_ends_before_the_commit_aborts_the_transaction() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer(transaction_timeout_ms=300_000)

@@ -124,7 +124,7 @@ def test_at_most_most_at_once_async_writes_run_at_once_and_each_calls_back_once(
     assert told == [None] * MOST_AT_ONCE * 5
 
 
-def test_open_writer_uses_the_running_event_loop(loop, file):
+def test_async_writer_without_a_loop_uses_the_running_event_loop(loop, file):
     async def ask():
         return SystemDisk().async_writer()
 

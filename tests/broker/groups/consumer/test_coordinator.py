@@ -60,7 +60,7 @@ def settled(broker, *members, group="g"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "power cut"])
-def test_a_restart_changes_no_epoch_and_moves_no_partition(broker, orderly):
+def test_a_broker_restart_changes_no_consumer_group_epoch_and_moves_no_partition(broker, orderly):
     epochs = settled(broker, "a", "b")
     before = described(broker)
     again = broker.again() if orderly else broker.after_power_cut()

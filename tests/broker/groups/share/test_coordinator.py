@@ -57,7 +57,7 @@ def test_describing_a_share_group_returns_members_and_their_assignments(broker):
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "power cut"])
-def test_a_restart_changes_no_epoch_and_moves_no_partition(broker, orderly):
+def test_a_broker_restart_changes_no_share_group_epoch_and_moves_no_partition(broker, orderly):
     beat(broker, "m-1", 0)
     beat(broker, "m-2", 0)
     before, kept, begins = described(broker), list(share_group(broker).changes()), starts(broker)
