@@ -11,7 +11,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
 class OffsetAdmin(Asking):
-    """Offsets of logs."""
+    """The offsets of partitions' logs: those of a time, the first ones and the last ones."""
 
     async def list_offsets(
         self,

@@ -274,7 +274,7 @@ class PreparedTransaction(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Prepared or Held."""
+        """Return "Prepared" or "Held"."""
         return "Held" if self.held else "Prepared"
 
     @property

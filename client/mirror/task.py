@@ -149,7 +149,7 @@ class MirrorTask:
                 except KafkaError as error:
                     if isinstance(error, _HOPELESS) and error.code is not _OTHER_SOURCE:
                         raise
-                    await self._after(error)
+                    await self._start_again_after(error)
         finally:
             await self._close()
 
@@ -180,8 +180,8 @@ class MirrorTask:
         await self._source_admin.close()
         await self._target_admin.close()
 
-    async def _after(self, error: KafkaError) -> None:
-        """After an error that may pass, forget all but the membership, and pause."""
+    async def _start_again_after(self, error: KafkaError) -> None:
+        """Log an error that may pass, forget all but the membership of the group, and pause."""
         if error.code is _OTHER_SOURCE:
             self._wait_for("another mirror of this name, from another source, to leave the group")
         else:

@@ -338,10 +338,8 @@ class Held:
         return found
 
     def drain_doubtful(self, session: Session, now_ms: float) -> Acks:
-        """Return the records to release over this session now of which it is unknown whether the broker still counts
-        them as acquired (`doubt`).
-
-        One group of each partition at a time: the broker answers for a partition as a whole.
+        """Return records to release in this session, of which it is unknown whether the broker still counts them as
+        acquired (`doubt`). At most one group of each partition, because the broker answers for a partition as a whole.
         """
         found: Acks = {}
         for place, group in self._doubtful.pop(session, ()):

@@ -14,7 +14,9 @@ from .drivers import BEGINNING, cut, has_open_transaction
 
 
 class DjangoAdapter:
-    """wrapper: of Django. on_commit: what to call if the block was committed."""
+    """A connection of Django as an Adapter. wrapper: what `connections["default"]` is in the user's thread. on_commit:
+    the functions that the committed block has registered with Django's `on_commit`.
+    """
 
     def __init__(self, wrapper: Any) -> None:
         self.on_commit: list[Callable[[], object]] = []
@@ -35,7 +37,9 @@ class DjangoAdapter:
         return connection is None or self._wrapper.closed_in_transaction or getattr(connection, "closed", False)
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement; without values PostgreSQL also runs several, separated by semicolons."""
+        """Run a statement and return how many rows it changed. Without values PostgreSQL also runs several, separated
+        by semicolons.
+        """
         return await self._call(lambda: max(0, self._run(statement, values).rowcount))
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -43,7 +47,9 @@ class DjangoAdapter:
         return await self._call(lambda: self._run(statement, values).fetchall())
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        """Run a statement and return its cursor. Raises IllegalStateError if Django would only roll the block back."""
+        """Run a statement and return its cursor. Raises IllegalStateError if Django has marked the block for rollback,
+        or has closed its connection.
+        """
         if self._block is not None and self._wrapper.closed_in_transaction:
             raise IllegalStateError("the connection was closed inside the block, which has undone it")
         if self._block is not None and self._wrapper.needs_rollback:
@@ -54,7 +60,7 @@ class DjangoAdapter:
         return run(self._wrapper, statement, values)
 
     async def begin(self) -> None:
-        """Begin as `with atomic(durable=True)` does."""
+        """Begin a transaction as `with atomic(durable=True)` does."""
 
         def begin() -> None:
             self.on_commit.clear()
@@ -67,7 +73,9 @@ class DjangoAdapter:
         await self._call(begin)
 
     async def commit(self) -> None:
-        """Commit what `begin` has begun."""
+        """Commit the transaction that `begin` has begun. Moves the functions for `on_commit` from Django to `on_commit`
+        here.
+        """
         block, self._block = self._block, None
 
         def commit() -> None:
@@ -78,13 +86,13 @@ class DjangoAdapter:
         await self._call(commit)
 
     async def rollback(self) -> None:
-        """Roll back, unless a COMMIT has failed, after which Django does."""
+        """Roll back what `begin` has begun. Does nothing after `commit`: if COMMIT fails, Django itself rolls back."""
         block, self._block = self._block, None
         if block is not None:
             await self._call(partial(block.__exit__, Exception, Exception(), None))
 
     def savepoint(self) -> Any:
-        """Return Django's block."""
+        """Return a block for a savepoint, by Django's `atomic()`."""
         return savepoint(self._call, self._wrapper.alias)
 
     async def close(self) -> None:
@@ -92,6 +100,6 @@ class DjangoAdapter:
         await self._call(self._wrapper.close)
 
     def drop(self) -> None:
-        """Cut the driver's connection."""
+        """Cut the driver's connection at once; with sqlite3, only end the statement that runs."""
         if self._wrapper.connection is not None:
             cut(self._wrapper.connection)

@@ -24,7 +24,9 @@ class Lending:
         self._one_at_a_time = OneAtATime()
 
     async def __call__(self, call: Callable[[], T]) -> T:
-        """Make the call in a thread, in which the connection is the one of its alias. Returns its result."""
+        """Make the call in a thread of ours, where Django uses this connection under its alias meanwhile. Returns the
+        call's result.
+        """
 
         def lent() -> T:
             wrapper = self._wrapper
@@ -57,7 +59,7 @@ def run(wrapper: Any, statement: str, values: Sequence[Any]) -> Any:
 
 @asynccontextmanager
 async def savepoint(call: Lending, alias: str) -> AsyncGenerator[None, None]:
-    """Enter and leave `atomic()`."""
+    """Set a savepoint by `atomic()`. An exception rolls back to it."""
     block = ATOMIC(using=alias)
     await call(block.__enter__)
     try:

@@ -11,7 +11,8 @@ from .interfaces import Connections, Database
 
 
 def database_of(adapter: DjangoAdapter, wrapper: Any, ask: Connections | None, create: bool | None) -> Database:
-    """Return the database of a connection. ask: by what it is asked; None: by further connections with its settings.
+    """Return the database of Django's connection. ask: the connections by which to ask what was decided; None: new ones
+    with the same settings. create: whether to make our tables if they are missing; None: for SQLite only.
 
     Raises InvalidConfigurationError.
     """
@@ -36,7 +37,7 @@ def database_of(adapter: DjangoAdapter, wrapper: Any, ask: Connections | None, c
 
 
 def check_thread(wrapper: Any) -> None:
-    """Raise IllegalStateError if the calling thread has another connection under the alias of this one."""
+    """Raise IllegalStateError if Django uses another connection under this alias in the calling thread."""
     if CONNECTIONS[wrapper.alias] is not wrapper:
         raise IllegalStateError(
             f"the connection {wrapper.alias!r} is another thread's: what this one writes would be committed by itself",

@@ -16,7 +16,7 @@ log = logging.getLogger("fencepost.client")
 
 
 class DjangoDatabase(Database):
-    """wrapper: the connection of the calling thread."""
+    """A database that takes part over Django's connection. wrapper: `connections["default"]` of the calling thread."""
 
     def __init__(self, wrapper: Any, ask: Connections | None, create: bool | None) -> None:
         self._wrapper = wrapper
@@ -28,7 +28,9 @@ class DjangoDatabase(Database):
         check_thread(self._wrapper)
 
     def after_block(self, committed: bool) -> None:
-        """Call what was given to `on_commit`, if it was committed."""
+        """Call the functions that the block has registered with `on_commit`, if it was committed. Their errors are
+        logged.
+        """
         waiting = self._adapter.on_commit[:]
         self._adapter.on_commit.clear()
         for call in waiting if committed else ():

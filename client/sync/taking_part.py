@@ -16,16 +16,22 @@ class Database(Blocking[AsyncDatabase]):
     """`with sql.connect("sqlite:///orders.db") as db, producer.transaction(db=db) as tx: db.execute(…)`."""
 
     def start(self) -> None:
-        """Open it. Raises InvalidConfigurationError, and the driver's error."""
+        """Connect, and read the database's settings and its id. Raises InvalidConfigurationError, and the driver's
+        error.
+        """
         self._wait(self._inner.open)
 
     open = start
 
     def before_block(self) -> None:
-        """Raise IllegalStateError if a block of the calling thread would not be on this connection."""
+        """Raise IllegalStateError if this connection is not the one that the calling thread would write with. (Only
+        Django's has such a check.)
+        """
 
     def after_block(self, committed: bool) -> None:
-        """Do what the calling thread has to when its block has ended. committed: whether it is known to be."""
+        """Do what is left to do in the calling thread after its block. committed: whether the block is known to be
+        committed.
+        """
 
     def execute(self, statement: str, *values: Any) -> int:
         """Run a statement with values for its `$1`, `$2` …, and return how many rows it changed."""
@@ -37,7 +43,7 @@ class Database(Blocking[AsyncDatabase]):
 
     @contextmanager
     def transaction(self) -> Generator[None, None, None]:
-        """`with db.transaction():` within a producer's transaction: a savepoint, undone by an exception."""
+        """`with db.transaction():` within a producer's transaction: a savepoint. An exception rolls back to it."""
         block = self._thread.call(self._inner.transaction)
         self._wait(block.__aenter__)
         try:

@@ -76,9 +76,8 @@ class DecidingDatabase(Protocol):
 
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
         """Write that the transaction is committed into the row of this id, as the last statement of the open
-        transaction. Returns False if the row has another generation or a later number.
-
-        Raises the driver's error.
+        transaction. Returns False if the row has another generation, or the same or a later number already. Raises the
+        driver's error.
         """
         ...
 

@@ -21,7 +21,7 @@ class DescribeClientQuotasRequest:
 
 @response(to=DescribeClientQuotasRequest)
 class DescribeClientQuotasResponse:
-    """Quotas by entity; null with an error."""
+    """The quotas of each entity; null if there is an error."""
 
     @struct
     class Entry:
