@@ -14,7 +14,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return found
 
 
-def test_low_space_and_its_end_are_each_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_low_disk_space_and_its_end_are_each_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     space = FreeSpace("/d", FLOOR)
     with caplog.at_level(logging.INFO, "fencepost.storage"):
         space.look(FLOOR + 1)

@@ -256,7 +256,7 @@ def test_any_crash_around_journal_units_as_large_as_a_file_loses_no_synced_unit(
     assert each_crash(disk, limit=LIMIT) >= 150
 
 
-def test_recovery_survives_a_crash_during_recovery():
+def test_journal_recovery_loses_nothing_if_it_is_cut_off_by_another_crash():
     """The workload ends in a crash, and so does the recovery after it; the next recovery has every synced unit."""
     disk = new_disk()
     unsynced_rounds_and_then_a_sync(Noted(disk))
@@ -297,7 +297,7 @@ def test_journal_units_dropped_by_a_recovery_do_not_come_back_after_a_second_cra
     assert cuts > 500
 
 
-def test_unsynced_units_recovered_after_a_kill_survive_a_later_power_cut():
+def test_unsynced_journal_units_recovered_after_a_kill_survive_a_later_power_cut():
     """The new process reads what the old one wrote and never synced, and makes it durable before it goes on."""
     disk = new_disk()
     driven = Noted(disk)
@@ -327,7 +327,7 @@ def test_journal_units_of_a_failed_sync_are_never_released_and_may_be_lost():
     assert recovered(disk.after_power_cut()) == [(1, b"synced")]
 
 
-def test_a_failed_sync_of_one_of_two_files_of_a_round_releases_none_of_its_units():
+def test_a_journal_round_with_a_failed_sync_of_one_of_its_files_releases_no_unit():
     disk = new_disk()
     driven = Noted(disk)
     driven.append(b"a" * 3000)

@@ -80,7 +80,7 @@ def test_a_truncated_journal_round_header_decodes_as_none(size):
 
 
 @pytest.mark.parametrize("size", [0, 8, 4095])
-def test_a_file_header_that_is_too_short_is_malformed(size):
+def test_a_journal_file_header_that_is_too_short_is_malformed(size):
     with pytest.raises(form.Malformed, match="bytes"):
         form.read_file_header(form.pack_file_header(FILE)[:size])
 

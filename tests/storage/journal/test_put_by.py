@@ -76,7 +76,7 @@ def test_batches_set_aside_in_recovery_become_the_same_segments_as_by_a_flush(
     assert recovered.committed() == flushed.committed()
 
 
-def test_batches_set_aside_in_recovery_are_written_only_by_write_put_by_in_slices():
+def test_recovered_journal_batches_set_aside_are_written_by_write_put_by_in_slices():
     """put_by() takes the recovered batches out of the tail and writes nothing."""
     disk = SimulatedDisk()
     driver = LogDriver(disk)

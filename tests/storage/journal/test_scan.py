@@ -71,7 +71,7 @@ def test_a_scan_ignores_files_that_do_not_belong_to_the_journal(disk, driven):
 
 
 @pytest.mark.parametrize("size", range(BLOCK - 140, BLOCK - 60, 4))
-def test_a_scan_finds_the_round_after_one_whose_size_is_near_a_block_boundary(disk, size):
+def test_a_journal_scan_finds_the_round_after_one_that_ends_near_a_block_boundary(disk, size):
     driven = Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
     for data in (b"x" * size, b"behind"):
         driven.append(data)
@@ -109,7 +109,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_last_round_not_known_to_be_synced_is_dropped_whole_and_reported(disk, damage):
+def test_a_damaged_last_journal_round_not_known_as_synced_is_dropped_and_reported(disk, damage):
     result = torn_tail(disk, DAMAGES[damage])
     assert [unit.number for unit in result.units()] == [1, 2]
     assert result.last_unit == 2
@@ -132,7 +132,7 @@ def test_journal_unit_numbers_of_a_dropped_round_are_not_used_again(disk, damage
     assert again.scan.highest_round >= 3
 
 
-def test_after_a_damaged_last_round_new_rounds_go_to_a_new_file_not_over_it(disk):
+def test_after_a_damaged_last_journal_round_new_rounds_go_to_a_new_file(disk):
     result = torn_tail(disk, DAMAGES["last unit"])
     newest = max(found.path for found in result.files)
     again = Driven(disk)
@@ -157,7 +157,7 @@ def test_unsynced_journal_rounds_after_a_damaged_one_are_dropped_with_it(disk):
     assert result.cut_bytes == 2 * BLOCK + form.ROUND_HEADER_BYTES + last
 
 
-def test_a_damaged_round_in_one_file_drops_the_unsynced_units_in_the_next_file(disk):
+def test_a_damaged_journal_round_drops_the_unsynced_units_of_the_next_file_too(disk):
     driven = Driven(disk)
     driven.append(b"safe")
     driven.round()
@@ -343,7 +343,7 @@ def test_a_journal_file_header_that_contradicts_the_other_files_is_damage(disk, 
         patch(disk, path, 0, whole)
 
 
-def test_files_whose_headers_all_name_a_later_first_file_are_damage(disk):
+def test_journal_files_whose_headers_all_name_a_later_first_file_are_damage(disk):
     driven = long_journal(disk)
     for path in driven.files():
         header = form.read_file_header(read(disk, path))

@@ -17,7 +17,7 @@ ROOMY = {"first_file_bytes": 16 * BLOCK, "largest_file_bytes": 16 * BLOCK, "max_
 
 
 @pytest.mark.requirement("S-11")
-def test_a_synced_round_covers_the_unsynced_rounds_before_it_in_other_files_too(disk, driven):
+def test_a_synced_journal_round_covers_earlier_unsynced_rounds_of_other_files_too(disk, driven):
     for number in range(6):
         driven.append(bytes([number]) * 3000)
         driven.round(sync=False)
@@ -346,7 +346,7 @@ def test_of_repeated_syncs_of_an_idle_journal_only_the_first_writes_an_empty_rou
     assert driven.round(sync=True).size_bytes == 0
 
 
-def test_a_sync_with_nothing_to_sync_writes_an_empty_round_naming_the_last_synced(disk, driven):
+def test_a_sync_of_a_synced_journal_writes_an_empty_round_naming_the_last_synced(disk, driven):
     driven.append(b"one")
     driven.round(sync=True)
     driven.round(sync=True)

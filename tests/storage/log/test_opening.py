@@ -437,7 +437,7 @@ def test_the_older_of_two_checkpoints_can_be_opened_at_any_moment() -> None:
             assert described(log.producers) == described(driver.log.producers)
 
 
-def test_open_transactions_survive_a_restart() -> None:
+def test_open_transactions_of_a_log_survive_a_restart() -> None:
     driver = LogDriver(segment_bytes=200)
     driver.values(b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     for _ in range(5):

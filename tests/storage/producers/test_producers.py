@@ -397,7 +397,7 @@ def test_after_a_crash_set_the_store_age_back_producers_expire_a_full_time_later
     assert known(partition) == []
 
 
-def test_the_wall_clock_does_not_affect_expiry(partition):
+def test_setting_the_wall_clock_changes_no_expiry_of_producers(partition):
     for sequence, timestamp in enumerate([2**62, 0, -1]):
         partition.send(P, 0, sequence, timestamp=timestamp)
     partition.states.expire(999, 1000)
