@@ -3,15 +3,29 @@
 from typing import Any
 
 from ..sql import connecting
+from ..sql.outbox.statements import outbox_schema
 from ..sql.resolving import Resolved
 from ..sql.resolving import resolve as async_resolve
 from ..sql.statements import schema
 from .blocking import inner_of
 from .inbox import Inbox, inbox, keep_places
 from .loop_thread import loop_thread
+from .outbox import Outbox, outbox
 from .taking_part import Database
 
-__all__ = ["Database", "Inbox", "Resolved", "connect", "inbox", "keep_places", "resolve", "schema"]
+__all__ = [
+    "Database",
+    "Inbox",
+    "Outbox",
+    "Resolved",
+    "connect",
+    "inbox",
+    "keep_places",
+    "outbox",
+    "outbox_schema",
+    "resolve",
+    "schema",
+]
 
 
 def connect(given: Any, *, create: bool | None = None, ask: Any = None) -> Database:

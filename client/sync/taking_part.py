@@ -55,6 +55,11 @@ class Database(Blocking[AsyncDatabase]):
         self._end(lambda: _exit(block, None))
 
     @property
+    def dialect(self) -> str:
+        """Return which tables of `sql.schema` it has: "sqlite" or "postgresql"."""
+        return self._inner.dialect
+
+    @property
     def database_id(self) -> str:
         """Return the id of the database, which is the same wherever it is served."""
         return self._inner.database_id

@@ -27,6 +27,7 @@ from ...net.environment import SYSTEM, Environment
 from ...producer.producer import Producer
 from ...transactions.decisions import Decisions
 from ...transactions.sql_commits import DatabaseAway
+from ...transactions.sqlstates import sqlstate_of
 from ..interfaces import Database
 from .relaying import Way
 from .rows import columns_of
@@ -51,6 +52,7 @@ _PERMANENT = {
     ErrorCode.UNSUPPORTED_VERSION,
 }
 _FOREVER = ("28", "3D", "3F", "42")  # classes of SQLSTATE that the next attempt gets too: rights, names, syntax
+_DRIVERS = ("sqlite3", "asyncpg", "psycopg", "psycopg_pool", "sqlalchemy", "django")
 
 
 class _Clients:
@@ -269,11 +271,11 @@ def passes(error: Exception) -> bool:
         )
     if isinstance(error, DatabaseAway | OSError):
         return True
-    state = getattr(error, "sqlstate", None)
-    if isinstance(state, str):
+    state = sqlstate_of(error)
+    if state is not None:
         return not state.startswith(_FOREVER)
     driver = type(error).__module__.partition(".")[0]
-    return driver in ("sqlite3", "asyncpg", "psycopg", "psycopg_pool") and "no such" not in str(error)
+    return driver in _DRIVERS and "no such" not in str(error)
 
 
 def outbox(
