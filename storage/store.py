@@ -119,7 +119,7 @@ class Store:
         parts = batches.stamp_header(batch, base_offset), batches.after_header(batch)
         unit = self.journal.append_batch(log.log_id, base_offset, *parts)
         if log not in self._open_logs:
-            self._opens(log)
+            self._note_first_append(log)
         log.apply(batch, parts, unit, self._turn_age_ms or self._begin_turn())
         self.tail_bytes += batch.size
         self.tail_batches += 1
@@ -147,7 +147,7 @@ class Store:
         head = pack_head(base_offset, size - LENGTH_ENDS_AT, LEADER_EPOCH)
         unit = self.journal.append_batch(log.log_id, base_offset, head, rest)
         if log not in self._open_logs:
-            self._opens(log)
+            self._note_first_append(log)
         now_ms = self._turn_age_ms or self._begin_turn()
         last_offset = base_offset + last_offset_delta
         batch = (last_offset, base_offset, size, max_timestamp, unit, now_ms, (head, rest))
@@ -156,7 +156,7 @@ class Store:
         self.tail_batches += 1
         return unit
 
-    def _opens(self, log: PartitionLog) -> None:
+    def _note_first_append(self, log: PartitionLog) -> None:
         """Note a log's first append to the open round (one write of the journal), and whether its durability mode asks
         for a sync. Called once for each log and round.
         """
@@ -229,7 +229,7 @@ class Store:
         self.tail_batches += len(placed)
         for log in ends:
             if log not in self._open_logs:
-                self._opens(log)
+                self._note_first_append(log)
         return unit
 
     def _place(self, parts: Sequence[Part]) -> list[Part]:
@@ -278,7 +278,7 @@ class Store:
         self.tail_bytes += batch.size
         self.tail_batches += 1
         if log not in self._open_logs:
-            self._opens(log)
+            self._note_first_append(log)
         if log_id == layout.CATALOGUE_LOG_ID:
             self._sync_wanted = True  # an answer about a topic or an id is final, whatever the mode
 

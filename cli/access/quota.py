@@ -79,7 +79,7 @@ def _about_quotas(command: F) -> F:
     return command
 
 
-def _rates(command: F) -> F:
+def _with_rate_options(command: F) -> F:
     """Add one option for each kind of quota to a command."""
     for key, (option, unit, type_, text) in reversed(_RATES.items()):
         command = click.option(option, key, metavar=unit, type=type_, help=text)(command)
@@ -97,7 +97,7 @@ def quota() -> None:
 
 @quota.command("set")
 @connecting
-@_rates
+@_with_rate_options
 @_about_quotas
 def set_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, **rates: float | None) -> None:
     """Set quotas of WHO: user=NAME, client-id=NAME, both, or ip=ADDRESS. Others of its quotas stay.
@@ -107,7 +107,7 @@ def set_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None,
     fencepost quota set user=alice client-id=batch --request-time 50
     fencepost quota set 'ip=*' --connections 20
     """
-    entity, wanted = _one(who), {key: float(value) for key, value in rates.items() if value is not None}
+    entity, wanted = _one_entity(who), {key: float(value) for key, value in rates.items() if value is not None}
     if not wanted:
         raise Failure("no quota is given", f"use {', '.join(option for option, *_ in _RATES.values())}", WRONG_USAGE)
 
@@ -127,7 +127,7 @@ def list_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None
     """List quotas: all, or those in which all names of WHO are."""
     names = _entity_names(who)
     found = ask(to, data_dir, lambda admin: admin.describe_client_quotas(_entity(names)))
-    rows = [{**_facts(entity), **values} for entity, values in found.items()]
+    rows = [{**_names_by_type(entity), **values} for entity, values in found.items()]
     to.output.rows(rows, _COLUMNS, "no quotas; fencepost quota set sets one")
 
 
@@ -137,7 +137,7 @@ def list_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None
 @_about_quotas
 def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: Sequence[str]) -> None:
     """Remove the quotas of exactly the entity WHO."""
-    entity = _one(who)
+    entity = _one_entity(who)
 
     async def work(admin: "Admin") -> list[str]:
         """Remove the entity's quotas, all or those named with `keys`, and return the names of the removed ones."""
@@ -163,7 +163,7 @@ def _entity_names(who: Sequence[tuple[str, str]]) -> dict[str, str]:
     return dict(who)
 
 
-def _one(who: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _one_entity(who: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the names of the one entity that WHO names, by type. Raises Failure if WHO is empty, or names an ip
     together with others.
     """
@@ -182,7 +182,7 @@ def _entity(names: Mapping[str, str]) -> "QuotaEntity":
     return QuotaEntity(**{field: DEFAULT if name == EVERYBODY else name for field, name in names.items()})
 
 
-def _facts(entity: "QuotaEntity") -> dict[str, str | None]:
+def _names_by_type(entity: "QuotaEntity") -> dict[str, str | None]:
     """Return the entity's names by type: EVERYBODY for Kafka's default entity, None for a type that it does not
     have.
     """

@@ -105,14 +105,14 @@ def _shorthand(wanted: Wanted) -> Iterator[tuple[str, Resource]]:
     if by_kind:
         raise Unclear("--cluster cannot be used together with --producer or --consumer", "leave out --cluster")
     if wanted.producer:
-        yield from _each(("write", "describe", "create"), topics)
-        yield from _each(("write", "describe"), ids)
+        yield from _pairs(("write", "describe", "create"), topics)
+        yield from _pairs(("write", "describe"), ids)
     if wanted.consumer:
-        yield from _each(("read", "describe"), topics)
-        yield from _each(("read",), groups)
+        yield from _pairs(("read", "describe"), topics)
+        yield from _pairs(("read",), groups)
 
 
-def _each(operations: Iterable[str], resources: Iterable[Resource]) -> Iterator[tuple[str, Resource]]:
+def _pairs(operations: Iterable[str], resources: Iterable[Resource]) -> Iterator[tuple[str, Resource]]:
     """Return every operation paired with every resource."""
     return ((operation, resource) for resource in resources for operation in operations)
 

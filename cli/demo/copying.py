@@ -173,10 +173,10 @@ def count(copied: Copied, bootstrap: str, text: list[str], partitions: int) -> N
     copied.half_visible = sum(1 for name, count in seen.items() if count != sizes[name])
     for partition, lines in found.items():
         copied.ordered &= lines == [line.upper() for line in text[partition::partitions]]
-    copied.aborted = _aborts(bootstrap, partitions)
+    copied.aborted = _count_aborts(bootstrap, partitions)
 
 
-def _aborts(bootstrap: str, partitions: int) -> int:
+def _count_aborts(bootstrap: str, partitions: int) -> int:
     """Count aborted transactions in the log: each abort of this copier has its own epoch."""
     wire = Wire(*address(bootstrap))
     ended = set()

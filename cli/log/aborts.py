@@ -54,12 +54,12 @@ class AbortCheck:
             return []
         named = {(entry.producer_id, entry.last_offset): entry for entry in entries}
         missing = [each.derived for key, each in aborted.items() if each.derived is not None and key not in named]
-        return [what for key, entry in named.items() for what in _wrong(entry, aborted.get(key))] + [
+        return [what for key, entry in named.items() for what in _contradictions(entry, aborted.get(key))] + [
             f"{_name(entry)} is not in it: its records are shown to readers under read_committed" for entry in missing
         ]
 
 
-def _wrong(entry: AbortedTransaction, found: _Aborted | None) -> Iterator[str]:
+def _contradictions(entry: AbortedTransaction, found: _Aborted | None) -> Iterator[str]:
     """Yield a sentence for each way in which an entry of the index contradicts the segment's markers."""
     if found is None:
         yield f"{_name(entry)} is in it, but there is no abort marker at its end: committed records are hidden"

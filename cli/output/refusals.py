@@ -68,7 +68,7 @@ _BY_BROKER = "the broker refused it; see its log"
 
 def refusal(error: KafkaError, bootstrap: str = "HOST:PORT") -> Failure:
     """Return the failure for an error. bootstrap: the broker's address, for hints that can be copied."""
-    code, hint = _kind(error)
+    code, hint = _code_and_hint(error)
     hint = with_options(getattr(error, "hint", "") or hint)
     return Failure(_cause(error), hint.replace("doctor HOST:PORT", f"doctor {bootstrap}"), code)
 
@@ -99,7 +99,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         inner = inner.__cause__
 
 
-def _kind(error: KafkaError) -> tuple[int, str]:
+def _code_and_hint(error: KafkaError) -> tuple[int, str]:
     """Return exit code and hint for an error of the broker."""
     if isinstance(error, AuthorizationError):
         return DENIED, _NOT_ALLOWED

@@ -119,12 +119,12 @@ def serve(
 
         run(
             flags,
-            _file(config),
+            _read_settings(config),
             config or "file",
             ephemeral=ephemeral,
             ignore_dynamic=ignore_dynamic,
-            http=_console(http, http_token_file, http_host, http_client_config, http_read_only),
-            backup=_followed(backup, backup_every, backup_keep) if backup is not None else None,
+            http=_http_options(http, http_token_file, http_host, http_client_config, http_read_only),
+            backup=_backup_options(backup, backup_every, backup_keep) if backup is not None else None,
             insecure=insecure,
             store=store,
             is_standby=standby,
@@ -141,7 +141,7 @@ def _check_given(given: Mapping[str, Sequence[str | None]], not_ephemeral: Mappi
             raise Failure(f"--ephemeral and {option} cannot be used together", EPHEMERAL_HINT, WRONG_USAGE)
 
 
-def _console(
+def _http_options(
     http: str | None, token_file: str | None, hosts: Sequence[str], client_config: str | None, read_only: bool
 ) -> "HttpOptions | None":
     """Return the options --http… of the console; None without --http. Raises: Failure."""
@@ -154,7 +154,7 @@ def _console(
     return HttpOptions(http, token_file, hosts, client_config, read_only)
 
 
-def _followed(url: str, every_ms: int, keep_ms: int) -> "BackupOptions":
+def _backup_options(url: str, every_ms: int, keep_ms: int) -> "BackupOptions":
     """Return the options --backup…, checked. Raises Failure."""
     from .following import BackupOptions
 
@@ -186,7 +186,7 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _file(path: str | None) -> Mapping[str, Any]:
+def _read_settings(path: str | None) -> Mapping[str, Any]:
     """Read the TOML file of settings; empty without a path."""
     if path is None:
         return {}

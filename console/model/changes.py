@@ -36,7 +36,7 @@ def changes(before: View, after: View) -> Iterator[Event]:
         yield "counts", counts
     yield from _transactions(before, after)
     yield from _partitions(before, after)
-    if _held(before) != _held(after) or _waits_changed(before, after):
+    if _blocked_states(before) != _blocked_states(after) or _waits_changed(before, after):
         rows = blocker_rows(after, MOST_BLOCKERS)
         yield "blockers", {"rows": rows, "complete": len(rows) == len(after.blockers)}
     yield from _groups(before, after)
@@ -52,7 +52,7 @@ def _ageless(counts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in counts.items() if name != "oldest_open_ms"}
 
 
-def _held(view: View) -> set[Any]:
+def _blocked_states(view: View) -> set[Any]:
     """Return values that identify each blocked partition and its state, for comparing two views."""
     return {
         (

@@ -121,7 +121,7 @@ class AioWriter(AsyncWriter):
         self._waited_for = 0
         self._has_ended = select.poll()
         self._has_ended.register(self._event_fd, select.POLLIN)
-        loop.add_reader(self._event_fd, self._ended)
+        loop.add_reader(self._event_fd, self._collect_ended)
 
     @property
     def at_once(self) -> int:
@@ -192,7 +192,7 @@ class AioWriter(AsyncWriter):
         self._free.append(len(self._slots) - 1)
         return True
 
-    def _ended(self) -> None:
+    def _collect_ended(self) -> None:
         """Collect the writes that have ended, and call back for each. Called by the loop."""
         try:
             os.eventfd_read(self._event_fd)

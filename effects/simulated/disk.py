@@ -335,13 +335,13 @@ class SimulatedDisk(Disk):
         """Return `size` bytes from `position`; fewer only at the end of the file. Called by the file."""
         if self._faults:
             operation = Read(self.next_index, clean(file.path), position, size)
-            if fault := self._struck(operation):
+            if fault := self._matching_fault(operation):
                 raise fault.exception(file.path, operation)
         return self._seen.content(file.inode).read(size, position)
 
     def write(self, file: SimulatedFile, data: bytes, position: int) -> None:
         """Write the data at `position`; if the disk is full, a part of it, and raise DiskFull. Called by the file."""
-        room = self._room(file.inode, position, len(data))
+        room = self._fitting_bytes(file.inode, position, len(data))
         operation = Write(self.next_index, clean(file.path), file.inode, position, data)
         if data and room == len(data):
             self._perform(operation)
@@ -393,7 +393,7 @@ class SimulatedDisk(Disk):
 
     def _perform(self, operation: Operation) -> None:
         """Do and record an operation, or raise the error of a matching fault."""
-        fault = self._struck(operation) if self._faults else None
+        fault = self._matching_fault(operation) if self._faults else None
         if fault is None:
             self._history.record(operation)
             return
@@ -409,10 +409,10 @@ class SimulatedDisk(Disk):
         """Raise the error of a matching fault for an operation that changes nothing, such as Open or Stat."""
         if self._faults:
             operation = kind(self.next_index, clean(path))
-            if fault := self._struck(operation):
+            if fault := self._matching_fault(operation):
                 raise fault.exception(path, operation)
 
-    def _struck(self, operation: Operation) -> Fault | None:
+    def _matching_fault(self, operation: Operation) -> Fault | None:
         """Return the fault that makes this operation fail; None if none does. Counts the hit."""
         return next((fault for fault in self._faults if fault.strikes(operation)), None)
 
@@ -422,7 +422,7 @@ class SimulatedDisk(Disk):
         if part.data:
             self._history.record(part)
 
-    def _room(self, inode: int, position: int, size: int) -> int:
+    def _fitting_bytes(self, inode: int, position: int, size: int) -> int:
         """Return how many bytes of a write fit on the disk. Bytes over existing ones need no space; a gap needs
         space, too.
         """

@@ -237,11 +237,11 @@ class TlsAcceptor:
         accepted.setblocking(False)
         with contextlib.suppress(OSError):  # the client has gone
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = handshake.task = self._loop.create_task(self._shake(accepted, make))
+        task = handshake.task = self._loop.create_task(self._handshake(accepted, make))
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._over(task, handshake, accepted))
+        task.add_done_callback(lambda task: self._report_failed(task, handshake, accepted))
 
-    async def _shake(self, accepted: socket.socket, make: Callable[[], asyncio.Protocol]) -> None:
+    async def _handshake(self, accepted: socket.socket, make: Callable[[], asyncio.Protocol]) -> None:
         """Run the TLS handshake of an accepted socket."""
         await self._loop.connect_accepted_socket(
             make,
@@ -251,7 +251,7 @@ class TlsAcceptor:
             ssl_shutdown_timeout=SHUTDOWN_S,
         )
 
-    def _over(self, task: asyncio.Task[None], handshake: Handshake, accepted: socket.socket) -> None:
+    def _report_failed(self, task: asyncio.Task[None], handshake: Handshake, accepted: socket.socket) -> None:
         """Report the handshake if it failed. Called when its task is done or was cancelled, perhaps before it began."""
         self._tasks.discard(task)
         handshake.task = None

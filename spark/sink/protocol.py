@@ -337,7 +337,7 @@ def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
         described: DescribeLedgerResponse = yield DescribeLedgerRequest(keys=[key])
         _check(described.error_code, described.error_message)
         entry = described.keys[0].entry
-        claims = [] if entry is None else _cut(bytes(entry.digest))
+        claims = [] if entry is None else _split_claims(bytes(entry.digest))
         if ours in claims:
             return
         if any(each.startswith(run) for each in claims):
@@ -357,7 +357,7 @@ def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
             return
 
 
-def _cut(digest: bytes) -> list[bytes]:
+def _split_claims(digest: bytes) -> list[bytes]:
     """Split a digest into the claims in it, the newest last."""
     size = 2 * _HALF_BYTES
     return [digest[start : start + size] for start in range(0, len(digest), size)]

@@ -331,14 +331,14 @@ def split(
         if max_bytes is not None:
             weight = each.size * (density or {}).get(each.topic_partition, 1.0)
             count = max(count, -int(-weight // max_bytes))
-        parts += _cut(each, count)
+        parts += _split_range(each, count)
     if min_partitions is not None and 0 < len(parts) < min_partitions:
         total = sum(each.size for each in parts)
-        parts = [piece for each in parts for piece in _cut(each, round(each.size / total * min_partitions))]
+        parts = [piece for each in parts for piece in _split_range(each, round(each.size / total * min_partitions))]
     return sorted(parts, key=lambda each: (-each.size, each))
 
 
-def _cut(whole: Range, count: int) -> list[Range]:
+def _split_range(whole: Range, count: int) -> list[Range]:
     """Split a range into `count` ranges of nearly the same size, but not more than it has offsets."""
     count = max(1, min(count, whole.size))
     at = [whole.start + whole.size * number // count for number in range(count + 1)]

@@ -215,7 +215,7 @@ class _Reading:
             try:
                 if gone := await self._why_gone(position):
                     return _Answer(None, gone)
-                part = await self._part(position)
+                part = await self._fetch_once(position)
                 if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     at, text = await self._out_of_range(position)
                     if at is None:
@@ -226,7 +226,7 @@ class _Reading:
                 else:
                     found = WholeBatches(position, part.records or ())
                     if not found.is_empty:
-                        return _Answer(found, lost, position, self._aborted_ranges(part))
+                        return _Answer(found, lost, position, self._aborted_starts(part))
                     if found.cut_off_bytes:
                         size = min(found.cut_off_bytes, _HIGHEST_BYTES)
                         self._most_bytes = max(size, self._options.fetch.max_partition_fetch_bytes)
@@ -246,7 +246,7 @@ class _Reading:
             hint="option kafkaConsumer.pollTimeoutMs sets how long to wait",
         ) from failure
 
-    async def _part(self, position: int) -> FetchResponse.Topic.Partition:
+    async def _fetch_once(self, position: int) -> FetchResponse.Topic.Partition:
         """Fetch once: from the follower that the leader has named, if any; after its first failure, only from the
         leader.
         """
@@ -262,7 +262,7 @@ class _Reading:
         part = await fetch_once(cluster, options, tp, position, max_bytes=most, rack_id=self._rack_id)
         if self._rack_id and not part.error_code and part.preferred_read_replica >= 0:
             self._replica = part.preferred_read_replica
-            return await self._part(position)
+            return await self._fetch_once(position)
         return part
 
     async def _refresh(self) -> None:
@@ -296,7 +296,7 @@ class _Reading:
             return ""
         return f"partition {self._tp} does not exist any more, with its offsets {position} to {self._whole.end - 1}"
 
-    def _aborted_ranges(self, part: FetchResponse.Topic.Partition) -> tuple[tuple[int, int], ...]:
+    def _aborted_starts(self, part: FetchResponse.Topic.Partition) -> tuple[tuple[int, int], ...]:
         """Return (producer id, first offset) of the aborted transactions in this response; empty with
         read_uncommitted.
         """
@@ -307,8 +307,8 @@ class _Reading:
         """Return where to continue after OFFSET_OUT_OF_RANGE: (offset, text about what was lost). The offset is None
         if nothing of the range is left.
         """
-        begins = await self._end(EARLIEST)
-        ends = await self._end(LATEST)
+        begins = await self._edge_offset(EARLIEST)
+        ends = await self._edge_offset(LATEST)
         end = self._whole.end
         if position < begins:
             text = f"the records of {self._tp} from offset {position} to {min(begins, end) - 1} were deleted"
@@ -317,7 +317,7 @@ class _Reading:
             return None, f"the log of {self._tp} ends at offset {ends}, but the batch reads from {position} to {end}"
         return position, ""  # the broker that answered was not up to date
 
-    async def _end(self, which: int) -> int:
+    async def _edge_offset(self, which: int) -> int:
         """Return the partition's earliest or latest offset. which: EARLIEST or LATEST."""
         found = await list_offsets(
             self._cluster, {self._tp: which}, READ_UNCOMMITTED, timeout_ms=self._options.fetch.default_api_timeout_ms

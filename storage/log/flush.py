@@ -77,7 +77,7 @@ class _Growing:
         some = batches[number : number + TAKEN_TOGETHER]
         positions = list(accumulate([batch[2] for batch in some], initial=self.size_bytes))
         count = bisect_left(positions, stop_bytes, 0, len(some))
-        fitting = self._index(some, positions, self._fitting(some, positions, count))
+        fitting = self._add_entries(some, positions, self._fitting(some, positions, count))
         self.full = fitting < count
         if fitting:
             buffers = [buffer for batch in some[:fitting] for buffer in batch[6]]
@@ -105,7 +105,7 @@ class _Growing:
             fitting -= 1
         return max(least, fitting)
 
-    def _index(self, batches: Sequence[TailBatch], positions: Sequence[int], count: int) -> int:
+    def _add_entries(self, batches: Sequence[TailBatch], positions: Sequence[int], count: int) -> int:
         """Add index entries for the first `count` batches. Returns how many batches fit before the offset index is
         full.
         """
@@ -118,17 +118,17 @@ class _Growing:
         since = self.size_bytes - growth.since  # the position from which the interval counts
         seen = 0
         while (number := bisect_right(positions, since + settings.index_interval_bytes, seen, count)) < count:
-            self._see(batches, timestamps[seen : number + 1], seen)
+            self._note_timestamps(batches, timestamps[seen : number + 1], seen)
             growth.add_entry(batches[number][0], positions[number])
             since, seen = positions[number], number + 1
             entries_left -= 1
             if entries_left <= 0:
                 count = seen
-        self._see(batches, timestamps[seen:count], seen)
+        self._note_timestamps(batches, timestamps[seen:count], seen)
         growth.since = positions[count] - since
         return count
 
-    def _see(self, batches: Sequence[TailBatch], timestamps: Sequence[int], first: int) -> None:
+    def _note_timestamps(self, batches: Sequence[TailBatch], timestamps: Sequence[int], first: int) -> None:
         """Update the largest timestamp from the batches from number `first` on."""
         growth = self.growth
         newest = max(timestamps, default=NO_TIMESTAMP)

@@ -91,7 +91,7 @@ def restore(
         _check_files(log, manifest, set(names))
         _restore_producers(log, manifest, age_ms, unreadable_is_damage=unreadable_is_damage)
         if look_from is not None:
-            _look(log, look_from)
+            _check_above(log, look_from)
         if unreadable_is_damage:
             _try_active(log, set(names))
     except _Unusable as problem:
@@ -276,7 +276,7 @@ def _apply_above(log: PartitionLog, offset: int) -> None:
             log.snapshots.taken_bytes += batch.size
 
 
-def _look(log: PartitionLog, offset: int) -> None:
+def _check_above(log: PartitionLog, offset: int) -> None:
     """Check every batch from `offset` on; if compaction has gone beyond that offset, all batches. Raises:
     SegmentDamaged, OSError.
     """

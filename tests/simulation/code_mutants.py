@@ -104,7 +104,7 @@ def what_cannot_be_read_a_second_time_is_damaged(stack: ExitStack) -> None:
 @killed_by("tests/broker/topics/test_topics.py")
 @breaks("guarantees.md: Damage to files below the durable point is never ignored")
 def damage_in_what_a_start_reads_is_found_behind_the_replay(stack: ExitStack) -> None:
-    replaced(stack, log_opening._look, lambda log, look_from: None)
+    replaced(stack, log_opening._check_above, lambda log, look_from: None)
 
 
 @killed_by("tests/broker/test_bounds.py")

@@ -228,7 +228,7 @@ def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
 
         return overlapping
 
-    around(stack, offsets._cut, wrapper)
+    around(stack, offsets._split_range, wrapper)
 
 
 @killed_by("tests/spark/source/test_blocked_reads.py")
