@@ -46,7 +46,7 @@ def test_share_group_describe_shows_the_groups_own_settings(terminal: Terminal) 
     assert terminal.run("share-group describe earliest").splitlines()[-1] == "share.auto.offset.reset=earliest"
 
 
-def test_a_window_that_members_keep_full_is_named_to_who_asks_about_its_group() -> None:
+def test_commands_about_a_share_group_name_its_window_that_its_members_keep_full() -> None:
     with ServedBroker(group_share_partition_max_record_locks=100) as served:
         terminal, shares = Terminal(served), served.broker.share_partitions
         terminal.run("topic create jobs")
@@ -75,7 +75,7 @@ def test_a_window_that_members_keep_full_is_named_to_who_asks_about_its_group() 
         assert (row["share_group"], row["window"], row["limit"], row["transactions"]) == ("packing", 100, 100, [])
 
 
-def test_group_describe_says_where_the_members_of_a_share_group_are_shown(terminal: Terminal) -> None:
+def test_group_commands_refer_to_share_group_commands_for_a_share_group(terminal: Terminal) -> None:
     terminal.run("share-group reset elsewhere -t work --to start")
     terminal.run("group describe elsewhere -m")
     assert "fencepost share-group describe -m shows where it stands" in terminal.err

@@ -228,7 +228,9 @@ def test_settings_the_broker_decides_are_refused_with_the_consumer_protocol(name
         ("session.timeout.ms", "share.session.timeout.ms", "set it for the group"),
     ],
 )
-def test_settings_of_a_share_consumers_group_are_refused_by_their_names(name: str, of_group: str, hint: str) -> None:
+def test_a_share_consumer_refuses_a_setting_of_its_group_and_names_the_groups_one(
+    name: str, of_group: str, hint: str
+) -> None:
     with pytest.raises(InvalidConfigurationError) as refused:
         settings_from(ShareConsumerSettings, {"bootstrap.servers": "h:1", "group.id": "g", name: "x"})
     assert str(refused.value) == f"{name!r} is no setting of a share consumer: its group has {of_group}"

@@ -85,6 +85,6 @@ def test_a_client_that_waits_for_a_worker_is_not_idle(world, client):
     assert client.receive_frame()
 
 
-def test_a_silent_client_is_closed(world, client):
+def test_a_connection_without_requests_for_the_idle_time_is_closed(world, client):
     world.wait(2 * IDLE_S)
     assert client.line.closed

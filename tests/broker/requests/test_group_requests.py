@@ -49,21 +49,21 @@ class Looked:
         return ErrorCode.NONE
 
 
-def test_topics_of_a_group_are_looked_at_once_however_often_it_is_asked_for() -> None:
+def test_rights_to_a_groups_topics_are_checked_once_however_often_it_is_described() -> None:
     looked = Looked(Group("a", "b", "c"))
     assert len(list(looked.groups.look(["g"] * 10))) >= 3, "in steps"
     assert [looked.refusal() for _ in range(10)] == [ErrorCode.NONE] * 10
     assert looked.names == 3
 
 
-def test_a_group_with_a_topic_that_the_client_may_not_describe_is_refused() -> None:
+def test_describing_a_group_with_a_topic_that_the_client_may_not_describe_is_refused() -> None:
     looked = Looked(Group("a", "secret-b"))
     list(looked.groups.look(["g"]))
     assert looked.refusal() is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("epoch", ["epoch", "target_epoch"])
-def test_a_group_that_has_changed_since_its_topics_were_seen_is_seen_anew(epoch: str) -> None:
+def test_rights_to_a_groups_topics_are_checked_anew_if_the_group_changed_meanwhile(epoch: str) -> None:
     group = Group("a")
     looked = Looked(group)
     list(looked.groups.look(["g"]))

@@ -49,7 +49,8 @@ def test_a_share_session_beyond_the_limit_is_refused_until_one_is_closed() -> No
         assert len(broker.broker.share_sessions) == 3
 
 
-def test_the_log_says_once_that_there_is_no_room_for_share_sessions(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_broker_logs_once_that_share_sessions_are_refused_at_their_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """And again after there was room in between."""
     with begin(group_share_max_size=1, group_share_max_share_sessions=4) as broker:
         broker.ask(create("t"))
         initialize(broker, "t", 0)

@@ -355,13 +355,13 @@ def test_listing_by_an_unknown_state_returns_the_name_and_no_transactions(broker
     assert (response.unknown_state_filters, response.transaction_states) == (["Nonsense"], [])
 
 
-def test_listing_by_an_invalid_pattern_is_refused(broker):
+def test_list_transactions_by_an_invalid_pattern_is_refused(broker):
     response = broker.ask(ListTransactionsRequest(transactional_id_pattern="("))
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 @pytest.mark.slow
-def test_a_pattern_that_takes_too_long_is_refused(broker):
+def test_list_transactions_by_a_pattern_that_takes_too_long_is_refused(broker):
     assert Txn(broker, "abc" * 5_000).init() == OK
     response = broker.ask(ListTransactionsRequest(transactional_id_pattern=".*a.{900}b.{900}c.{900}"))
     assert (response.error_code, response.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])

@@ -211,7 +211,7 @@ def test_a_transaction_record_with_a_null_topic_name_is_refused():
         read(key("id"), head + b"\x02\x00" + bytes(30))
 
 
-def test_a_record_with_an_unknown_status_is_refused():
+def test_a_transaction_record_with_an_unknown_status_is_refused():
     written = bytearray(value(in_state("EMPTY")))
     written[16] = 8
     with pytest.raises(DamagedTransactionRecord, match="8 is not a status"):
@@ -219,7 +219,7 @@ def test_a_record_with_an_unknown_status_is_refused():
 
 
 @pytest.mark.parametrize("state", ["EMPTY", "ONGOING", "PREPARED"])
-def test_a_record_cut_short_or_too_long_is_refused(state):
+def test_a_transaction_record_cut_short_or_too_long_is_refused(state):
     whole = value(in_state(state))
     for size in range(len(whole)):
         with pytest.raises((DamagedTransactionRecord, NewerTransactionRecord)):

@@ -15,7 +15,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_txn_describe_shows_what_is_pending_without_sight_of_the_log_of_states() -> None:
+def test_txn_describe_shows_pending_share_records_without_a_right_to_the_state_topic() -> None:
     """A user with rights on the group and the transactional id has none on the broker's own topics."""
     rules = {"authorizer_class_name": STANDARD_AUTHORIZER, "allow_everyone_if_no_acl_found": True}
     with ServedBroker(group_share_partition_max_record_locks=LIMIT, **rules) as broker:

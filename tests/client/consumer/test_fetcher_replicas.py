@@ -105,7 +105,7 @@ def test_a_metadata_change_makes_the_consumer_ask_the_leader_again(cluster, move
     assert [one.request.rack_id for one in again] == ["r1"]
 
 
-def test_an_unknown_preferred_replica_is_ignored(cluster):
+def test_a_preferred_replica_that_is_not_in_the_metadata_is_ignored(cluster):
     cluster.next().answer(replica=7)
     asked = cluster.next()
     assert (asked.node_id, asked.request.rack_id) == (1, "")

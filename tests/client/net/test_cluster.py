@@ -323,7 +323,7 @@ def test_cancelling_one_waiter_does_not_cancel_a_shared_connection_attempt():
     run(main)
 
 
-def test_reconnecting_after_repeated_disconnects_backs_off():
+def test_after_repeated_disconnects_a_client_waits_longer_before_it_reconnects():
     async def main(world):
         server = await start_scripted(world.net)
         cluster = await world.cluster()

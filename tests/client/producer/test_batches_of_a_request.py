@@ -6,7 +6,7 @@ from fencepost.effects.simulated.loop import SimulatedLoop
 from scripted_cluster import ScriptedCluster
 
 
-def test_a_request_has_no_more_batches_than_a_broker_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_produce_request_has_at_most_as_many_batches_as_a_broker_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "MOST_BATCHES", 2)
     loop = SimulatedLoop()
     cluster = ScriptedCluster(loop, leaders=(1, 1, 1, 2, 2))

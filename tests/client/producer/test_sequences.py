@@ -92,7 +92,7 @@ def test_the_sequence_after_the_highest_int_is_0():
     assert entry.acked == 1
 
 
-def test_a_sixth_batch_waits_for_the_first():
+def test_a_sixth_batch_is_not_sent_before_the_first_is_answered():
     sequences, entry = producer()
     five = [Sent() for _ in range(5)]
     send(sequences, entry, *five)

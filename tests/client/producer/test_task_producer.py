@@ -92,7 +92,7 @@ def test_column_batches_of_a_task_become_visible_with_the_decision_in_the_ledger
     with_job(work)
 
 
-def test_a_task_can_write_more_than_its_buffer_holds():
+def test_a_ledger_task_can_write_more_than_its_buffer_holds():
     async def work(job):
         task = job.task(buffer_memory=200_000)
         await task.begin()

@@ -41,7 +41,9 @@ def test_records_are_accepted_rejected_and_released_one_by_one_in_any_order() ->
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_of_other_protocols_are_told_that_a_share_group_stays_one(protocol: str) -> None:
+def test_a_consumer_that_joins_a_share_group_gets_an_error_with_a_hint(protocol: str) -> None:
+    """The hint says that a share group stays one until it is deleted."""
+
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         async with sharer(world) as worker:
