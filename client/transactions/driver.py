@@ -263,13 +263,15 @@ class TransactionDriver:
             await self.offsets_sent()
             if offsets is not None and offsets[0]:
                 writes = [*writes, partial(self._writes.send_offsets, *offsets)]
-            if writes:
-                all_of_them = [self.sender.flush(), *(write() for write in writes)]
-                for error in await asyncio.gather(*all_of_them, return_exceptions=True):
+            flushing = asyncio.get_running_loop().create_task(self.sender.flush())
+            try:
+                for error in await asyncio.gather(*(write() for write in writes), return_exceptions=True):
                     if error is not None and not isinstance(error, KafkaError):  # KafkaErrors are in the machine
                         raise error
-            else:
-                await self.sender.flush()
+                if machine.is_in(State.FLUSHING):  # else the abort waits for the records, and not so long
+                    await flushing
+            finally:
+                flushing.cancel()
             if not machine.is_in(State.FLUSHING):
                 await self._explain()
                 raise machine.failure()

@@ -178,6 +178,26 @@ def test_a_refused_acknowledgement_fails_a_transaction_whose_records_are_unanswe
     within(main)
 
 
+def test_a_failed_commit_leaves_unanswered_records_to_the_abort() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        producer = await world.producer(delivery_timeout_ms=120_000, max_block_ms=3_000)
+        async with sharer(world) as consumer:
+            record = await consumer.getone()
+            world.faults.disconnect("Produce", when="before_write").every_time()
+            world.faults.error(NAME, "INVALID_RECORD_STATE").once()
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(AbortableTransactionError, match="acknowledging records of share group 'g'"):
+                await bill(world, producer, consumer, record)
+            assert asyncio.get_running_loop().time() - began < 10
+            world.faults.clear()
+            await bill(world, producer, consumer, await consumer.getone(timeout_ms=1_000))
+        assert await bills(world) == [b"bill 0"]
+        assert await left(world) == []
+
+    within(main)
+
+
 def test_invalid_record_state_aborts_the_transaction_and_a_retriable_error_does_not() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
