@@ -1,9 +1,10 @@
-"""Compaction of one log: a run over its older segments that writes smaller ones beside them, to be swapped in.
+"""Compaction of one log: a run over its older segments that writes smaller segments, which then replace them.
 
-A run is captured on the loop and advanced by a worker in slices of a few milliseconds; it sees immutable segments
-only, and writes files of a new generation. Nothing changes before the log takes it back on the loop, and nothing is
-removed before two checkpoints say so. It stays below everything a recovery reads batches from: the checkpoint, the
-older producer snapshot, the last stable offset. When the keys exceed the map, a run ends early and the next goes on.
+The loop makes a run, and a worker advances it in slices of a few milliseconds. A run reads only immutable segments, and
+writes files of a new generation. The log changes only when it takes the result back on the loop, and a replaced file is
+removed only when no checkpoint that is kept names it. A run stays below every offset from which a recovery reads
+batches: the end in the checkpoint, the older producer snapshot, and the last stable offset. If there are more keys than
+the map can hold, a run ends early, and the next run continues there.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -190,8 +191,8 @@ class Compaction:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"it cannot be read now: {error}") from error
 
     def _last_of_producers(self) -> tuple[set[int], dict[int, int]]:
-        """Return, from the newest snapshot, the base offset of each live producer's newest batch, and the epoch of each
-        producer that has no batch any more (by producer id).
+        """Return, from the newest snapshot, the base offset of each live producer's newest batch, and by producer id
+        the epoch of each producer that has no batch left.
         """
         last_batches: set[int] = set()
         last_epochs: dict[int, int] = {}

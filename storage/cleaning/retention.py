@@ -1,9 +1,10 @@
-"""Which records retention gives up: whole segments, oldest first: a decision on ages and sizes. Pure.
+"""Decides by ages and sizes which segments retention removes: whole segments, the oldest first. Pure.
 
-The age of a segment is the time since its newest batch was appended, on the store's own clock: uptime, summed over
-restarts. Neither wall clock nor record timestamps enter. So nothing expires early when the clock is set forward or a
-producer sends old timestamps, and a timestamp in the future keeps nothing for ever; time the broker was down does not
-count, so records may stay longer, never shorter, than retention.ms. (Kafka compares record timestamps to the clock.)
+The age of a segment is the time since its newest batch was appended, by the store's own clock, which counts uptime over
+all restarts. Neither the wall clock nor record timestamps have an influence. So nothing expires early if the clock is
+set forward or a producer sends old timestamps, and a timestamp in the future keeps nothing for ever. Time in which the
+broker was stopped does not count, so records may stay longer than retention.ms, but never shorter. (Kafka compares
+record timestamps to the clock.)
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Which files a running journal has, in what order they are used, and whether there is room for a unit.
+"""Says which files a running journal has, in what order they are used, and whether there is room for a unit.
 
-Rules: one file is prepared at a time, and its number is the one after the newest; sizes double from the first to the
-largest; all files together stay under the limit. What blocks is in preparing.py.
+The rules: one file is prepared at a time, and its number follows the newest number. Sizes double from the first file to
+the largest. All files together stay under the limit. Blocking work is in preparing.py.
 """
 
 from collections import deque

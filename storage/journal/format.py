@@ -1,9 +1,9 @@
 """Bytes of the journal: file headers, round headers, units. Pure.
 
-The rule: nothing is believed before its checksum, no length before the bytes left were counted, and a checksum covers
-what a unit or round is *for* (start of the broker, number, file and place), so that a stale copy of it never passes.
-Byte by byte in docs/formats.md; the words unit, part and seal are in docs/glossary.md. All integers are big-endian;
-every checksum is CRC-32C.
+The rule: nothing is used before its checksum was compared, and no length before it was compared with the bytes that are
+left. A checksum also covers where a unit or round belongs (start of the broker, number, file and place), so an old copy
+of it is never accepted. docs/formats.md describes every byte; docs/glossary.md explains the words unit, part and seal.
+All integers are big-endian; every checksum is CRC-32C.
 """
 
 import struct

@@ -1,9 +1,9 @@
-"""What the journal held for a log that could not be opened: kept until the log takes it.
+"""Units of the journal for a log that could not be opened: they are kept in files until the log can apply them.
 
-Every start begins a new journal, so what the old one had for such a log must be somewhere else: in files of its own,
-outside of the log's folder, because people restore that folder from a copy. A file is named after the folder, with the
-incarnation (start counter) of the start that wrote it. It counts if that start got as far as a checkpoint; otherwise
-the journal still has everything, and the file is to be removed. Byte by byte in docs/formats.md.
+Every start begins a new journal, so the units that the old one had for such a log are copied to files of their own.
+These are outside of the log's folder, because people may replace that folder by a copy. A file is named after the
+folder, with the incarnation (start counter) of the start that wrote it. The file counts if that start wrote a
+checkpoint; otherwise the journal still has everything, and the file is removed. docs/formats.md describes every byte.
 """
 
 import re

@@ -1,8 +1,9 @@
-"""Reading journal files: headers and rounds one by one, without deciding which of them count. For the scan and for
+"""Reads journal files, headers and rounds one by one, without deciding which of them count. Used by the scan and by
 tools.
 
 The rule: no byte outside a file's size is read, and no length is used before it was compared with the bytes that are
-left. A file that is not as long as its header says was tampered with, because files get their size before their name.
+left. A file whose size differs from the size in its header was changed by somebody else, because a file gets its full
+size before its name.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
 """Names and bytes of the objects of an epoch: claims, rounds and seals. Pure.
 
-The rule: nothing is believed before its checksum was compared, no length before it was compared with the bytes there
-are, and a checksum covers the epoch and the number, so a copy under another name is never taken for the original.
-Rounds and seals share their names, because the fence relies on it: only one of them can be created. The order of names
-is the order of numbers. A folder has few names, so that a store in a directory lists each in one call. Integers are
-big-endian; checksums are CRC-32C. Byte by byte in docs/formats.md.
+The rule: nothing is used before its checksum was compared, and no length before it was compared with the bytes that
+exist. A checksum covers the epoch and the number, so a copy under another name is never accepted as the original. A
+round and a seal have the same name, because the fence relies on it that only one of them can be created. The order of
+names is the order of numbers. A folder has few names, so that a store in a directory lists each in one call. Integers
+are big-endian; checksums are CRC-32C. docs/formats.md describes every byte.
 """
 
 import re

@@ -1,13 +1,14 @@
 """Points: checkpoints of the owner's data directory in the store, so that rounds before them need not be kept.
 
-A point is shipped like that of a backup (storage/shipping/): parts with the bytes that were added to files, then the
-object that completes it. It is official (it counts) once a released round names it. A point is never named if its owner
-was replaced before, or if its create was lost. A new owner fetches the point that the last round names.
+A point is shipped like a point of a backup (storage/shipping/): first parts with the bytes that were added to files,
+then the object that completes the point. It is official (it counts) once a released round names it. A point is never
+named if its owner was replaced before, or if its create was lost. A new owner fetches the point that the last round
+names.
 
-Deleted are: rounds that the older of the last two official points does not need, but never the newest two windows of
-the epoch (fence.first_kept); older points, and parts that only they name. Seals and claims stay for ever. Correctness
-does not depend on deletes, because a name is never used again. While no units come, rounds are only heartbeats, which
-nobody needs: then the newest point is named again, with a later first round.
+Deleted are older points, parts that only older points name, and rounds that the older of the last two official points
+does not need, but never the newest two windows of the epoch (fence.first_kept). Seals and claims are never deleted.
+Correctness does not depend on deletes, because a name is never used again. While no units are appended, rounds are only
+heartbeats, which nobody needs: then the newest point is named again, with a later first round.
 """
 
 import contextlib

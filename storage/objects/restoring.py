@@ -38,8 +38,8 @@ SETTINGS = StoreSettings(min_free_bytes=0)
 
 @dataclass(frozen=True)
 class Restored:
-    """What a data directory was made of. point: the checkpoint in the store; None if there was none, so that everything
-    came from rounds.
+    """From what a data directory was made. point: the checkpoint in the store; None if there was none, so that
+    everything came from rounds.
     """
 
     looked: Looked
@@ -62,7 +62,7 @@ class Restoring:
     report: Callable[[int, int], None] = lambda done, of: None
 
     def run(self) -> Restored:
-        """Make the directory. Returns what it was made of.
+        """Make the directory. Returns from what it was made.
 
         Raises: BackupRefused, ObjectDamaged; OSError; what the pause raises. What was written is removed before one of
         them is raised.

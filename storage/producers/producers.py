@@ -1,16 +1,18 @@
 """What a partition remembers of each producer, and whether it accepts the producer's next batch. Pure.
 
 The rules: `judge` may refuse a batch and changes nothing. `apply` and `go_on` cannot fail, and are the only way to
-change the state, in service and in recovery. Of a producer its last epoch, its next sequence and its last five batches
-are remembered: a repetition of one of these is a duplicate and gets the same offset again; any other batch out of order
-is refused. Sequence 0 comes after 2**31 - 1. Ages are of the store's clock, which no wall clock moves and no restart
-sets back; after a time without batches on that clock a producer is forgotten, but never with an open transaction. A
-marker of the highest possible epoch is the last that a producer writes, so the producer is forgotten at once. A marker
-of an unknown producer ends nothing, and makes no entry.
+change the state, in service and in recovery. A producer's last epoch, next sequence and last five batches are
+remembered. A repetition of one of these batches is a duplicate and gets the same offset again; any other batch out of
+order is refused. Sequence 0 comes after 2**31 - 1.
+
+Ages are by the store's clock, which is independent of the wall clock and continues after a restart. A producer is
+forgotten after a time without batches on that clock, but never while it has an open transaction. A marker of the
+highest possible epoch is the last that a producer writes, so the producer is forgotten at once. A marker of an unknown
+producer ends nothing, and makes no entry.
 
 Forgetting (expire, evict) is not logged. So a recovery may know more producers than the broker that was killed, and
-never fewer. That does no harm, because nothing that readers see depends on a producer without an open transaction being
-known: open and aborted transactions are the same in both cases, and `apply` takes any batch of the log.
+never fewer. That does no harm, because readers see no difference: open and aborted transactions are the same in both
+cases, and `apply` accepts any batch of the log.
 
 Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendInfo, ProducerStateEntry.
 """

@@ -1,10 +1,10 @@
-"""Who follows a directory (copies it continuously to a store): claims, and how a follower ends the work of its
+"""Says who follows a directory (copies it continuously to a store): claims, and how a follower ends the work of its
 predecessors.
 
-The rules: each follower has its own epoch, above all others, which it gets by creating its claim. It creates names in
-one order, without a gap. So a follower that creates the next name of another epoch, as a seal, has ended that epoch:
-the other follower finds the name taken and stops. Seals of points are never removed. So followers need no clocks that
-agree. Before a new follower ends another, it looks whether that one still creates objects, and refuses if so.
+The rules: each follower has its own epoch, above all others, which it gets by creating its claim. A follower creates
+names in one order, without a gap. So another follower ends an epoch by creating the epoch's next name, as a seal: the
+earlier follower finds the name taken and stops. Seals of points are never removed. So followers need no clocks that
+agree. Before a new follower ends another, it checks whether that one still creates objects, and refuses if so.
 """
 
 from collections.abc import Callable

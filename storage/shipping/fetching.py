@@ -37,7 +37,7 @@ Report = Callable[[int, int], None]
 
 @dataclass
 class Fetched:
-    """What a data directory was made of. moment_ms: wall time at which the follower read the last of it."""
+    """From what a data directory was made. moment_ms: wall time at which the follower read the newest data in it."""
 
     place: Place
     point: Point

@@ -1,8 +1,8 @@
 """Bytes of the objects that are not parts: points, rounds, claims and seals. Pure.
 
-The rule: each object has a checksum over all of it and says of which kind it is (storage/checkpoints.py). Each extent
-has the checksum of its bytes, so a reader of a part trusts only bytes that a point has named. Byte by byte in
-docs/formats.md.
+The rule: each object has a checksum over all of its bytes, and names its own kind (storage/checkpoints.py). Each extent
+has the checksum of its bytes, so a reader of a part trusts only bytes that a point has named. docs/formats.md describes
+every byte.
 """
 
 from collections.abc import Callable, Mapping
@@ -126,8 +126,8 @@ class Claim:
 
 @dataclass(slots=True)
 class Seal:
-    """Marks that no further object of this epoch follows. by: the epoch of the follower that made it, which is its own
-    if that follower was stopped.
+    """Marks that no further object of this epoch follows. by: the epoch of the follower that created the seal; the
+    same epoch if a follower ended its own.
     """
 
     by: int
