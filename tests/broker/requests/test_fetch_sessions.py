@@ -102,7 +102,7 @@ def test_an_incremental_fetch_reads_all_partitions_and_returns_only_changed_ones
     assert fetching.finish(reported("a", "b"), 0) == set()
 
 
-def test_a_request_adds_changes_and_removes_partitions_of_a_session():
+def test_a_fetch_adds_changes_and_removes_partitions_of_its_fetch_session():
     cache = sessions()
     session_id = opened(cache, "a", "b")
     fetching = begin(cache, session_id, 1, wanted("b", "c", offset=9), forget=[("a", 0), ("never", 0)])

@@ -91,7 +91,7 @@ def test_ctrl_c_ends_a_blocking_outbox_relay_and_rows_that_were_not_sent_stay(br
     assert asyncio.run(records_of(broker)) == [1, 2]
 
 
-def test_a_blocking_outbox_relay_raises_for_a_row_and_for_options_that_make_no_sense(broker, db):
+def test_a_blocking_outbox_relay_raises_for_an_unknown_method_or_an_invalid_row(broker, db):
     with pytest.raises(InvalidConfigurationError, match="cannot be sent by"):
         sql.outbox(broker, db, to="orders", by="luck")
     db.execute("insert into outbox (key, value, headers) values ('k', '1', '7')")
@@ -99,7 +99,7 @@ def test_a_blocking_outbox_relay_raises_for_a_row_and_for_options_that_make_no_s
         relay.run(until_empty=True)
 
 
-def test_errors_of_sqlalchemy_and_django_pass_as_those_of_their_drivers_do():
+def test_a_relay_retries_on_errors_of_sqlalchemy_and_django_as_on_their_drivers_own():
     import django.db
     import psycopg
     from sqlalchemy.exc import OperationalError
