@@ -18,8 +18,8 @@ Handler = Callable[["Asked"], Awaitable[Any]]
 
 
 class Route(NamedTuple):
-    """One address of the console. path: as OpenAPI writes it. access: OPEN to everybody, LOGIN for those logged in,
-    CHANGE if it changes the cluster. summary: its description in the OpenAPI document.
+    """One address of the console. path: as OpenAPI writes it. access: OPEN to everybody, LOGIN to users who are logged
+    in, CHANGE if it changes the cluster. summary: its description in the OpenAPI document.
 
     answer: the name of a schema, or a media type; empty: no body. query: its parameters. body: the JSON schema of the
     request's body.

@@ -96,9 +96,10 @@ class CheckpointRun:
 
 @dataclass(slots=True)
 class Removal:
-    """Removes files and folders that no checkpoint names. A file that a late reader has opened again is closed first.
+    """Removes files and folders that no checkpoint names. If a late reader has opened such a file again, the file is
+    closed first.
 
-    What the operating system does not allow to be removed stays for the next start, which removes or reports it.
+    If the operating system does not allow a removal, the file stays for the next start, which removes or reports it.
     """
 
     open_files: OpenFiles

@@ -75,7 +75,7 @@ class Story:
         return found
 
     def _remember(self, name: str, status: Status) -> None:
-        """Store the status of an id; beyond REMEMBERED ids, forget the one that changed longest ago."""
+        """Store the status of an id; beyond REMEMBERED ids, forget the id whose status has not changed for longest."""
         self._known[name] = status
         self._known.move_to_end(name)
         if len(self._known) > REMEMBERED:

@@ -16,8 +16,8 @@ _MOST_ASKED = 200
 
 
 async def find_names(admin: Admin, entries: Iterable[Entry], remembered: Names) -> dict[int, str]:
-    """Return producer id → transactional id for the transactional entries. remembered: those known already; others are
-    asked from the broker. An id that is not found is left out.
+    """Return producer id → transactional id for the transactional entries. remembered: ids that are known already;
+    others are asked from the broker. An id that is not found is left out.
     """
     by_id = {producer_id: name for (producer_id, _), name in remembered.items()} if remembered else {}
     wanted = {each.producer_id for each in entries if each.transactional and each.producer_id >= 0}

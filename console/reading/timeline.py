@@ -1,7 +1,7 @@
 """The timeline of a partition: its batches as blocks, with their transactions, outcomes and markers.
 
 The rule: blocks have the batches and offsets of the log, unchanged. One answer has at most MOST_BLOCKS, and
-`next_offset` is where it ended. LSO and HW are those of the moment of reading.
+`next_offset` is where it ended. LSO and HW are from the moment of reading.
 """
 
 from collections.abc import Mapping

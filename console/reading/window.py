@@ -1,9 +1,10 @@
 """Reads a range of batches of a partition, each with its fate: committed, aborted, open or undecided.
 
-The rule: below the last stable offset all transactions have ended, and a read_committed fetch lists those that were
-aborted. From there on, batches are fetched read_uncommitted and their markers decide; if the marker of a shown batch is
-not among them, reading continues to the high watermark, but not beyond a limit: then its fate is undecided, unless the
-partition itself lists its transaction as open. Every limit is in bytes or batches, so one request costs little.
+The rule: below the last stable offset all transactions have ended, and a read_committed fetch lists the aborted ones.
+Above the last stable offset, batches are fetched read_uncommitted and their markers decide. If the marker of a shown
+batch is not among them, reading continues to the high watermark, but not beyond a limit: then the batch's fate is
+undecided, unless the partition itself lists its transaction as open. Every limit is in bytes or batches, so one request
+costs little.
 """
 
 from collections import deque

@@ -48,7 +48,7 @@ def page(
     row: Callable[[T], Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return one page of a list. link: path and query of the request. key: by which the list is sorted. row: makes the
-    JSON of an item, called only for those of the page.
+    JSON of an item, called only for the items of the page.
 
     Raises Problem for a page token that is not of this list.
     """

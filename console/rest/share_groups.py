@@ -1,7 +1,8 @@
-"""Share groups: their members, and their offsets and window in each partition, in shapes like those of consumer groups.
+"""Share groups: their members, and their offsets and window in each partition, in shapes like the ones of consumer
+groups.
 
-The rule: they are read when asked for, not taken from the view. Records that are pending are shown with their
-transactions, as far as the login may see these.
+The rule: share groups are read when a request asks for them, not taken from the view. Pending records are shown with
+their transactions, as far as the login may see these.
 """
 
 from typing import Any

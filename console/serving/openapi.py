@@ -1,8 +1,8 @@
 """The OpenAPI document of the console, made from the table of routes. Pure.
 
-The rule: paths, parameters and bodies are those that the application checks; in answers, every field that is always
-there is named and typed, and a test compares real answers with it. Further fields may be added: readers must ignore
-them. Source: OpenAPI 3.1.
+The rule: the document has the same paths, parameters and bodies that the application checks. For answers it has a name
+and a type for every field that is always there, and a test compares real answers with it. Further fields may be added:
+readers must ignore them. Source: OpenAPI 3.1.
 """
 
 from collections.abc import Iterable

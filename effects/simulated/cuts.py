@@ -1,9 +1,9 @@
 """A cut: what may be left of the disk after a power failure at one moment.
 
-`base` holds what is surely durable; the queues hold, in order, what is not. The rule: any subset of the unsynced
-operations may have reached the device, in any order, torn or whole. After a failed sync the operations that it should
-have made durable stay readable, but no later sync makes them durable: the kernel has marked their pages clean
-(PostgreSQL's "fsyncgate").
+`base` has everything that is surely durable; the queues have, in order, the operations that may be lost. The rule: any
+subset of the unsynced operations may have reached the device, in any order, torn or whole. If a sync fails, the
+operations that it should have made durable stay readable, but no later sync makes them durable, because the kernel has
+marked their pages clean (PostgreSQL's "fsyncgate").
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

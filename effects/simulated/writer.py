@@ -1,6 +1,6 @@
 """Asynchronous synced writes on a simulated disk: each takes effect after a latency of its own.
 
-So writes that were begun together are done, and durable, in any order. A power cut in between may keep a later one and
+So writes that were begun together take effect, and become durable, in any order. A power cut may keep a later write and
 lose an earlier one, as on a real device. Deterministic.
 """
 

@@ -1,10 +1,11 @@
-"""Removes points (checkpoints in a store) that need not be kept any more, and what only they needed.
+"""Removes points (checkpoints in a store) that need not be kept any more, and the objects that only these points
+needed.
 
-The rules: those of retention.py. A point is deleted first, then the parts and rounds that only it needs; later points
-may name them, too. A point that is still there after the delete keeps all of them, and is deleted again the next time.
-Only objects of epochs up to this one are deleted, because their followers are sealed. While a point that must be kept
-cannot be read, it is not known which objects it needs, and nothing is deleted. Seals stay. What a crash left is deleted
-by the next follower, which compares all names once.
+The rules: retention.py decides which points are kept. A point is deleted first, then the parts and rounds that only it
+needs; later points may name them, too. A point that still exists after the delete keeps all of its objects, and is
+deleted again the next time. Only objects of epochs up to this one are deleted, because their followers are sealed.
+While a point that must be kept cannot be read, it is unknown which objects it needs, and nothing is deleted. Seals are
+never deleted. Objects that a crash left are deleted by the next follower, which compares all names once.
 """
 
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
-"""Which points are kept, and which objects nobody needs any more. Pure.
+"""Decides which points are kept, and which objects nobody needs any more. Pure.
 
-The rules: the two newest points are always kept, so that one remains if the other is damaged. Older ones are kept if
-they are needed to restore some moment of the last `keep_ms`: a point may be deleted once a later one was taken before
-that time. A part stays as long as a kept point names it. A point is deleted before its rounds and parts: a reader that
-finds one of these missing finds the point missing too, and takes a newer one.
+The rules: the two newest points are always kept, so that one remains if the other is damaged. An older point is kept if
+it is needed to restore some moment of the last `keep_ms`: a point may be deleted once a later one was taken before that
+time. A part is kept as long as a kept point names it. A point is deleted before its rounds and parts: a reader that
+does not find one of these does not find the point either, and takes a newer one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
