@@ -1,4 +1,4 @@
-"""What ledger keys say to people: which database decides. Pure.
+"""Texts for people about ledger keys: which database decides. Pure.
 
 The SDK's transactions over broker and database are decided under sql:DATABASE:TRANSACTIONAL_ID. DATABASE is the id in
 that database's table fencepost_database.

@@ -1,4 +1,4 @@
-"""Admin's calls about a broker at work: who is connected, whose a transaction is, what is counted. Of fencepost only.
+"""Admin's calls about a running broker: its clients, the owners of transactions, its metrics. Needs fencepost.
 
 The rule: another broker raises UnsupportedVersionError; nothing is guessed in its place. Source: docs/apis.md.
 """

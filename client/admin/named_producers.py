@@ -1,4 +1,4 @@
-"""Admin's calls about named producers: who has each name, how far it is, and its end. Of fencepost only.
+"""Admin's calls about named producers: who uses a name, its highest sequences, and its removal. Needs fencepost.
 
 Source: docs/apis.md.
 """

@@ -1,10 +1,10 @@
-"""What stands in the way of a mirror, as people read it: one line of cause, one of what to do. Pure."""
+"""Problems of a mirror, as they are shown to people: a line with the cause, and one with what to do. Pure."""
 
 from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """A cause and a hint, one line each. is_fatal: nothing may begin with it; else it is only said."""
+    """A cause and a hint, one line each. is_fatal: the mirror or cutover must not begin; else it is only a remark."""
 
     is_fatal: bool
     text: str

@@ -1,7 +1,8 @@
-"""What stands against a mirror before it starts: judged from a description of both clusters. Pure.
+"""Finds the problems of a mirror before it starts, from a description of both clusters. Pure.
 
-Fatal is what would make the copy wrong or cannot work. What may stop a partition later, or lose old records to the
-target's retention, is only said: it depends on records that nobody has read yet. `describing.py` gathers it.
+Fatal is what would make the copy wrong, or cannot work. What may stop a partition later, or lose old records to the
+target's retention, is only a remark: it depends on records that nobody has read yet. `describing.py` makes the
+description.
 """
 
 from collections.abc import Iterator

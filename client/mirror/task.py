@@ -1,8 +1,8 @@
-"""One task of a mirror: a member of its group on the target that goes round the cycles of the package's docstring.
+"""One task of a mirror: a member of its group on the target, which repeats the cycle in the package's docstring.
 
-The rule: what may be done next, `machine.py` says; this module does it. Whatever goes wrong is a doubt: the producer is
-replaced, which ends its transaction, and the positions are asked for again. So errors are waited out, except those that
-no wait changes (rights, settings) and those that stop a topic.
+The rule: `machine.py` says what may be done next, and this module does it. After any error nothing that was known is
+trusted: the producer is replaced, which ends its transaction, and the positions are asked for again. So most errors
+only cost time; raised are those that no wait changes (rights, settings), and some stop a topic.
 """
 
 import asyncio

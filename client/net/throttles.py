@@ -1,4 +1,4 @@
-"""What quotas of brokers make a client wait for (KIP-219): counted, and said if it is much."""
+"""Counts how long quotas of brokers make a client wait (KIP-219), and logs a warning if that is long."""
 
 from ...effects.clock import Clock
 from .connection import log

@@ -1,7 +1,8 @@
 """The blocks of a database whose connections are those of an Adapter, which may be the user's own.
 
 The rules: statements of the user go over one connection, one at a time, and belong to the transaction of the block. The
-decision is its last statement: it fails where an error inside was swallowed, which COMMIT alone would not say.
+decision is its last statement. It fails if the user has caught an error of the database before it, after which COMMIT
+would roll back without an error.
 """
 
 import asyncio

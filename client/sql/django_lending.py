@@ -1,4 +1,4 @@
-"""A connection of Django is lent to a thread of ours for one call, as Django's own test server does it."""
+"""Lends a connection of Django to a thread of ours for one call, as Django's own test server does."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager

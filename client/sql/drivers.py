@@ -1,4 +1,4 @@
-"""Connections of drivers of which a library of the user's has one: asyncpg, psycopg, sqlite3."""
+"""What is done with the driver's connection (asyncpg, psycopg, sqlite3) below one of SQLAlchemy or Django."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""Ending what writers left prepared: each held transaction of one database, as that says.
+"""Ends the held transactions that producers left behind, each as its database has decided.
 
-The rule: LOOK, CLOSE and END of client/transactions/deciding.py. One that cannot be ended now stops no other. Only keys
-of this database are looked at. A database that is older than the broker is found before anything is closed in it, since
-its row would not show that any more.
+The rule: the steps are LOOK, CLOSE and END of client/transactions/deciding.py. A transaction that cannot be ended now
+stops no other. Only keys of this database are looked at. Whether the database is older than the broker is found out
+before anything is closed in it, since its row would not show that any more.
 """
 
 import logging

@@ -1,8 +1,8 @@
-"""Carries a cutover out: one step after the other, and back again if one of them fails.
+"""Carries a cutover out: one step after the other. If one of them fails, those before it are undone.
 
-The rule: what a step does is written on the target before it is done (`record.py`), so a cutover that ends anywhere is
-taken up by the next: it is finished if its offsets are committed, else it goes on or is taken back. Whoever is fenced
-by a later cutover touches nothing any more, also takes nothing back. Every step may be repeated.
+The rule: what a step does is written on the target before it is done (`record.py`). So a cutover that crashes anywhere
+is continued by the next one: finished if its offsets are committed, else carried on or undone. A cutover that is fenced
+by a later one changes nothing any more, and undoes nothing. Every step may be repeated.
 """
 
 import asyncio
