@@ -1,10 +1,12 @@
-"""`fencepost sql`: prints the tables that a database needs to take part in the commits of producers.
-docs/how-to/database.md.
+"""`fencepost sql`: prints the tables that a database needs to take part in the commits of producers, and removes what
+it knows of ids that will not write again. docs/how-to/database.md.
 """
 
 import click
 
-from .output.failures import WRONG_USAGE, Failure
+from .arguments.connecting import Target, connecting
+from .arguments.ranges import DURATION
+from .output.failures import TIMED_OUT, WRONG_USAGE, Failure
 from .output.writing import show_own_text
 
 
@@ -26,3 +28,39 @@ def schema(dialect: str, outbox_table: str | None) -> None:
     show_own_text(TABLES[dialect])
     if outbox_table is not None:
         show_own_text("".join(f"{each};\n" for each in outbox_schema(dialect, outbox_table)))
+
+
+@sql.command()
+@click.argument("transactional_id")
+@click.option("--db", "url", required=True, metavar="URL", help="The database: sqlite:///PATH, postgresql://…")
+@click.option("--unused-for", type=DURATION, default="30d", show_default=True, help="Since its last decision.")
+@connecting
+def forget(to: Target, transactional_id: str, url: str, unused_for: int) -> None:
+    """Remove what database and broker know of a transactional id that will not write again.
+
+    Refused while a transaction of it waits, or if its last decision is more recent.
+    """
+
+    async def work() -> bool:
+        """Open the database, and forget the id. Returns whether there was something."""
+        from ..client.config_names import settings_from
+        from ..client.errors import KafkaError
+        from ..client.settings import AdminSettings
+        from ..client.sql.connecting import connect
+        from ..client.sql.forgetting import forget_by
+
+        db = connect(url, create=False)
+        try:
+            await db.open()
+            return await forget_by(settings_from(AdminSettings, to.config()), db, transactional_id, unused_for)
+        except KafkaError:
+            raise
+        except Exception as error:
+            hint = "check the URL, and whether this user may delete from fencepost_writers"
+            raise Failure(f"{db.name}: {error or type(error).__name__}", hint, TIMED_OUT) from None
+        finally:
+            await db.close()
+
+    found = to.run(work)
+    facts = {"transactional_id": transactional_id, "was_known": found}
+    to.output.result(f"{transactional_id}: {'forgotten' if found else 'was not known'}", facts)

@@ -1,6 +1,7 @@
 """Databases that take part in a producer's transactions: `from fencepost import sql`. docs/how-to/database.md."""
 
 from .client.sql.connecting import connect
+from .client.sql.forgetting import forget
 from .client.sql.inbox import Inbox, inbox
 from .client.sql.interfaces import Database
 from .client.sql.keeping import keep_places
@@ -15,6 +16,7 @@ __all__ = [
     "Outbox",
     "Resolved",
     "connect",
+    "forget",
     "inbox",
     "keep_places",
     "outbox",

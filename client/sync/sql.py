@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..sql import connecting
+from ..sql.forgetting import forget as async_forget
 from ..sql.outbox.statements import outbox_schema
 from ..sql.resolving import Resolved
 from ..sql.resolving import resolve as async_resolve
@@ -19,6 +20,7 @@ __all__ = [
     "Outbox",
     "Resolved",
     "connect",
+    "forget",
     "inbox",
     "keep_places",
     "outbox",
@@ -45,3 +47,8 @@ def resolve(bootstrap_servers: Any, db: Database, **options: Any) -> list[Resolv
     fencepost.sql.resolve.
     """
     return loop_thread().run(lambda: async_resolve(bootstrap_servers, inner_of(db), **options))
+
+
+def forget(bootstrap_servers: Any, db: Database, transactional_id: str, **options: Any) -> bool:
+    """Remove what database and broker know of an id that will not write again. Like fencepost.sql.forget."""
+    return loop_thread().run(lambda: async_forget(bootstrap_servers, inner_of(db), transactional_id, **options))

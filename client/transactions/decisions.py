@@ -16,6 +16,8 @@ from ...protocol.messages.ledger import (
     LedgerEntry,
     PrepareTxnRequest,
     PrepareTxnResponse,
+    RemoveLedgerEntriesRequest,
+    RemoveLedgerEntriesResponse,
 )
 from ..errors import KafkaError, UnsupportedVersionError, error_of
 from ..net.cluster import Cluster
@@ -104,6 +106,16 @@ class Decisions:
         found = [ProducerIdentity(one.producer_id, one.producer_epoch) for one in answer.ended]
         number, decided = (NONE_YET, False) if answer.entry is None else (answer.entry.number, answer.entry.committed)
         return Ended(found[0] if found else NO_IDENTITY, number, decided, error)
+
+    async def remove(self, key: str, transactional_id: str) -> None:
+        """Remove the ledger's entry of this key. One that does not exist is no error."""
+        target = _coordinator_of(transactional_id)
+        request = RemoveLedgerEntriesRequest(keys=[key])
+        answer: RemoveLedgerEntriesResponse = await self._cluster.ask(target, request, timeout_ms=self._timeout_ms)
+        for each in answer.keys:
+            self._cluster.stale(each.error_code, target)
+            if each.error_code not in (ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND):
+                raise error_of(each.error_code, each.error_message or f"ledger key {key!r}")
 
     async def look(self, key: str, transactional_id: str) -> Standing:
         """Return what was decided last under this key, and which transaction of this id waits under it."""

@@ -59,6 +59,7 @@ LINES: dict[str, list[list[str]]] = {
     "txn why-blocked": [[], ["t"], [WORST]],
     "txn abort": [[WORST]],
     "txn resolve": [["--db", "sqlite:////none" + WORST]],
+    "sql forget": [[WORST, "--db", "sqlite:////none" + WORST]],
     "txn fence": [["fenced" + WORST]],
     "outbox": [
         ["--db", "sqlite:////none" + WORST, "--to", "t"],
