@@ -261,9 +261,11 @@ class Rounds:
         """Return whether the loop is to read its sockets once more before the open round is written to the journal."""
         if self._in_flight or self._sync_next or not self._store.sync_wanted:
             return False
-        return self._store.journal.open_bytes <= LOOK_AGAIN_BYTES and self._second_look.is_wanted(self._here())
+        return self._store.journal.open_bytes <= LOOK_AGAIN_BYTES and self._second_look.is_wanted(
+            self._active_connections()
+        )
 
-    def _here(self) -> set[Replying]:
+    def _active_connections(self) -> set[Replying]:
         """Return the connections whose replies wait for the next write of the journal, or that had a request in this
         turn.
         """
@@ -293,7 +295,7 @@ class Rounds:
             return
         self._sync_next = False
         if write.sync:
-            self._second_look.round_begins(self._here())
+            self._second_look.round_begins(self._active_connections())
         self._in_flight.append(write)
         self._times.begin_round()
         if write.sync:
@@ -352,7 +354,7 @@ class Rounds:
         if self._store.journal.pending or self._sync_next:
             self.changed()
         elif not self._in_flight:
-            self._rest(write)
+            self._became_idle(write)
 
     def _flush(self, connections: dict[Replying, None]) -> None:
         """Send the replies of these connections, and note the connections that have replies which still wait for a unit
@@ -379,7 +381,7 @@ class Rounds:
         for _, callback in due:
             callback()
 
-    def _rest(self, write: RoundWrite) -> None:
+    def _became_idle(self, write: RoundWrite) -> None:
         """Call the callbacks that wait until nothing is written, and set the timer for a seal (an empty round). Called
         when no round is open or being written.
         """

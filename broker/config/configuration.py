@@ -172,7 +172,9 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str
 
 
 def _as_spelt(name: str, origin: str) -> str:
-    """Return a setting's name as it is written in this source: in the environment it is in capitals, with a prefix."""
+    """Return a setting's name as it is written in this source. In the environment it has capital letters and a
+    prefix.
+    """
     return ENVIRONMENT_PREFIX + name.upper().replace(".", "_") if origin == "environment" else name
 
 

@@ -161,7 +161,7 @@ def check(configs: Mapping[str, str], broker: BrokerSettings) -> None:
     """Raise InvalidOption, with Kafka's texts and in its order, if a group cannot have these configs."""
     for name in configs:
         if name not in OPTIONS:
-            raise InvalidOption(f"Unknown group config name: {name}{_whose(name)}", name)
+            raise InvalidOption(f"Unknown group config name: {name}{_note_on_group_type(name)}", name)
     values = {name: _value(row, configs, broker) for name, row in OPTIONS.items()}
     for name in (row.name for row in BOUNDED):
         value, (least, most) = cast(int, values[name]), _bounds(name)
@@ -190,7 +190,7 @@ def _shown(name: str, text: str) -> str:
         return text
 
 
-def _whose(name: str) -> str:
+def _note_on_group_type(name: str) -> str:
     """Return an addition to the error for an unknown config, which says that there are no groups of its type here (such
     as streams groups); "" for any other name.
     """

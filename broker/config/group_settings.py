@@ -13,7 +13,7 @@ INT = ConfigType.INT
 PREFIX = "group.consumer."
 
 
-def _some(value: Value) -> str | None:
+def _not_empty(value: Value) -> str | None:
     """Return an error if the list of assignors is empty; else None."""
     return None if value else "Configuration 'group.consumer.assignors' must not be empty."
 
@@ -63,7 +63,7 @@ class GroupSettings:
         ("uniform", "range"),
         "Who decides what members of the newer protocol read; the first, where they do not ask for one.",
         one_of=("uniform", "range"),
-        check=_some,
+        check=_not_empty,
     )
     group_consumer_assignment_interval_ms: int = option(
         1_000,

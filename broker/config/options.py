@@ -78,12 +78,12 @@ class Option:
         value = self._parse(text if self.is_secret else text.strip())
         reason = self._out_of_bounds(value) or (self.check(value) if self.check else None)
         if reason:
-            shown = self._wrong(value)
+            shown = self._invalid_part(value)
             raise InvalidOption(f"Invalid value {shown} for configuration {self.name}: {reason}", self.name)
         return value
 
     def parse_dynamic(self, text: str) -> Value:
-        """Parse a value that is set at runtime: it must also be at least dynamic_at_least. Raises InvalidOption."""
+        """Parse a value that is set at runtime, which must also be at least dynamic_at_least. Raises InvalidOption."""
         value = self.parse(text)
         least = self.dynamic_at_least
         if least is not None and isinstance(value, int) and value < least:
@@ -106,7 +106,7 @@ class Option:
             )
             raise InvalidOption(f"Invalid value {text} for configuration {self.name}: {wanted}", self.name) from None
 
-    def _wrong(self, value: Value) -> str:
+    def _invalid_part(self, value: Value) -> str:
         """Return the text that an error shows for an invalid value: the first entry of a list that is not allowed, or
         the whole value.
         """

@@ -157,7 +157,7 @@ class Broker:
         try:
             self._serve_at(life.ready.result(START_TIMEOUT_S))
         except BaseException:
-            self._abandon(life)
+            self._stop_failed_start(life)
             raise
         return self
 
@@ -307,7 +307,7 @@ class Broker:
         try:
             self._serve_at(await _wait_shielded(life.ready))
         except BaseException:
-            self._abandon(life)
+            self._stop_failed_start(life)
             raise
         return self
 
@@ -354,7 +354,7 @@ class Broker:
         self.port = port
         self._has_rights = True
 
-    def _abandon(self, life: Life) -> None:
+    def _stop_failed_start(self, life: Life) -> None:
         """Stop a run of the broker that has failed to start, or whose start the caller has stopped waiting for."""
         with self._changing:
             life.stop().result()

@@ -127,7 +127,7 @@ class Life:
             return
         self._resumed.clear()
         standing: Future[None] = Future()
-        self._soon(self._stand_still, standing)
+        self._soon(self._block, standing)
         wait((standing, self.ended), return_when=FIRST_COMPLETED)
         if not standing.done():
             self._resumed.set()
@@ -210,7 +210,7 @@ class Life:
             elif self.halted is None:
                 self.halted = error
         finally:
-            self._loop.run_until_complete(self._refuse_the_rest())
+            self._loop.run_until_complete(self._end_waiting_calls())
             self._loop.close()
             if self._killed:
                 self.disk.vanish()
@@ -258,7 +258,7 @@ class Life:
         self._asks.add(task)
         task.add_done_callback(self._asks.discard)
 
-    async def _refuse_the_rest(self) -> None:
+    async def _end_waiting_calls(self) -> None:
         """Make all calls that still wait for a result raise Ended."""
         self._end.set()
         for task in self._asks:
@@ -266,7 +266,7 @@ class Life:
         await asyncio.gather(*self._asks, return_exceptions=True)
         await asyncio.sleep(0)
 
-    def _stand_still(self, standing: "Future[None]") -> None:
+    def _block(self, standing: "Future[None]") -> None:
         """Block the loop until the broker is resumed or killed.
 
         standing: set just before the loop blocks. pause() waits for it in another thread, and then returns.

@@ -88,7 +88,7 @@ class GroupCoordinator:
             group = self.groups[group_id] = Group.restore(group_id, self._rules, self._log, kept, now_ms)
             group.empty_since_ms = self._empty_since_ms(kept)
             self.memory.count(group, len(self._values[group_id]))
-            self._see_to(group)
+            self._set_alarm(group)
         self._loaded.clear()
 
     def _empty_since_ms(self, kept: KeptGroup) -> int | None:
@@ -355,11 +355,11 @@ class GroupCoordinator:
                 self._forget(group.group_id)  # nobody has joined it
             else:
                 self.memory.count(group, len(self._values.get(group.group_id, b"")))
-                self._see_to(group)
+                self._set_alarm(group)
                 if len(group.members) > FEW_MEMBERS:
                     self._turns.spend(len(group.members) // MEMBERS_PER_UNIT)
 
-    def _see_to(self, group: Group) -> None:
+    def _set_alarm(self, group: Group) -> None:
         """Set the alarm for the group's next timeout."""
         self._alarms.set(group.group_id, group.wake_ms)
 
@@ -375,7 +375,7 @@ class GroupCoordinator:
     def _expire(self, group: Group, now_ms: int) -> None:
         """Let one group handle its timeouts. A bug affects only this group, which is tried again later."""
         if group.wake_ms > now_ms:
-            self._see_to(group)
+            self._set_alarm(group)
             return
         with self._event(group):
             group.wake_ms = now_ms + AFTER_FAILURE_MS  # unless expire() sets it: it may fail before

@@ -392,5 +392,5 @@ def _of_another_kind(group_id: str, kind: str) -> KafkaError:
 
 
 def _any_topic(topic: str) -> bool:
-    """Return True: the offsets of every topic may expire."""
+    """Return True, because the offsets of every topic may expire."""
     return True

@@ -178,8 +178,8 @@ class GroupOffsets:
             self.state.put(partition, place, committed, producer_id)
 
     def settle(self, partition: int, producer_id: int, commit: bool) -> Settlement:
-        """Return what a transaction's marker in this partition of the topic changes: its pending offsets are committed
-        or dropped.
+        """Return the changes that a transaction's marker in this partition of the topic makes. It commits or drops the
+        pending offsets of the transaction.
 
         commit: whether it is a commit marker. Nothing has changed yet; the caller applies the result after the write.
         """
@@ -331,8 +331,8 @@ class GroupOffsets:
 
 
 def _least_bytes(group: str, keys: Iterable[PartitionKey]) -> int:
-    """Return a lower limit, in bytes, of the size of the records for these offsets: each contains the names of its
-    group and topic.
+    """Return a lower limit, in bytes, of the size of the records for these offsets, each of which contains the names of
+    its group and topic.
 
     It matters because a group's name may have 32 KB.
     """

@@ -188,7 +188,7 @@ def _sort_out(
 
 @contextmanager
 def _errors_for_all(api: str, broker: Services, call: Call, wanted: Sequence[_Wanted]) -> Iterator[None]:
-    """Surround a block: a KafkaError that it raises becomes the error of every partition in `wanted`."""
+    """Surround a block. A KafkaError that it raises becomes the error of every partition in `wanted`."""
     try:
         yield
     except KafkaError as error:

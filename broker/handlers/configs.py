@@ -276,7 +276,7 @@ def _describe(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest,
 @handles(AlterConfigsRequest, may_be_long=True)
 def alter_configs(broker: Services, call: Call, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
     """Replace all settings of each resource."""
-    doubled = _find_doubled(request.resources)
+    doubled = _find_duplicates(request.resources)
 
     def alter(each: AlterConfigsRequest.Resource) -> AlterConfigsResponse.Resource:
         """Replace all settings of one resource, or return the error code and text of its refusal."""
@@ -293,7 +293,7 @@ def incremental_alter_configs(
     broker: Services, call: Call, request: IncrementalAlterConfigsRequest
 ) -> Steps[IncrementalAlterConfigsResponse]:
     """Change some settings of each resource."""
-    doubled = _find_doubled(request.resources)
+    doubled = _find_duplicates(request.resources)
 
     def alter(each: IncrementalAlterConfigsRequest.Resource) -> IncrementalAlterConfigsResponse.Resource:
         """Apply the changes to single settings of one resource, or return the error code and text of its refusal."""
@@ -309,7 +309,7 @@ _Resource = AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.Resour
 _Change = AlterConfigsRequest.Resource.Config | IncrementalAlterConfigsRequest.Resource.Config
 
 
-def _find_doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
+def _find_duplicates(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
     """Return the (type, name) of resources that a request names more than once."""
     times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     return {resource for resource, count in times.items() if count > 1}

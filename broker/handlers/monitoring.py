@@ -80,9 +80,9 @@ def _bytes_of_names(owner: Owner) -> int:
 def describe_transaction_owners(
     broker: Services, call: Call, request: DescribeTransactionOwnersRequest
 ) -> Steps[DescribeTransactionOwnersResponse]:
-    """Describe the owners of the transactional ids named in the request.
+    """Describe the owners of the transactional ids in the request.
 
-    Without names: of all ids with an open transaction that the client may describe.
+    If it names none, describe those of all ids with an open transaction that the client may describe.
     """
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     coordinator, named = broker.transactions, request.transactional_ids

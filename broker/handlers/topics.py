@@ -103,8 +103,8 @@ def _create_or_refuse(
 def _create(
     broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
 ) -> _Created:
-    """Check and create one topic. Returns its answer, with its settings. Raises KafkaError. known: by the settings
-    given in earlier topics of the request, all their settings.
+    """Check and create one topic. Returns its answer, with its settings. Raises KafkaError. known: by the settings that
+    the request gives a topic, the settings in its answer.
     """
     configs = _given_configs(asked.configs)
     broker.topics.check_new(asked.name, 1, configs)
@@ -260,7 +260,7 @@ def _delete_or_refuse(broker: Services, call: Call, group: Sequence[DeleteTopics
     )
     try:
         if len(group) > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, _how_doubled(group))
+            raise KafkaError(ErrorCode.INVALID_REQUEST, _text_for_duplicate(group))
         if topic is None:
             by_name = answer.name is not None
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID)
@@ -283,7 +283,7 @@ def _check_not_internal(topic: Topic) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal: it is the broker's alone")
 
 
-def _how_doubled(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
+def _text_for_duplicate(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
     """Return Kafka's error text for a topic that the request names more than once."""
     by_name = [asked.name is not None for asked in group]
     if all(by_name):
@@ -388,7 +388,7 @@ def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) 
     for topic in request.topics:
         of_topic = answers.setdefault(topic.name, {})
         for asked in topic.partitions:
-            of_topic[asked.partition_index] = _empty_or_refuse(broker, call, topic.name, asked)
+            of_topic[asked.partition_index] = _delete_records_or_refuse(broker, call, topic.name, asked)
             yield EMPTYING_UNITS
     return DeleteRecordsResponse(
         topics=[
@@ -398,7 +398,7 @@ def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) 
     )
 
 
-def _empty_or_refuse(
+def _delete_records_or_refuse(
     broker: Services, call: Call, name: str, asked: DeleteRecordsRequest.Topic.Partition
 ) -> DeleteRecordsResponse.Topic.Partition:
     """Delete the records of one partition. Returns its answer, with the error if it was refused."""

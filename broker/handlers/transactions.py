@@ -44,8 +44,8 @@ register_fast_path(
 
 @handles(InitProducerIdRequest)
 def init_producer_id(broker: Services, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Give out a producer id: without a transactional id a new one with epoch 0, otherwise the id's own with the next
-    epoch.
+    """Give out a producer id. Without a transactional id it is a new one with epoch 0, otherwise the id's own with the
+    next epoch.
 
     Without a transactional id, the former producer id and the timeout in the request are ignored.
     """
@@ -120,7 +120,7 @@ def _check_id(transactional_id: str) -> None:
 
 @handles(AddPartitionsToTxnRequest)
 def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    """Add partitions to a transaction, all or none: if one of them does not exist, none is added."""
+    """Add partitions to a transaction. If one of them does not exist, none is added."""
     _check_writes(broker, call, request.v3_and_below_transactional_id)
     added: dict[PartitionKey, int] = {}
     missing: dict[PartitionKey, ErrorCode] = {}

@@ -69,9 +69,9 @@ class ListenerAdmission:
         if self._rules is not None:
             self._authenticator.take(connection, self._rules)
         elif self._names_by_certificate:
-            self._look_at(connection)
+            self._identify_by_certificate(connection)
 
-    def _look_at(self, connection: Connection) -> None:
+    def _identify_by_certificate(self, connection: Connection) -> None:
         """Set the connection's user from its client certificate, if it has sent one. If that names no user, close the
         connection.
         """

@@ -134,7 +134,7 @@ class Authenticator:
         )
         if leaves is not None:
             self._cut(leaves, "too many clients have not logged in, and this is the oldest of them")
-        self._watch()
+        self._set_timer()
 
     def remove_unauthenticated(self, client: Unauthenticated) -> None:
         """Stop counting a client that has logged in or whose connection has ended."""
@@ -171,7 +171,7 @@ class Authenticator:
         self.rare_log.write(logging.INFO, "cutting the connection of %s: %s", host, why)
         client.abort()
 
-    def _watch(self) -> None:
+    def _set_timer(self) -> None:
         """Set the timer for the first client whose time to log in ends, if it is not set."""
         deadline_ms = self._unauthenticated.next_deadline_ms()
         if self._timer is None and deadline_ms is not None:
@@ -184,7 +184,7 @@ class Authenticator:
         for client in self._unauthenticated.late(self._clock.monotonic_ms()):
             self._unauthenticated.remove(client)
             self._cut(client, "it has not logged in (connection.login.timeout.ms)")
-        self._watch()
+        self._set_timer()
 
     def stop(self) -> None:
         """Cancel the timer, because the broker stops."""

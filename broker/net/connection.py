@@ -442,7 +442,7 @@ class Connection:
             self._allow(PEER_DOES_NOT_READ)
 
     def eof_received(self) -> bool:
-        """Return False: the transport closes the connection. A client that wants its answers keeps its side open."""
+        """Return False, so that the transport closes: a client that wants its answers keeps its side open."""
         return False
 
     def connection_lost(self, reason: BaseException | None) -> None:

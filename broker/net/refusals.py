@@ -72,7 +72,7 @@ def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool)
         return error.text
     kind = field.kind
     if isinstance(kind, Array):
-        if not own and isinstance(kind.item, Nested) and _tells(kind.item.cls):
+        if not own and isinstance(kind.item, Nested) and _has_error_code(kind.item.cls):
             return [_refuse(kind.item.cls, version, item, error) for item in _items_to_answer(kind.item.cls, asked)]
         return [] if field.required else None
     given = None if own and field.name in _GRANTED else _field_named(asked, field.name)
@@ -83,11 +83,15 @@ def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool)
     return kind.zero if isinstance(kind, Fixed) else "" if isinstance(kind, Text) else b""
 
 
-def _tells(made: type) -> bool:
+def _has_error_code(made: type) -> bool:
     """Return whether items of this class have an error code, directly or in nested items."""
     return any(
         field.name in _CODES
-        or (isinstance(field.kind, Array) and isinstance(field.kind.item, Nested) and _tells(field.kind.item.cls))
+        or (
+            isinstance(field.kind, Array)
+            and isinstance(field.kind.item, Nested)
+            and _has_error_code(field.kind.item.cls)
+        )
         for field in schema_of(made).fields
     )
 
@@ -99,7 +103,7 @@ def _items_to_answer(made: type, asked: Any) -> list[Any]:
     They are the items of the first list whose fields have a name in common with `made`. If `made` has only an error,
     they are the items of the first list, in its order.
     """
-    wanted = {_plain(field.name) for field in schema_of(made).fields}
+    wanted = {_common_name(field.name) for field in schema_of(made).fields}
     nameless = all(
         field.name in (*_CODES, _MESSAGE) or isinstance(field.kind, Array) for field in schema_of(made).fields
     )
@@ -108,8 +112,8 @@ def _items_to_answer(made: type, asked: Any) -> list[Any]:
             item = field.kind.item
             names = {field.name} if not isinstance(item, Nested) else {f.name for f in schema_of(item.cls).fields}
             items = getattr(asked, field.name)
-            if items and (nameless or wanted & {_plain(name) for name in names}):
-                return [each if isinstance(item, Nested) else {_plain(field.name): each} for each in items]
+            if items and (nameless or wanted & {_common_name(name) for name in names}):
+                return [each if isinstance(item, Nested) else {_common_name(field.name): each} for each in items]
     return []
 
 
@@ -117,15 +121,15 @@ def _field_named(asked: Any, name: str) -> Any:
     """Return the value of the request's field with this name, or with another name for the same thing; None if there is
     none.
     """
-    plain = _plain(name)
+    plain = _common_name(name)
     if isinstance(asked, dict):
         return asked.get(plain)
     for field in schema_of(type(asked)).fields:
-        if _plain(field.name) == plain and not isinstance(field.kind, Array):
+        if _common_name(field.name) == plain and not isinstance(field.kind, Array):
             return getattr(asked, field.name)
     return None
 
 
-def _plain(name: str) -> str:
+def _common_name(name: str) -> str:
     """Return the name that stands for all names of the same thing."""
     return _SAME.get(name, name)

@@ -143,5 +143,7 @@ class RequestMemory:
 
 
 def _is_slow(came: int, took_ms: int, missing_bytes: int) -> bool:
-    """Return whether a large request arrives too slowly: came bytes in took_ms, and missing_bytes are still to come."""
+    """Return whether a large request arrives too slowly. came: how many bytes arrived in took_ms. missing_bytes: how
+    many are still to come.
+    """
     return came * 1000 < LEAST_BYTES_PER_S * took_ms or missing_bytes * took_ms > came * WHOLE_WITHIN_MS

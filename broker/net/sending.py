@@ -151,7 +151,7 @@ class Overflow(Transport):
         self._sender.resume_writing()
 
     def paused(self) -> None:
-        """Note that the transport's buffer is full: give it nothing until resumed() is called."""
+        """Note that the transport's buffer is full, so that nothing is written to it until resumed() is called."""
         self._full = True
 
     def resumed(self) -> bool:

@@ -145,12 +145,12 @@ class StoreOwner:
     # ---- taking over -----------------------------------------------------------------------------------------
 
     async def open(self, settings: StoreSettings, look_from: LookFrom) -> tuple[Store, RecoveryReport]:
-        """Wait until the present owner is gone; then take over its journal. Returns the open store and a report of
+        """Wait until the present owner is gone, then take over its journal. Returns the open store and a report of
         recovery.
 
-        If another broker is faster, wait until that one is gone, each time for twice as long: a take-over may take
-        longer than a lease and is silent, and two that take it for dead would end each other's epochs for ever.
-        Raises what open_store raises.
+        If another broker is faster, wait until that one is gone, each time for twice as long. A take-over may be silent
+        for longer than a lease, and two brokers that take each other for gone would otherwise end each other's epochs
+        for ever. Raises what open_store raises.
         """
         await self._check_store()
         kept = KeptRounds(self._objects)
@@ -194,8 +194,8 @@ class StoreOwner:
             settings=settings,
             identity=self._rng.bytes(16),
             made_by=version("fencepost"),
-            report=self._told(f"putting {self._directory} into {self._objects.where}").note,
-            report_fetched=self._told(f"fetching from {self._objects.where}").note,
+            report=self._progress_log(f"putting {self._directory} into {self._objects.where}").note,
+            report_fetched=self._progress_log(f"fetching from {self._objects.where}").note,
         )
 
     async def _check_store(self) -> None:
@@ -233,7 +233,7 @@ class StoreOwner:
         ahead = ReadingAhead(kept, self._pause, whole=self._store.is_standby)
         if not self._store.is_standby:
             return await self._wait_for_silence(ahead, lambda newest: None)
-        told = self._told(f"standby: fetching from {self._objects.where}")
+        told = self._progress_log(f"standby: fetching from {self._objects.where}")
         directory = StandbyDirectory(
             self._objects,
             self._disk,
@@ -434,7 +434,7 @@ class StoreOwner:
         if self._stopping:
             raise AnotherTime("the broker is stopped")
 
-    def _told(self, what: str) -> Told:
+    def _progress_log(self, what: str) -> Told:
         """Return an object that logs the progress of an operation before the broker serves, and raises StoppedWaiting
         if the broker is stopped. what: the operation, for the log.
         """
@@ -489,7 +489,9 @@ class StoreOwner:
 
 
 def _give_up(error: ObjectsError, attempts: int) -> None:
-    """Raise AnotherTime. Used where others wait for another attempt."""
+    """Raise AnotherTime at the first error. Passed where other callers pass a function that waits for another
+    attempt.
+    """
     raise AnotherTime(str(error)) from error
 
 

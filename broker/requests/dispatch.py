@@ -153,17 +153,16 @@ FAST_PATHS: list[tuple[tuple[int, ...], Callable[[Services], FastPath]]] = []
 def handles(
     request: type, *, waits: bool = True, reads_released: bool = False, may_be_long: bool = False
 ) -> Callable[[F], F]:
-    """Register a function as the handler of `request`. It is called with (broker, call, request) and returns an
-    answer.
+    """Register a function as the handler of `request`. It is called with (broker, call, request) and returns an answer.
 
-    waits=False: its replies need not wait until all units so far are durable, because they tell nothing of them.
+    waits=False: its replies do not wait until all units so far are durable, because they say nothing about them.
 
     reads_released=True: it reads released state (high watermarks, last stable offsets, log start offsets), so it is
-    called only when everything is released that its connection sent before.
+    called only when everything is released that the connection has sent before.
 
     may_be_long=True: its work grows with the request, or with the broker's data. So its response is encoded in steps,
-    as that of Steps always is, and a queued job is dropped once its client has left. Other jobs are done all the same:
-    they are little, and a client may leave right after its last request.
+    as is always done for Steps, and a queued job is dropped once its client has left. Other jobs are completed even
+    then, because they are short, and a client may leave right after its last request.
     """
     key = schema_of(request).api
     assert key is not None

@@ -200,7 +200,7 @@ class FastProduce:
                 and 0 < count == delta + 1  # the same
                 and (flags ^ bit or count * SMALLEST_RECORD_BYTES <= length - HEADER_BYTES)  # the same
                 and length <= partition.largest_bytes  # Partition.accept
-                and base_ms <= self._wall_ms + partition.rules.timestamp_after_max_ms >= newest_ms  # _tells_the_future
+                and base_ms <= self._wall_ms + partition.rules.timestamp_after_max_ms >= newest_ms  # _is_too_far_ahead
                 and (producer_id < 0 or log.producers.is_next(producer_id, epoch, sequence, bit != 0))  # judge
                 and (not self._measures.is_active or self._throttling.is_free(connection.session, route.client_id))
                 and (store.tail_bytes + length <= store.spare_bytes and not store.space_low)  # Store.admits

@@ -56,7 +56,7 @@ class Meter:
     def __init__(
         self, throttling: "Throttling", limits: ClientLimits, connection: Connection, api_key: int, size_bytes: int
     ) -> None:
-        """limits: the quotas of the client. size_bytes: of the request."""
+        """limits: the quotas of the client. size_bytes: the size of the request."""
         self._throttling = throttling
         self.limits = limits
         self.connection = connection

@@ -109,7 +109,9 @@ class Authorizer:
         return [binding for binding in self.near(wanted) if wanted.matches(binding)]
 
     def near(self, wanted: AclFilter) -> Collection[AclBinding]:
-        """Return candidates for a filter: all ACLs that may match it, and as few others as the indexes can exclude."""
+        """Return candidates for a filter: all ACLs that may match it, and others only where the indexes cannot exclude
+        them.
+        """
         if wanted.resource_name is None or wanted.resource_type is ResourceType.ANY:
             return self._bindings if wanted.principal is None else self._of_principal(wanted.principal)
         kind, name = wanted.resource_type, wanted.resource_name

@@ -180,13 +180,13 @@ class Locks:
         """Log and apply the ends of these locks. If that is impossible, set their alarms again, RETRY_MS from now."""
         if self._log(ending, timed_out=True):
             for key, _ in due:
-                self._see_to_rest(key, now_ms)
+                self._continue_or_set_alarm(key, now_ms)
         else:
             for key, alarms in due:
                 self._known[key].machine.put_off(alarms)
                 self._alarms.set(key, now_ms + RETRY_MS)
 
-    def _see_to_rest(self, key: SharePartitionKey, now_ms: int) -> None:
+    def _continue_or_set_alarm(self, key: SharePartitionKey, now_ms: int) -> None:
         """If more locks of this share partition are due, end them in the next step; else set the timer for it."""
         kept = self._known[key]
         alarm_ms = kept.machine.alarm_ms

@@ -314,14 +314,14 @@ class SharePartitions:
     def _room(self, key: SharePartitionKey, kept: Kept) -> int:
         """Return by how many records the window may grow; 0 if there is no memory for more runs."""
         if not self.has_memory(key):
-            self._name_the_lack(key, len(kept.machine.runs))
+            self._log_lack_of_memory(key, len(kept.machine.runs))
             return 0
         if self._lacks_memory:
             enough_bytes = ENOUGH_MEMORY * self._settings.now.group_metadata_max_bytes
             self._lacks_memory = self.state_log.memory.size_bytes > enough_bytes
         return kept.machine.room(self._configs(key.group).share_partition_max_record_locks)
 
-    def _name_the_lack(self, key: SharePartitionKey, runs: int) -> None:
+    def _log_lack_of_memory(self, key: SharePartitionKey, runs: int) -> None:
         """Log which share partition gets no new records for lack of memory. Logs only the first one until there is
         memory again.
         """
@@ -467,4 +467,6 @@ def _nothing() -> None:
 
 
 def _unknown(producer_id: int) -> None:
-    """Return None: no transactional id is known for any producer until the coordinator sets its own function."""
+    """Return None, because no transactional id of any producer is known until the coordinator has set its own
+    function.
+    """

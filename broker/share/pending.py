@@ -30,14 +30,14 @@ class PendingAcknowledgements:
         return self._bytes_of.get(producer_id, 0)
 
     def more_bytes(self, transaction: Transaction, key: SharePartitionKey, ranges: int) -> int:
-        """Return by how many bytes the updates logged at the transaction's end may grow, if this number of ranges more
-        is pending in a share partition.
+        """Return by how many bytes the updates logged at the transaction's end may grow, if `ranges` more ranges are
+        pending in this share partition.
         """
         is_new = key not in self._ranges.get(transaction, ())
         return RANGE_BYTES * ranges + (_update_bytes(key) if is_new else 0)
 
     def add(self, transaction: Transaction, key: SharePartitionKey, ranges: int) -> None:
-        """Note that this number of ranges more is pending in a transaction, in this share partition."""
+        """Note that `ranges` more ranges of this share partition are pending in a transaction."""
         self._count(transaction, self.more_bytes(transaction, key, ranges))
         of_transaction = self._ranges.setdefault(transaction, {})
         of_transaction[key] = of_transaction.get(key, 0) + ranges

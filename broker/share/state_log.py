@@ -408,8 +408,9 @@ class ShareStateLog:
     def rows(self) -> Iterator[Row]:
         """Yield a row for each share partition, for a snapshot of the coordinators' state.
 
-        Each row names the end offset of its log at that moment. A start replays only what is above: updates below are
-        in the row already, and would make pending again what the row knows to be decided.
+        Each row contains the end offset of its log at that moment. A start replays only the log above it, because
+        updates below are in the row already, and could make acknowledgements pending again about which the row has the
+        decision.
         """
         for key in list(self.known):
             kept = self.known.get(key)

@@ -130,7 +130,7 @@ class Partition:
         nothing was changed.
         """
         batch = self._sound(produced)
-        if not self.plain or self._tells_the_future(batch, wall_ms):
+        if not self.plain or self._is_too_far_ahead(batch, wall_ms):
             return self._accept_by_rules(batch, wall_ms, budget or DecompressionBudget(batch.size))
         return self._fitting(batch)
 
@@ -177,7 +177,7 @@ class Partition:
         Returns the batch to append.
         """
         rules = self.rules
-        tells_the_future = not rules.log_append_time and self._tells_the_future(batch, wall_ms)
+        tells_the_future = not rules.log_append_time and self._is_too_far_ahead(batch, wall_ms)
         checks_each = not rules.log_append_time and rules.timestamp_before_max_ms != FOREVER_MS
         recompresses = rules.codec is not None and rules.codec != batch.codec
         if rules.keys_required or tells_the_future or checks_each or recompresses:
@@ -193,7 +193,7 @@ class Partition:
             batch = batches.with_log_append_time(batch, wall_ms)
         return self._fitting(batch)
 
-    def _tells_the_future(self, batch: Batch, wall_ms: int) -> bool:
+    def _is_too_far_ahead(self, batch: Batch, wall_ms: int) -> bool:
         """Return whether a timestamp in the header is too far in the future.
 
         The base timestamp counts too, as in Kafka, because some clients leave the maximum at -1.

@@ -172,7 +172,9 @@ class Topics:
         return self._producer_ids.gave(producer_id)
 
     def commit(self, changes: Sequence[Change], parts: Sequence[Part]) -> None:
-        """Commit changes of the catalogue and parts of other logs as one unit. Raises KAFKA_STORAGE_ERROR: no room."""
+        """Commit changes of the catalogue and parts of other logs as one unit. Raises KAFKA_STORAGE_ERROR for
+        no room.
+        """
         self._log.commit(changes, parts)
 
     # ---- topics ----------------------------------------------------------------------------------------------
@@ -369,10 +371,10 @@ class Topics:
         if topic is None:
             topic = self._remember(Topic(entry.name, topic_id))
         topic.configs = entry.configs
-        topic.settings = self._settings_of(_obeyed(entry.configs))
-        self._see_to_partitions(topic, entry)
+        topic.settings = self._settings_of(_without_ineffective(entry.configs))
+        self._update_partitions(topic, entry)
 
-    def _see_to_partitions(self, topic: Topic, entry: TopicEntry) -> None:
+    def _update_partitions(self, topic: Topic, entry: TopicEntry) -> None:
         """Add the partitions that the topic lacks, and apply its settings to all its partitions and their logs."""
         _, _, rules, logs = self._rules(topic.settings, topic.name)
         for index in range(len(topic.partitions), len(entry.log_ids)):
@@ -466,7 +468,7 @@ def log_settings(settings: TopicSettings, cleanup: str | None = None) -> LogSett
     )
 
 
-def _obeyed(configs: Mapping[str, str]) -> Mapping[str, str]:
+def _without_ineffective(configs: Mapping[str, str]) -> Mapping[str, str]:
     """Return the configs without those that are only stored and have no effect."""
     if not any(TOPIC_OPTIONS[name].no_effect for name in configs if name in TOPIC_OPTIONS):
         return configs

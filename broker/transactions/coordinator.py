@@ -140,7 +140,7 @@ class TransactionCoordinator:
             self.apply(*records.read(record.key or b"", record.value))
 
     def inputs(self, transactional_id: str) -> Inputs:
-        """Return what a decision about this id needs from outside: times, producer ids, the next offset, is it
+        """Return what else a decision about this id needs: times, producer ids, next offset, whether it is
         ephemeral.
         """
         new_producer_id = self._topics.next_producer_id
@@ -276,14 +276,14 @@ class TransactionCoordinator:
         was_open = transactional_id in self.open
         self.log(transactional_id, decision, given, FENCED)
         if request.producer_id == NO_ID:  # else it is the same producer, which goes on
-            self._tell_of_fence(transactional_id, connection, was_open)
+            self._log_new_producer(transactional_id, connection, was_open)
         self.owners.took(transactional_id, connection)
         self.fence_policy.admit(
             self.transactions[transactional_id], Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection
         )
         return decision
 
-    def _tell_of_fence(self, transactional_id: str, connection: Connection, was_open: bool) -> None:
+    def _log_new_producer(self, transactional_id: str, connection: Connection, was_open: bool) -> None:
         """Log which client becomes the id's producer in place of another one; the number of such lines is limited.
 
         Nothing is logged if the connection is the present owner's. was_open: whether this aborts an open transaction.

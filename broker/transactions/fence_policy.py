@@ -55,7 +55,7 @@ class FencePolicy:
         fence = self._fences.of(txn.transactional_id, txn.producer_id, txn.producer_epoch)
         if not fence.passes(kind, connection.number):
             self._metrics.fenced_connections += 1
-            self._tell_of_late(txn, api, connection)
+            self._log_late_request(txn, api, connection)
             raise OlderConnection(f"the {kind.name} request for {txn.transactional_id!r} came over an older connection")
 
     def passes(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> bool:
@@ -74,8 +74,8 @@ class FencePolicy:
         """Remove the fence of a transactional id that does not exist any more."""
         self._fences.forget(transactional_id)
 
-    def _tell_of_late(self, txn: Transaction, api: int, connection: Connection) -> None:
-        """Log why a connection is closed: its request came late. Writes at most one line in SILENT_MS."""
+    def _log_late_request(self, txn: Transaction, api: int, connection: Connection) -> None:
+        """Log that a connection is closed because its request came late. Writes at most one line in SILENT_MS."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._silent_until_ms:
             self._silent_until_ms = now_ms + SILENT_MS

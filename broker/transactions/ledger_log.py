@@ -211,12 +211,12 @@ class Ledger:
             if waited_ms >= (min(alert_ms, HELD_ALERT_MS) if txn.prepared.hold else alert_ms):
                 late.add(name)
                 if name not in self._warned:
-                    _tell(txn, txn.prepared, waited_ms)
+                    _log_late(txn, txn.prepared, waited_ms)
         self._warned = late
         self._metrics.prepared_for_long = len(late)
 
 
-def _tell(txn: Transaction, waits: Prepared, waited_ms: int) -> None:
+def _log_late(txn: Transaction, waits: Prepared, waited_ms: int) -> None:
     """Log a warning about a prepared transaction that has waited long for its decision. waited_ms: how long so far."""
     partitions = ", ".join(f"{topic}-{index}" for topic, index in list(txn.partitions)[:10])
     more = f" and {len(txn.partitions) - 10} more" if len(txn.partitions) > 10 else ""

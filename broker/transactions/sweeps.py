@@ -41,8 +41,8 @@ class Sweeps:
     async def abort_late(self) -> None:
         """Abort transactions that have timed out, at start and then repeatedly, until the broker stops.
 
-        The pause is transaction.abort.timed.out.transaction.cleanup.interval.ms, or shorter if a known transaction
-        times out earlier: readers wait for its end.
+        The pause is transaction.abort.timed.out.transaction.cleanup.interval.ms; it is shorter if a known transaction
+        times out earlier, because readers wait for its end.
         """
         interval_ms = self._settings.now.transaction_abort_timed_out_transaction_cleanup_interval_ms
         while not self._tasks.ending:
@@ -65,7 +65,7 @@ class Sweeps:
             await self._pass(self._expiry_pass)
 
     async def _pass(self, run: Callable[[], Awaitable[None]]) -> None:
-        """Run one pass. A KafkaError is logged, not raised: the next pass tries again."""
+        """Run one pass. A KafkaError is logged and not raised, because the next pass tries again."""
         try:
             await run()
         except KafkaError as error:

@@ -65,7 +65,7 @@ class TransactionUnit:
             if log is None:
                 continue
             if log.offline is not None:
-                self._owe(log_id, order)
+                self._note_debt(log_id, order)
                 continue
             self.appends.append((log, marker))
             self._size += PART_BYTES + MARKER_BYTES
@@ -78,7 +78,7 @@ class TransactionUnit:
         self.appends += marks
         self._size += (PART_BYTES + MARKER_BYTES) * len(marks)
 
-    def _owe(self, log_id: int, order: MarkerOrder) -> None:
+    def _note_debt(self, log_id: int, order: MarkerOrder) -> None:
         """Note that an offline log is owed a marker, which settling.py writes when the log is back.
 
         If it is already owed one for this producer, the outcome (commit or abort) of that marker stays, with the higher
@@ -119,8 +119,8 @@ class TransactionUnit:
             settlement.apply(offset)
 
     def _commit_with(self, debts: Iterable[Change]) -> None:
-        """Commit the unit together with these changes of the catalogue: markers owed to offline logs. Raises
-        COORDINATOR_NOT_AVAILABLE.
+        """Commit the unit together with these changes of the catalogue, which note markers that are owed to offline
+        logs. Raises COORDINATOR_NOT_AVAILABLE.
         """
         parts = [self._store.append_part(log.log_id, batch) for log, batch in self.appends]
         try:

@@ -31,7 +31,7 @@ Visit = Callable[[PartitionLog], Awaitable[None]]
 
 
 def _any(one: PartitionLog) -> bool:
-    """Return True: the pass visits every log."""
+    """Return True, so that the pass visits every log."""
     return True
 
 
@@ -101,7 +101,9 @@ class Cleaning:
             self._slice_began_ms = self._store.clock.monotonic_ms()
 
     async def retention(self, one: PartitionLog) -> None:
-        """Delete the records that retention.ms and retention.bytes no longer keep: move the log start offset up."""
+        """Delete the records that retention.ms and retention.bytes no longer keep, by moving the log start
+        offset up.
+        """
         start_offset = expired(one, self._store.age_ms())
         if start_offset is not None and self._store.admits(0, frees=True):
             self._store.commit([self._store.log_start_part(one, start_offset)])
@@ -113,10 +115,12 @@ class Cleaning:
                 await self._tasks.pause(PAUSE_S)
         except Exception as error:
             log.error("producers of %s-%s are not forgotten: a bug", one.topic, one.partition, exc_info=error)
-            self._tell(error)
+            self._report_bug(error)
 
     def may_compact(self, one: PartitionLog) -> bool:
-        """Return whether this log is compacted at all: its settings say so, and no bug was met in compacting it."""
+        """Return whether this log is compacted at all. It is not if its settings do not say so, or if compacting it has
+        failed because of a bug.
+        """
         return one.settings.compacts and one.log_id not in self.given_up
 
     async def compaction(self, one: PartitionLog) -> None:
@@ -154,9 +158,9 @@ class Cleaning:
         """Do not compact this log any more until the next start, because of this error; log it."""
         self.given_up[one.log_id] = error
         log.error("%s-%s is not compacted any more until the next start", one.topic, one.partition, exc_info=error)
-        self._tell(error)
+        self._report_bug(error)
 
-    def _tell(self, error: Exception) -> None:
+    def _report_bug(self, error: Exception) -> None:
         """Pass an error that must never happen to the callbacks in on_failure."""
         for callback in self.on_failure:
             callback(error)

@@ -246,7 +246,7 @@ class CoordinatorSnapshots:
             self._halt(error)
 
     def _overtaken(self) -> bool:
-        """Return whether compaction has cleaned a log beyond what the last snapshot covers."""
+        """Return whether compaction has cleaned a log beyond the offset that the last snapshot covers."""
         return any(each.log.cleaned_offset > _known_through(self._positions, each) for each in self._partitions())
 
     def _appended_bytes(self) -> int:
@@ -256,7 +256,8 @@ class CoordinatorSnapshots:
     async def take(self) -> None:
         """Write a snapshot, in slices. Raises TryLater (the last snapshot stays valid), BrokerHalted.
 
-        Does nothing while a partition is offline: its state may not have been loaded, and the last snapshot has it.
+        Does nothing while a partition is offline, because its state may not have been loaded; the last snapshot has
+        that state.
         """
         if any(each.log.offline is not None for each in self._partitions()):
             return

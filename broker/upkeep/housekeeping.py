@@ -153,7 +153,7 @@ class Housekeeping:
         self._checkpoint_wanted.set()
 
     def hurry(self) -> None:
-        """Flush and checkpoint now, regardless of the intervals: for tests that advance the clock."""
+        """Flush and checkpoint now, regardless of the intervals. Used by tests that advance the clock."""
         self._hurried = True
         self._flush_wanted.set()
         self._journal_filling.set()
@@ -395,7 +395,9 @@ class Housekeeping:
             pass
 
     async def _checkpoint_once(self) -> None:
-        """Make one checkpoint: producer snapshots if due, capture, sync the journal, write, remove old files."""
+        """Make one checkpoint: write producer snapshots that are due, capture the state, sync the journal, write the
+        checkpoint, and remove old files.
+        """
         await self._snapshots(self._upkeep.snapshots_due())
         capture = self._upkeep.begin_capture()
         while capture.advance():
@@ -415,7 +417,9 @@ class Housekeeping:
         self._fill_wanted.set()
 
     async def _remove(self) -> None:
-        """Delete files that no checkpoint names, while the next one is made: deleting gigabytes takes seconds."""
+        """Delete files that no checkpoint names. It is a task of its own because deleting gigabytes takes seconds, and
+        the next checkpoint need not wait for that.
+        """
         while not self.ending:
             await self._removal_wanted.wait()
             self._removal_wanted.clear()

@@ -229,7 +229,7 @@ class AssignedGroups(Generic[Group, Change]):
                 for change in kept.values():
                     group.apply(change)
                 group.begin(now_ms)
-                self._see_to(group)
+                self._count_and_set_alarm(group)
         self._loaded.clear()
 
     def stop(self) -> None:
@@ -249,9 +249,9 @@ class AssignedGroups(Generic[Group, Change]):
             elif next(group.changes(), None) is None:
                 self.forget(group.group_id)  # it has no records: nobody has joined it
             else:
-                self._see_to(group)
+                self._count_and_set_alarm(group)
 
-    def _see_to(self, group: Group) -> None:
+    def _count_and_set_alarm(self, group: Group) -> None:
         """Count the group's memory anew, and set the alarm for its next timeout."""
         size_bytes = GROUP_BYTES + group.size_bytes
         self.size_bytes += size_bytes - self._sizes.get(group.group_id, 0)
@@ -378,7 +378,7 @@ class AssignedGroups(Generic[Group, Change]):
         """
         now_ms = self._clock.monotonic_ms()
         if group.wake_ms > now_ms:
-            self._see_to(group)
+            self._count_and_set_alarm(group)
             return
         try:
             with self._event(group):

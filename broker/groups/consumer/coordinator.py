@@ -140,7 +140,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             self._check_bytes(protocols_bytes(asked.protocols))
             new_id = str(UUID(bytes=self._rng.bytes(16), version=4))
             joined = group.join(asked, now_ms, self._clock.now_ms(), new_id)
-        self._work_alone(group, now_ms)
+        self._assign_if_all_classic(group, now_ms)
         return joined
 
     def sync(self, group: MixedGroup, asked: Syncing) -> Synced:
@@ -155,14 +155,14 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             try:
                 group.classic_heartbeat(caller, now_ms, self._clock.now_ms(), user)
             finally:
-                self._work_alone(group, now_ms)
+                self._assign_if_all_classic(group, now_ms)
 
     def classic_leave(self, group: MixedGroup, leaving: Iterable[Leaving]) -> list[ErrorCode]:
         """Handle a LeaveGroup. Returns an error code for each member. Raises KafkaError."""
         with self._event(group):
             return group.classic_leave(leaving)
 
-    def _work_alone(self, group: MixedGroup, now_ms: int) -> None:
+    def _assign_if_all_classic(self, group: MixedGroup, now_ms: int) -> None:
         """If all members are classic, begin to compute the assignment if it is due. In other groups the heartbeats of
         the newer protocol do this.
         """

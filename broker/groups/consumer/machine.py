@@ -86,7 +86,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         """Start a full session timeout for every member, after all records were applied at start."""
         for member_id in self.subscriptions:
             self._touch(member_id, now_ms)
-            self._watch(member_id, now_ms)
+            self._set_rebalance_timeout(member_id, now_ms)
 
     # ---- changes ---------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         after = self.current(member_id)
         self._touch(member_id, now_ms)
         if after != before:
-            self._watch(member_id, now_ms)
+            self._set_rebalance_timeout(member_id, now_ms)
         is_assignment_sent = beat.epoch == JOINS or beat.is_full or after.assigned != before.assigned
         return Answer(member_id, after.epoch, after.assigned if is_assignment_sent else None)
 
@@ -192,14 +192,14 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         """
         owner = self.static.get(instance_id)
         if beat.epoch == JOINS:
-            if owner is not None and not (owner == beat.member_id and self._is_in(owner)):
+            if owner is not None and not (owner == beat.member_id and self._is_present(owner)):
                 self._check_released(owner, beat.member_id, instance_id)
                 self._replace(owner, beat.member_id)
             return
         self._check_owner(beat.member_id, instance_id)
         self._check_epoch(beat)
 
-    def _is_in(self, member_id: str) -> bool:
+    def _is_present(self, member_id: str) -> bool:
         """Return whether a member uses the newer protocol and is not temporarily absent."""
         return self.current(member_id).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[member_id].classic is None
 
@@ -207,7 +207,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         """Raise UNRELEASED_INSTANCE_ID if the member `old`, which has this instance id, uses the newer protocol and
         has not left.
         """
-        if self._is_in(old):
+        if self._is_present(old):
             text = f"Static member {new} with instance id {instance_id} cannot join the group because the instance id "
             raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"{text}is owned by {old} member.")
 
@@ -450,7 +450,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         timeout_ms = self._rules().session_timeout_ms if classic is None else classic.session_timeout_ms
         self._wake_at(self._sessions, member_id, now_ms + timeout_ms)
 
-    def _watch(self, member_id: str, now_ms: int) -> None:
+    def _set_rebalance_timeout(self, member_id: str, now_ms: int) -> None:
         """Start the rebalance timeout of a member that has to give up partitions; end that of any other member.
 
         A classic member has none here, because it has to join again within a timeout of its own.

@@ -103,8 +103,8 @@ class UsersRoster(FencedRoster):
             self._resolved_for[regex] = self._resolving_for[regex]
 
     def is_seen(self, regex: str, topic: str) -> bool:
-        """Return whether a topic that matches a regular expression counts: at least one member with this expression may
-        describe it.
+        """Return whether a topic that matches a regular expression counts, because at least one member with this
+        expression may describe the topic.
 
         While the user of one of these members is not known yet, topics that counted before still count.
         """

@@ -59,7 +59,7 @@ class Roster:
             else:
                 self._of[kind][name] = value
             self._index(kind, name, value)
-            self.size_bytes += _weight(value) - _weight(before)
+            self.size_bytes += _memory_bytes(value) - _memory_bytes(before)
             return
         (self._kept.discard if value is None else self._kept.add)(kind)
         if kind is Kind.EPOCH:
@@ -204,7 +204,7 @@ def _subtract(counter: Counter[str], names: Iterable[str]) -> None:
             del counter[name]
 
 
-def _weight(value: Any) -> int:
+def _memory_bytes(value: Any) -> int:
     """Return approximately how many bytes of memory a record's value takes; 0 for one that is not counted."""
     if isinstance(value, Subscription):
         texts = (value.client_id, value.regex or "", value.rack_id or "", value.instance_id or "", *value.topics)

@@ -268,7 +268,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
             """Apply the changes, which are written now, to the groups in memory."""
             for group, change in changes:
                 group.apply(change)
-                self._see_to(group)
+                self._count_and_set_alarm(group)
 
         return unit_parts, apply
 

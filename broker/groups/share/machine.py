@@ -358,13 +358,13 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self.check_empty()
         shapes = self._topics.shapes({topic_id for topic_id, _ in places})
         of_topics = {(topic_id, each) for topic_id, shape in shapes.items() for each in range(shape.partitions)}
-        later = [place for place in of_topics.difference(places) if self._is_unmet(*place)]
+        later = [place for place in of_topics.difference(places) if self._is_uninitialized(*place)]
         with self._event():
             self._next_epoch()
             self._share_units.append(share_unit)
             self._set_state_partitions(with_initialized(self.state_partitions, self._named(places), self._named(later)))
 
-    def _is_unmet(self, topic_id: TopicId, partition: int) -> bool:
+    def _is_uninitialized(self, topic_id: TopicId, partition: int) -> bool:
         """Return whether the partition is still to be initialized, or no partition of its topic is initialized."""
         begun = self.state_partitions.initializing.get(topic_id)
         return topic_id not in self.state_partitions.initialized or (

@@ -46,7 +46,7 @@ class Roster:
             of_kind.pop(name, None)
         else:
             of_kind[name] = value
-        self.size_bytes += _weight(value) - _weight(before)
+        self.size_bytes += _memory_bytes(value) - _memory_bytes(before)
         if isinstance(before, Member):
             self.subscribers.subtract(before.topics)
             for topic in before.topics:
@@ -127,11 +127,11 @@ Topics = Mapping[TopicId, SharedTopic]
 def without(states: StatePartitions, gone: Collection[TopicId]) -> StatePartitions:
     """Return `states` without the share partitions of the topics in `gone`."""
     return StatePartitions(
-        _left(states.initialized, gone), _left(states.initializing, gone), _left(states.deleting, gone)
+        _without(states.initialized, gone), _without(states.initializing, gone), _without(states.deleting, gone)
     )
 
 
-def _left(of: Mapping[TopicId, Kept], gone: Collection[TopicId]) -> Mapping[TopicId, Kept]:
+def _without(of: Mapping[TopicId, Kept], gone: Collection[TopicId]) -> Mapping[TopicId, Kept]:
     """Return the entries whose topics are not in `gone`."""
     return {topic_id: each for topic_id, each in of.items() if topic_id not in gone}
 
@@ -160,7 +160,7 @@ def _merged(one: Topics, other: Topics) -> dict[TopicId, SharedTopic]:
     return found
 
 
-def _weight(value: Any) -> int:
+def _memory_bytes(value: Any) -> int:
     """Return approximately how many bytes of memory a record's value takes; 0 for one that is not counted."""
     if isinstance(value, Member):
         texts = (value.client_id, value.client_host, value.rack_id or "", *value.topics)

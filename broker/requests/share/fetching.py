@@ -175,7 +175,7 @@ class ShareFetching:
     def _look(self, at_deadline: bool) -> bool:
         """Try to acquire again; called when a partition has changed or max_wait_ms is over (at_deadline).
 
-        Returns False: the caller must not remove the waiter, _cancel() does.
+        Returns False, because not the caller but _cancel() removes the waiter.
         """
         self._is_late = self._is_late or at_deadline
         self._has_changed = True

@@ -33,7 +33,7 @@ MOST_PARTITIONS = 40_000  # of one transaction: its end is one unit, and that ha
 TOO_MANY = f"a transaction has at most {MOST_PARTITIONS} partitions: commit it, and begin another"
 
 
-def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
+def _wrong_producer(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
     """Return the error if producer id and epoch are not the current ones of the transaction; NONE if they are."""
     if txn is None or txn.status is Status.DEAD or txn.producer_id != producer_id:
         return _UNKNOWN
@@ -53,7 +53,7 @@ def add_partitions(
     request if one partition does not exist. version: 2 for what TV2 adds, else 0. An empty `added` opens no
     transaction.
     """
-    if error := _stranger(txn, producer_id, producer_epoch):
+    if error := _wrong_producer(txn, producer_id, producer_epoch):
         return Decision(error)
     assert txn is not None
     cell = answer(Event.ADD, txn)
@@ -98,7 +98,7 @@ def verify(
     log_id: the partition's log. If its topic was deleted and created again, the log is another one, which was not
     added.
     """
-    if error := _stranger(txn, producer_id, producer_epoch):
+    if error := _wrong_producer(txn, producer_id, producer_epoch):
         return error
     assert txn is not None
     cell = answer(Event.VERIFY, txn)
@@ -123,7 +123,7 @@ def end(
     event = (Event.COMMIT_V2 if commit else Event.ABORT_V2) if version >= 2 else _V1[commit]
     if version >= 2 and txn is not None and txn.client_version >= 2 and txn.is_last(producer_id, producer_epoch):
         event = Event.COMMIT_V2_RETRY if commit else Event.ABORT_V2_RETRY
-    elif error := _stranger(txn, producer_id, producer_epoch):
+    elif error := _wrong_producer(txn, producer_id, producer_epoch):
         return Decision(error)
     cell = answer(event, txn)
     if isinstance(cell, ErrorCode):
@@ -228,7 +228,7 @@ def prepare(
     has states to log, and the error INVALID_TXN_STATE, which the caller answers as LEDGER_CONFLICT. A repeated
     PrepareTxn succeeds and changes nothing: the timeout still counts from the first one.
     """
-    if error := _stranger(txn, producer_id, producer_epoch):
+    if error := _wrong_producer(txn, producer_id, producer_epoch):
         return Decision(error)
     assert txn is not None
     cell = answer(Event.PREPARE, txn)
