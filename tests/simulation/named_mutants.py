@@ -6,6 +6,7 @@ from typing import Any
 from fencepost.broker.producers.names import Names, Straddles, highest_row
 from fencepost.broker.producers.names_log import NamedProducers
 from fencepost.client.producer.numbering import Numbering, Progress
+from fencepost.client.producer.sender import Sender
 from simulation.planting import around, breaks, killed_by, mutant, replaced
 
 IN_ITS_UNIT = "guarantees.md: the broker keeps the highest sequence of each name and partition in the unit of its batch"
@@ -85,6 +86,19 @@ def a_batch_of_which_a_part_is_new_is_taken_for_a_duplicate(stack: ExitStack) ->
 @breaks("sdk.md: A record that fails ends the producer, as nothing may be written behind it")
 def sdk_a_named_producer_goes_on_behind_what_failed(stack: ExitStack) -> None:
     replaced(stack, Numbering.failed, lambda self, topic_partition, error: None)
+
+
+@killed_by("tests/client/producer/test_named_producer.py")
+@breaks("sdk.md: A record that fails ends the producer, as nothing may be written behind it")
+def sdk_the_parts_behind_a_refused_part_of_a_split_batch_are_written(stack: ExitStack) -> None:
+    def wrapper(abandon: Any) -> Any:
+        def of_transactions(self: Any, entry: Any, error: Any) -> None:
+            if self._transactional:
+                abandon(self, entry, error)
+
+        return of_transactions
+
+    around(stack, Sender._abandon, wrapper)
 
 
 @mutant
