@@ -15,7 +15,7 @@ from ...protocol.messages.named_producers import (
     RemoveNamedProducersRequest,
     RemoveNamedProducersResponse,
 )
-from ..net.turns import Steps, answer_each
+from ..net.turns import AnswerRoom, Steps, answer_each
 from ..producers.names import NOTHING
 from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import Call, handles
@@ -23,6 +23,8 @@ from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 
 REMOVAL_UNITS = 100  # a name is one unit, of all that it has written to
+PRODUCER_BYTES, PARTITION_BYTES = 20, 16  # of an answer, without names
+LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # clients ask again for names that have this error
 
 _Opened = OpenNamedProducerResponse.Topic
 _Described = DescribeNamedProducersResponse.Producer
@@ -75,28 +77,36 @@ def _open_topic(broker: Services, call: Call, name: str, epoch: int, topic_name:
 def describe_named_producers(
     broker: Services, call: Call, request: DescribeNamedProducersRequest
 ) -> Steps[DescribeNamedProducersResponse]:
-    """Answer with named producers, and the topics they write to, as far as the client may describe them."""
+    """Answer with named producers, and the topics they write to, as far as the client may describe them. Names for
+    which the answer has no room get a retriable error.
+    """
     broker.named_producers.check_known()
     names = request.names
     if names is None:
         known, described = broker.named_producers.names.by_name, (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
         names = sorted((yield from allowed_names(broker, call, *described, known)))
-    found = []
+    found, room = [], AnswerRoom(len(broker.server.connections))
     for name in dict.fromkeys(names):
-        found.append((yield from _describe(broker, call, name)))
+        found.append((yield from _describe(broker, call, name, room)))
         yield 1
     if request.names is None:
-        found = [each for each in found if not each.error_code]  # removed meanwhile
+        found = [each for each in found if each.error_code in (ErrorCode.NONE, LATER)]  # others: removed meanwhile
     return DescribeNamedProducersResponse(producers=found)
 
 
-def _describe(broker: Services, call: Call, name: str) -> Steps[_Described]:
-    """Return one named producer, with its topics and the highest sequence in each partition; or its error."""
+def _describe(broker: Services, call: Call, name: str, room: AnswerRoom) -> Steps[_Described]:
+    """Return one named producer, with its topics and the highest sequence in each partition; or its error. room: how
+    many bytes the answer may still have.
+    """
     if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
         return _Described(name=name, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     found = broker.named_producers.names.by_name.get(name)
     if found is None:
         return _Described(name=name, error_code=ErrorCode.RESOURCE_NOT_FOUND)
+    if room.is_full:
+        broker.metrics.error("DescribeNamedProducers", LATER)
+        return _Described(name=name, error_code=LATER)
+    room.take(PRODUCER_BYTES + 3 * (len(name) + len(found.owner)))
     topics = {}
     for topic_id in list(found.counts):
         topic = broker.topics.by_id.get(topic_id)
@@ -107,6 +117,7 @@ def _describe(broker: Services, call: Call, name: str) -> Steps[_Described]:
     for (topic_id, index), highest in sorted(found.highest.items()):
         if topic_id in topics:
             partitions.append(_Described.Partition(topic=topics[topic_id], index=index, highest=highest))
+            room.take(PARTITION_BYTES + len(topics[topic_id]))
         yield 1
     return _Described(name=name, epoch=found.epoch, owner=found.owner, partitions=partitions)
 

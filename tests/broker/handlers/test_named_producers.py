@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from broker_lives import slow, small, unplug
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.net import turns
 from fencepost.broker.producers.names import LONGEST_NAME_BYTES
 from fencepost.broker.topics.names import PRODUCERS_TOPIC
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -17,6 +18,7 @@ from simulated_client import SimulatedClient
 from txn_client import values
 
 FENCED, OUT_OF_ORDER, INVALID, PARTITIONS, POLICY = 90, 45, 42, 37, 44
+LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def create(broker: SimulatedBroker, name: str = "t", partitions: int = 2) -> None:
@@ -219,6 +221,19 @@ def test_describing_a_name_returns_its_owner_and_highest_sequences(broker):
     )
     assert found.owner.startswith("client 'test' at")
     assert unknown.error_code == ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_names_beyond_the_size_limit_of_an_answer_get_a_retriable_error(broker, monkeypatch):
+    for name in "abc":
+        write(broker, name, opened(broker, name, t=2), 5)
+    monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
+    monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 1)
+    for names in ((), "abc"):
+        found = described(broker, *names)
+        assert [(each.name, each.error_code) for each in found] == [("a", 0), ("b", LATER), ("c", LATER)]
+        assert [len(each.partitions) for each in found] == [1, 0, 0]
+    (alone,) = described(broker, "c")
+    assert (alone.error_code, [each.highest for each in alone.partitions]) == (0, [5])
 
 
 @pytest.mark.parametrize("name", ["", "x" * (LONGEST_NAME_BYTES + 1)])

@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from fencepost.broker.net import turns
 from fencepost.client.admin.admin import Admin
 from fencepost.client.errors import (
     DeliveryTimeoutError,
@@ -98,6 +99,23 @@ def test_an_admin_describes_and_removes_named_producers():
             assert raised.value.code is ErrorCode.RESOURCE_NOT_FOUND
         async with named(world) as again:
             assert not (await again.send_and_wait("t", b"4", partition=0, sequence=4)).duplicate
+
+    within(main)
+
+
+def test_admin_describes_more_named_producers_than_one_answer_has_room_for(monkeypatch):
+    monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
+    monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 1)
+
+    async def main(world):
+        for number in range(3):
+            async with named(world, name=f"n{number}") as producer:
+                await producer.send_and_wait("t", b"x", partition=0, sequence=number)
+        async with Admin(BOOTSTRAP, environment=world.world.environment) as admin:
+            expected = {f"n{number}": {("t", 0): number} for number in range(3)}
+            for names in (None, ["n2", "n0", "n1"]):
+                found = await admin.describe_named_producers(names)
+                assert {name: each.highest for name, each in found.items()} == expected
 
     within(main)
 
