@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ...effects.counts import count_text
 from ...protocol.errors import ErrorCode, KafkaError
 from ..net.turns import Steps
 from ..shared import Shared
@@ -182,7 +183,8 @@ class SharePartitions:
         if pending:
             ids = sorted({producer_id for _, producer_id in pending})
             named = ", ".join(map(str, ids[:NAMED_AT_MOST]))  # not every user may see their transactional ids
-            text = f"acknowledgements of {len(ids)} open transactions are pending, of the producer ids {named}"
+            of = count_text(len(ids), "open transaction")
+            text = f"acknowledgements of {of} are pending: {'producer id' if len(ids) == 1 else 'producer ids'} {named}"
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)
 
     # ---- beginning and end -----------------------------------------------------------------------------------
