@@ -15,6 +15,8 @@ The parts, from what others call down to the bytes in the log, each with the que
     records.py        -                which bytes are that?
     pending.py        PendingAcknowledgements   where has a transaction something pending, and what may its end log?
     memory.py         RunMemory        how many runs may a share partition have?
+    counts.py         -                what of all that is counted in the metrics?
+    values.py         -                what do the parts give each other?
 
 Decide, log, apply, as in the whole broker; this is the way of an acknowledgement, and the end of a lock goes it too:
 
