@@ -8,7 +8,6 @@ consumer's position depends on it.
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -234,7 +233,7 @@ class Transaction:
             await self._abort_for(failed)
             raise
         try:
-            decide = None if self._database is None else partial(self._driver.databases.commit, self._wait)
+            decide = None if self._database is None else self._decide
             await self._driver.commit(self._committing, acknowledging, decide)
         except BaseException as failed:
             await self._driver.databases.roll_back()
@@ -244,6 +243,14 @@ class Transaction:
                 failed.add_note(
                     f"cancelled during the commit of the transaction; its outcome: {self.outcome or 'aborted'}"
                 )
+            raise
+
+    async def _decide(self) -> None:
+        """Commit in the database and at the broker. An error is noted as the transaction's, for who traces it."""
+        try:
+            await self._driver.databases.commit(self._wait)
+        except Exception as error:
+            self._sources.cause = type(error).__qualname__
             raise
 
     async def _abort_for(self, error: BaseException) -> None:
