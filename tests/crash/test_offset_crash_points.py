@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from crash_points import crash_images
+from cut_lives import check_cuts, run_steps
 from fencepost.broker.broker import Broker
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -133,12 +133,7 @@ def played(script: Callable[[SimulatedBroker], Steps]) -> tuple[SimulatedDisk, l
     world.broker.group_offsets.topic.ensure()
     steps = script(world)
     world.wait(3)
-    disk.note(0)
-    states = [known(world.broker)]
-    for number, step in enumerate(steps, 1):
-        step()
-        states.append(known(world.broker))
-        disk.note(number)
+    states = run_steps(disk, steps, lambda: known(world.broker))
     world.wait(30)  # flushes, and a checkpoint
     world.abandon()
     return disk, states
@@ -162,16 +157,4 @@ def test_after_a_power_cut_no_offset_commit_is_partial_and_no_answered_one_is_lo
     script: Callable[[SimulatedBroker], Steps],
 ) -> None:
     disk, states = played(script)
-    seen = 0
-    for description, image in crash_images(disk, limit=LIMIT, seed=1):
-        try:
-            recovered = image.at(0)
-            check(recovered, states)
-            for again, twice in crash_images(recovered, limit=1, seed=seen):
-                description += f", then {again}"
-                check(twice, states)
-        except BaseException as error:
-            error.add_note(f"{script.__name__}: {description}")
-            raise
-        seen += 1
-    assert seen > 10
+    check_cuts(disk, lambda image: check(image, states), LIMIT)

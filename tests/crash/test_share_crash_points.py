@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from crash_points import crash_images
+from cut_lives import check_cuts, run_steps
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.share.values import AckRange, AckType, SharePartitionKey
 from fencepost.broker.topics.reading import checked_batches
@@ -190,12 +190,7 @@ def played(script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps]) 
     steps = script(world, keys)
     world.wait(3)
     begins_at = len(disk.operations)
-    disk.note(0)
-    states = [known(world)]
-    for number, step in enumerate(steps, 1):
-        step()
-        states.append(known(world))
-        disk.note(number)
+    states = run_steps(disk, steps, lambda: known(world))
     world.wait(1)
     world.abandon()
     return disk, begins_at, states
@@ -218,15 +213,4 @@ def test_after_a_power_cut_a_share_acknowledgement_and_its_output_exist_or_neith
 ) -> None:
     monkeypatch.setattr(coordinator_snapshots, "SLICE_ROWS", 1)
     disk, begins_at, states = played(script)
-    seen = 0
-    for description, image in crash_images(disk, first=begins_at, limit=LIMIT, seed=1):
-        try:
-            recovered = image.at(0)
-            check(recovered, states)
-            for again, twice in crash_images(recovered, limit=1, seed=seen):
-                description = f"{description}, then {again}"
-                check(twice, states)
-        except Exception as error:
-            raise AssertionError(description) from error
-        seen += 1
-    assert seen > 10
+    check_cuts(disk, lambda image: check(image, states), LIMIT, begins_at)
