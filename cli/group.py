@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .any_group import Move, describe_each, lag_form, move_offsets, own_configs, state
 from .arguments.altering import alter_settings, changes_of
-from .arguments.connecting import Target, connecting, partition_of
-from .arguments.places import PLACE, Places, resolve
+from .arguments.connecting import Target, connecting
+from .arguments.places import PLACE, Places
 from .output.failures import NOT_FOUND, Failure
-from .output.tables import Column, Form, count, now_ms, number
-from .output.writing import Cell
+from .output.tables import Column, now_ms, number
 
 if TYPE_CHECKING:
     from ..client.admin.admin import Admin
@@ -28,13 +28,6 @@ _NO_GROUP = "fencepost group list shows all groups"
 @click.group()
 def group() -> None:
     """Consumer groups: list, show lag, set offsets, change settings, delete."""
-
-
-def state(name: str | None) -> str | Cell:
-    """Return a group's state as text, coloured for the terminal."""
-    colours = {"Stable": "green", "Dead": "red"}
-    moving = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
-    return Cell(name or "-", "yellow" if name in moving else colours.get(name or ""))
 
 
 @group.command("list")
@@ -67,16 +60,7 @@ def list_groups(to: Target, states: Sequence[str], types: Sequence[str]) -> None
 def describe(to: Target, names: Sequence[str], members: bool) -> None:
     """Show a group's lag to the LSO (how far it can read) and to the HW (end of the log), and why they differ."""
 
-    async def work(admin: "Admin") -> list[dict[str, Any]]:
-        return [await _facts(admin, each) for each in dict.fromkeys(names)]
-
-    for i, facts in enumerate(to.ask(work)):
-        if to.output.json:
-            to.output.object(facts)
-            continue
-        if i:
-            to.output.line()
-        _show(to, facts, members)
+    describe_each(to, names, _facts, lambda facts: _show(to, facts, members))
 
 
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
@@ -123,19 +107,6 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         if listed and listed.group_type == "share"
         else [],
     }
-
-
-async def own_configs(admin: "Admin", name: str) -> dict[str, str | None]:
-    """Return the settings that are set for this group itself; none if the broker has no such settings or does not
-    show them.
-    """
-    from ..client.errors import KafkaError
-
-    try:
-        found = (await admin.describe_configs(groups=name)).get(name, [])
-    except KafkaError:
-        return {}
-    return {each.name: each.value for each in found if each.source == "group"}
 
 
 def _members(known: "GroupDescription | None") -> list[dict[str, Any]]:
@@ -200,15 +171,6 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
         to.output.rows(facts["members"], _MEMBERS if facts["epoch"] is None else _NEWER_MEMBERS)
 
 
-def _lag(colour: str) -> Form:
-    """Return a function that formats a lag as text, coloured if it is not 0."""
-
-    def form(value: int | None) -> str | Cell:
-        return Cell(count(value), colour) if value else count(value)
-
-    return form
-
-
 _NO_OFFSETS = {
     "share": "it commits no offsets: fencepost share-group describe -m shows where it stands, and its members"
 }
@@ -218,8 +180,8 @@ _COLUMNS = (
     number("COMMITTED", "committed"),
     number("LSO", "lso"),
     number("HW", "hw"),
-    number("LAG-LSO", "lag_lso", _lag("cyan")),
-    number("LAG-HW", "lag_hw", _lag("yellow")),
+    number("LAG-LSO", "lag_lso", lag_form("cyan")),
+    number("LAG-HW", "lag_hw", lag_form("yellow")),
     Column("MEMBER", "member"),
     Column("HOST", "host"),
 )
@@ -245,40 +207,15 @@ _NEWER_MEMBERS = (*_MEMBERS, number("EPOCH", "epoch"), Column("WAITS-FOR", "wait
 @connecting
 def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: bool) -> None:
     """Set the committed offsets of a group without members; a group that does not exist is created."""
-    wanted = [partition_of(each) for each in topics]
 
-    async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Set the group's committed offsets to the given position, unless --dry-run. Returns the old and the new
-        offset of each partition.
-        """
-        before = {tp: at.offset for tp, at in (await admin.list_group_offsets(name)).items()}
-        partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
-        if not partitions:
-            raise Failure(f"group {name} has no committed offsets", "give its topics with -t TOPIC", NOT_FOUND)
-        after = await resolve(admin, partitions, place, now_ms())
-        if not dry_run:
-            await admin.alter_group_offsets(name, after)
-        return [
-            {"topic": tp.topic, "partition": tp.partition, "before": before.get(tp), "after": at, "moved": not dry_run}
-            for tp, at in sorted(after.items())
-        ]
+    async def committed(admin: "Admin") -> "dict[TopicPartition, int]":
+        return {tp: at.offset for tp, at in (await admin.list_group_offsets(name)).items()}
 
-    columns = (
-        Column("TOPIC", "topic"),
-        number("PARTITION", "partition"),
-        number("BEFORE", "before"),
-        number("AFTER", "after"),
-    )
-    to.output.rows(to.ask(work), columns)
-    if dry_run:
-        to.output.remark("nothing was changed")
-
-
-async def partitions_named(admin: "Admin", wanted: Sequence[tuple[str, int | None]]) -> "list[TopicPartition]":
-    """Return the partitions that are named as TOPIC or TOPIC:PARTITION, sorted. Raises UnknownTopicError."""
-    found = await admin.describe_topics(dict.fromkeys(topic for topic, _ in wanted))
-    return sorted(
-        {tp for topic, partition in wanted for tp in found[topic].topic_partitions if partition in (None, tp.partition)}
+    move_offsets(
+        to,
+        Move(topics, place, dry_run, none=f"group {name} has no committed offsets"),
+        committed,
+        lambda admin, offsets: admin.alter_group_offsets(name, offsets),
     )
 
 
@@ -290,10 +227,10 @@ def delete(to: Target, names: Sequence[str]) -> None:
 
     async def work(admin: "Admin") -> None:
         """Delete the groups."""
-        await admin.delete_groups(names)
+        await admin.delete_groups(list(dict.fromkeys(names)))
 
     to.ask(work)
-    for each in names:
+    for each in dict.fromkeys(names):
         to.output.result(f"{each} deleted", {"group": each, "deleted": True})
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments.connecting import Target, connecting, partition_of
-from .arguments.places import PLACE, Places, resolve
-from .group import own_configs, partitions_named, state
+from .any_group import Move, describe_each, lag_form, move_offsets, own_configs, state
+from .arguments.connecting import Target, connecting
+from .arguments.places import PLACE, Places
 from .output.failures import NOT_FOUND, Failure
-from .output.tables import Column, Form, count, now_ms, number
+from .output.tables import Column, number
 from .output.writing import Cell
 
 if TYPE_CHECKING:
@@ -49,16 +49,7 @@ def list_groups(to: Target, states: Sequence[str]) -> None:
 def describe(to: Target, names: Sequence[str], members: bool) -> None:
     """Show where a share group stands in each partition, and how much is not done."""
 
-    async def work(admin: "Admin") -> list[dict[str, Any]]:
-        return [await _facts(admin, each) for each in dict.fromkeys(names)]
-
-    for i, facts in enumerate(to.ask(work)):
-        if to.output.json:
-            to.output.object(facts)
-            continue
-        if i:
-            to.output.line()
-        _show(to, facts, members)
+    describe_each(to, names, _facts, lambda facts: _show(to, facts, members))
 
 
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
@@ -189,21 +180,12 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
         to.output.rows(facts["members"], _MEMBERS)
 
 
-def _lag(colour: str) -> Form:
-    """Return a function that formats a lag as text, in this colour unless it is 0."""
-
-    def form(value: int | None) -> str | Cell:
-        return Cell(count(value), colour) if value else count(value)
-
-    return form
-
-
 _COLUMNS = (
     Column("TOPIC", "topic"),
     number("PARTITION", "partition"),
     number("START", "start"),
     number("HW", "hw"),
-    number("LAG", "lag", _lag("cyan")),
+    number("LAG", "lag", lag_form("cyan")),
     number("WINDOW", "in_window", _window_text),
     number("MEMBERS", "members"),
 )
@@ -228,36 +210,16 @@ _MEMBERS = (
 @connecting
 def reset(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: bool) -> None:
     """Set the start offsets of a share group without members; a group that does not exist is created."""
-    wanted = [partition_of(each) for each in topics]
 
-    async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Set the share group's start offsets to the given position, unless --dry-run. Returns the old and the new
-        offset of each partition.
-        """
-        before = await admin.list_share_group_offsets(name)
-        partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
-        if not partitions:
-            raise Failure(f"share group {name} has read nothing", "give its topics with -t TOPIC", NOT_FOUND)
-        after = await resolve(admin, partitions, place, now_ms())
-        if not dry_run:
-            await admin.alter_share_group_offsets(name, after)
-        return [
-            _moved(tp, before[tp].start_offset if tp in before else None, after[tp], dry_run) for tp in sorted(after)
-        ]
+    async def starts(admin: "Admin") -> "dict[TopicPartition, int]":
+        return {tp: at.start_offset for tp, at in (await admin.list_share_group_offsets(name)).items()}
 
-    columns = (
-        Column("TOPIC", "topic"),
-        number("PARTITION", "partition"),
-        number("BEFORE", "before"),
-        number("AFTER", "after"),
+    move_offsets(
+        to,
+        Move(topics, place, dry_run, none=f"share group {name} has read nothing"),
+        starts,
+        lambda admin, offsets: admin.alter_share_group_offsets(name, offsets),
     )
-    to.output.rows(to.ask(work), columns)
-    if dry_run:
-        to.output.remark("nothing was changed")
-
-
-def _moved(tp: "TopicPartition", before: int | None, after: int, dry_run: bool) -> dict[str, Any]:
-    return {"topic": tp.topic, "partition": tp.partition, "before": before, "after": after, "moved": not dry_run}
 
 
 @share_group.command()
@@ -278,5 +240,5 @@ def delete(to: Target, names: Sequence[str], topics: Sequence[str]) -> None:
 
     to.ask(work)
     of_topics = f" in {', '.join(topics)}" if topics else ""
-    for each in names:
+    for each in dict.fromkeys(names):
         to.output.result(f"{each} deleted{of_topics}", {"group": each, "topics": list(topics), "deleted": True})

@@ -79,7 +79,7 @@ def test_group_commands_reset_offsets_by_position_and_delete_groups(terminal: Te
     assert [each["after"] for each in terminal.objects("group seek movers -t moved:0 --to @-1h --dry-run")] == [0]
     assert [each["committed"] for each in terminal.objects("group describe movers")[0]["partitions"]] == [3, 0]
     assert "movers" in [each["group"] for each in terminal.objects("group list")]
-    assert terminal.run("group delete movers") == "movers deleted\n"
+    assert terminal.run("group delete movers movers") == "movers deleted\n"
 
 
 def test_group_describe_shows_members_with_their_partitions(terminal: Terminal) -> None:

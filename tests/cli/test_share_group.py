@@ -36,7 +36,7 @@ def test_share_group_commands_reset_list_describe_and_delete_a_group(terminal: T
     assert (facts["type"], facts["lag"], facts["partitions"][0]["start"]) == ("share", 3, 2)
     assert terminal.run("share-group delete workers -t work") == "workers deleted in work\n"
     assert terminal.objects("share-group describe workers")[0]["partitions"] == []
-    assert terminal.run("share-group delete workers") == "workers deleted\n"
+    assert terminal.run("share-group delete workers workers") == "workers deleted\n"
     assert terminal.run("share-group list") == ""
 
 
