@@ -67,7 +67,7 @@ class Parts:
         self.model = ClusterModel(self.connecting.admin, self.events, self.clock, self.new_consumer)
 
     def look(self) -> None:
-        """Read the cluster regularly as long as pages ask for it; see ClusterModel.look."""
+        """Keep the cluster being read regularly for some more time. Called for each page; see ClusterModel.look."""
         self.model.look()
 
     def snapshot(self, view: View | None) -> dict[str, Any]:

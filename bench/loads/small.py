@@ -66,8 +66,8 @@ class Produce:
 
 
 def table() -> list[Produce]:
-    """Return the scenarios of the short table. With one connection, latency is what counts, so only brokers are
-    measured.
+    """Return the scenarios of small requests that `make bench` runs. The one with one connection leaves out peers that
+    are not brokers: it is there for its latency alone.
     """
     return [replace(_small(1, 1), peers=BROKERS), _spread(), _small(64, 1), _small(16, 5), _batch()]
 

@@ -151,7 +151,7 @@ class ShareMembership:
             self._begin(State.UNJOINED)
 
     def refusal(self, response: ShareGroupHeartbeatResponse) -> KafkaError:
-        """Return the error to raise for a response that means REFUSE or COMPLAIN."""
+        """Return the error to raise for a heartbeat response with an error code, with a hint for some of the codes."""
         code = code_of(response.error_code)
         error = error_of(code, f"share group {self.group_id}: {response.error_message or code.text}")
         if code in _HINTS and isinstance(error, ClientError):

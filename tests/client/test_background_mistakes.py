@@ -31,7 +31,7 @@ async def _fails(waiting):
     assert isinstance(failed.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("what", ["_read", "_on_lost", "_expire"])
+@pytest.mark.parametrize("what", ["_apply", "_on_lost", "_expire"])
 def test_an_unexpected_exception_in_the_sender_fails_its_records_and_is_logged_once(what, monkeypatch, caplog):
     async def main(world):
         keywords = {"delivery_timeout_ms": 15_000, "request_timeout_ms": 5_000, "linger_ms": 0}

@@ -57,7 +57,7 @@ def test_kcat_reads_only_committed_records_of_a_committed_only_topic_and_stops(b
     assert done.stdout.splitlines() == SHOWN
 
 
-def test_confluent_kafka_reads_only_committed_records_even_with_read_uncommitted(broker, topic):
+def test_confluent_kafka_reads_only_committed_records_if_the_topic_demands_it(broker, topic):
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -82,7 +82,7 @@ def test_confluent_kafka_reads_only_committed_records_even_with_read_uncommitted
     consumer.close()
 
 
-async def test_aiokafka_reads_only_committed_records_even_with_read_uncommitted(broker, topic):
+async def test_aiokafka_reads_only_committed_records_if_the_topic_demands_it(broker, topic):
     place = AioPartition(topic, 0)
     async with AIOKafkaConsumer(
         bootstrap_servers=broker.bootstrap, isolation_level="read_uncommitted", max_partition_fetch_bytes=1_000
@@ -95,7 +95,7 @@ async def test_aiokafka_reads_only_committed_records_even_with_read_uncommitted(
         assert await consumer.end_offsets([place]) == {place: await consumer.position(place)}
 
 
-def test_kafka_python_reads_only_committed_records_even_with_read_uncommitted(broker, topic):
+def test_kafka_python_reads_only_committed_records_if_the_topic_demands_it(broker, topic):
     place = PythonPartition(topic, 0)
     consumer = KafkaConsumer(
         bootstrap_servers=broker.bootstrap, isolation_level="read_uncommitted", max_partition_fetch_bytes=1_000

@@ -107,9 +107,9 @@ def test_a_batch_write_outside_a_stream_can_be_repeated_in_one_session(sink):
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["by default", "asked for"])
-def test_a_foreachbatch_write_without_sink_id_is_refused_as_exactly_once(sink, named, caplog):
-    """Without the option deliveryGuarantee it is written, with a warning: if Spark runs its batch again, it is written
-    twice.
+def test_foreachbatch_without_sink_id_is_refused_if_exactly_once_is_asked_for(sink, named, caplog):
+    """If the option deliveryGuarantee asks for exactly_once, an error is raised. Without the option the batch is
+    written with a warning, and written again if Spark runs it again.
     """
     for run in RUNS:
         job = sink.job(False, **({"deliveryGuarantee": "exactly_once"} if named else {}))

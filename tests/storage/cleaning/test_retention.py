@@ -64,7 +64,7 @@ def test_retention_moves_the_log_start_no_further_than_its_upper_offset_bound() 
         assert start(states, 0, bound=bound, retention_bytes=0) == expected
 
 
-def test_with_the_log_start_inside_a_segment_segments_below_it_are_not_counted() -> None:
+def test_retention_bytes_counts_no_segment_that_ends_below_the_log_start() -> None:
     states = segments(0, 0, 0)
     assert start(states, 0, start=15, retention_bytes=100) == 20
     assert start(states, 0, start=15, retention_bytes=150) is None

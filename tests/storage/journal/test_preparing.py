@@ -118,8 +118,8 @@ def test_journal_is_ready_for_a_size_once_a_file_is_made_or_if_none_can_be_so_la
     assert journal.is_ready_for(size + 1), "it may be of many batches, each of which fits"
 
 
-def test_journal_is_ready_for_a_size_whose_file_the_disk_has_no_space_for(disk, driven):
-    """The request then does not wait; it is refused when it is appended."""
+def test_on_a_full_disk_is_ready_for_is_true_so_that_no_request_waits(disk, driven):
+    """admits() is false, so a request of that size is refused when it is appended, instead of waiting for space."""
     journal = driven.journal
     size = journal.largest_unit_bytes
     assert not journal.is_ready_for(size)
