@@ -241,7 +241,7 @@ class ShareFetching:
             return True
         if not candidates:
             return False
-        if not self._is_late and self._min_bytes > 1 and not (yield from self._is_worth_it(candidates)):
+        if not self._is_late and self._min_bytes > 1 and not (yield from self._has_min_bytes(candidates)):
             return False
         share = max(1, self._max_bytes // len(candidates))
         for read in candidates:
@@ -298,7 +298,7 @@ class ShareFetching:
         """Return the offset below which records can be acquired: the last stable offset, or the high watermark."""
         return partition.log.last_stable_offset if self._is_committed(partition) else partition.log.high_watermark
 
-    def _is_worth_it(self, candidates: Sequence[SharedRead]) -> Steps[bool]:
+    def _has_min_bytes(self, candidates: Sequence[SharedRead]) -> Steps[bool]:
         """Return whether the candidates have min_bytes together. True also where that cannot be told because of an
         error.
         """
@@ -346,13 +346,13 @@ class ShareFetching:
             return 0
         found = log.read(offset, read.max_bytes, below, at_least_one=not self._size_bytes)
         if isinstance(found, ColdRead):
-            self._needs(read, offset, _cold_job(found, [], self._is_committed(read.partition)))
+            self._read_from_disk(read, offset, _cold_job(found, [], self._is_committed(read.partition)))
             return 0
         if not found.size_bytes:
             return 0
         aborted = log.aborted_between(offset, found.next_offset) if self._is_committed(read.partition) else []
         if isinstance(aborted, AbortedLookup):
-            self._needs(read, offset, _cold_job(found, aborted, True))
+            self._read_from_disk(read, offset, _cold_job(found, aborted, True))
             return 0
         return self._take(read, offset, found, aborted)
 
@@ -398,7 +398,7 @@ class ShareFetching:
 
     # ---- from the disk ---------------------------------------------------------------------------------------
 
-    def _needs(self, read: SharedRead, offset: int, job: Callable[[], Read]) -> None:
+    def _read_from_disk(self, read: SharedRead, offset: int, job: Callable[[], Read]) -> None:
         """Let a worker thread read this partition from disk. Until it has, no other request of the group reads it."""
         broker = self._broker
         self._partitions.begin_read(read.key)
