@@ -1,6 +1,7 @@
 """The console's pages in a real browser, before a real broker."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,6 +211,7 @@ def test_ending_a_prepared_transaction_asks_to_confirm_its_sink_and_batch(
     expect(page.locator("tr", has_text="sink-task")).to_contain_text("Prepared")
     visit(page, console, "transactions/sink-task")
     expect(page.locator(".facts")).to_contain_text("batch 17 of sink orders-sink")
+    expect(page.locator(".facts")).to_contain_text(re.compile("Transaction *[0-9a-f]{32}"))
     page.get_by_role("button", name="Abort…").click()
     page.get_by_role("button", name="Abort sink-task").click()
     again = page.locator("dialog", has_text="batch 17 of sink orders-sink")

@@ -7,7 +7,7 @@ from fencepost.client.errors import ClientError, RequestTimedOutError
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from fencepost.protocol.messages.groups import DescribeGroupsResponse
 from fencepost.protocol.messages.offsets import ListOffsetsResponse
-from fencepost.protocol.messages.transactions import DescribeTransactionsResponse
+from fencepost.protocol.messages.transactions import DescribeTransactionsResponse, ListTransactionsResponse
 from odd_answers import answered
 from reading import make, write
 from txn_world import BOOTSTRAP, within
@@ -43,6 +43,38 @@ def test_an_admin_raises_naming_what_a_describe_answer_left_out():
             world.intercept(answered("DescribeTransactions", lambda request: nothing))
             with pytest.raises(ClientError, match="transactional id x"):
                 await asking.describe_transactions("x")
+
+    within(main)
+
+
+def test_transactions_of_other_brokers_have_no_identifier_of_their_own():
+    """What they answer lacks our tagged field, so it is left out on the wire here."""
+
+    async def main(world):
+        producer = await world.producer("holder")
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"a")
+        described = DescribeTransactionsResponse.TransactionState(
+            transactional_id="holder",
+            transaction_state="Ongoing",
+            transaction_timeout_ms=1,
+            transaction_start_time_ms=1,
+            producer_id=1,
+            producer_epoch=0,
+            topics=[],
+        )
+        listed = ListTransactionsResponse.TransactionState(
+            transactional_id="holder", producer_id=1, transaction_state="Ongoing"
+        )
+        async with admin(world) as asking:
+            assert (await asking.describe_transactions("holder"))["holder"].transaction_id
+            answer = DescribeTransactionsResponse(transaction_states=[described])
+            world.intercept(answered("DescribeTransactions", lambda request: answer))
+            assert (await asking.describe_transactions("holder"))["holder"].transaction_id is None
+            world.intercept(
+                answered("ListTransactions", lambda request: ListTransactionsResponse(transaction_states=[listed]))
+            )
+            assert [each.transaction_id for each in await asking.list_transactions()] == [None]
 
     within(main)
 

@@ -197,10 +197,10 @@ async def test_open_transactions_are_listed_oldest_first_and_can_be_filtered(
         await console.console.parts.model.next_view()
         found = await console.get("transactions?open=true")
         assert [each["transactional_id"] for each in found["data"]] == names
-        assert {each["state"] for each in found["data"]} == {"Ongoing"}
+        assert {(each["state"], len(each["transaction_id"])) for each in found["data"]} == {("Ongoing", 32)}
         for each in found["data"]:
             one = await console.get(each["metadata"]["self"])
-            assert one["transactional_id"] == each["transactional_id"]
+            assert all(one[name] == each[name] for name in ("transactional_id", "transaction_id"))
             assert one["timeout_ms"] == 60_000
             assert one["partitions"] == [{"topic_name": "orders", "partition_id": 0}]
         paged = await console.get("transactions?open=true&page_size=2")
