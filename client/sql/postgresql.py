@@ -41,6 +41,7 @@ class Database(Blocks):
     def __init__(self, connections: Connections, name: str, *, create: bool = False) -> None:
         super().__init__(connections, name)
         self._create = create
+        self._schema = ""  # in which our tables are, quoted and with a dot
 
     def __repr__(self) -> str:
         return f"<Database {self.name} {'open' if self._id else 'closed'}>"
@@ -59,6 +60,8 @@ class Database(Blocks):
                 await adapter.execute(statements.schema(self.dialect))
             if await adapter.fetch("select to_regclass('fencepost_database')") == [(None,)]:
                 self._refuse("has no table fencepost_database")
+            for (schema,) in await adapter.fetch(statements.SCHEMA_POSTGRESQL):
+                self._schema = f"{schema}."
             self._id = await self._checked_id(adapter)
             await adapter.commit()
         except BaseException:
@@ -106,11 +109,22 @@ class Database(Blocks):
         """
         number, (producer_id, epoch) = waiting.number, waiting.identity
         values = number, producer_id, epoch, transactional_id, generation, number
-        found = await self._run_last(lambda adapter: adapter.fetch(statements.DECIDE_POSTGRESQL, values))
+        statement = self._in_schema(statements.DECIDE_POSTGRESQL)
+        found = await self._run_last(lambda adapter: adapter.fetch(statement, values))
         for (synchronous,) in found:
             _check_synchronous(synchronous)
         self._is_decided = True
         return bool(found)
+
+    async def execute_last(self, statement: str, *values: Any) -> int:
+        """Run a statement on our tables after those of the user, who may have changed search_path. Else like that of
+        the base class.
+        """
+        return await super().execute_last(self._in_schema(statement), *values)
+
+    def _in_schema(self, statement: str) -> str:
+        """Return an update of one of our tables with the schema in which the table was when the database was opened."""
+        return statement.replace("update fencepost_", f"update {self._schema}fencepost_", 1)
 
     # ---- over another connection -----------------------------------------------------------------------------
 
@@ -186,6 +200,7 @@ class Database(Blocks):
                 adapter = await self._connections.another()
                 await adapter.begin()
                 await adapter.execute("set transaction isolation level read committed read write")
+                await adapter.execute("set local statement_timeout = 0")  # of the role: it may end before the lock's
                 await adapter.execute(f"set local lock_timeout = {max(1, int(LOCK_TIMEOUT_S * 1000))}")
                 if await self._checked_id(adapter) != self._id:
                     raise DatabaseAway(f"{self.name}: it is another database than the one that was opened")

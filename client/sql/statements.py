@@ -72,6 +72,10 @@ CHECK_POSTGRESQL = (
     "current_setting('synchronous_commit'), current_setting('fsync') "
     "from fencepost_database f, pg_control_system() s, pg_database d where d.datname = current_database()"
 )
+SCHEMA_POSTGRESQL = (
+    "select quote_ident(n.nspname) from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+    "where c.oid = to_regclass('fencepost_writers')"
+)
 HOLDER_POSTGRESQL = (  # transactional_id
     "select l.pid from fencepost_writers w join pg_locks l on l.transactionid = w.xmax "
     "where w.transactional_id = $1 and l.locktype = 'transactionid' and l.granted"

@@ -120,3 +120,14 @@ async def test_rolling_back_a_savepoint_of_postgresql_keeps_the_rest_of_the_tran
                 await db.execute("insert into orders values (1, 'alice')")
         await tx.send("orders", b"1")
     assert await rows_of(db) == await records_of(broker) == [1]
+
+
+async def test_a_block_that_changes_search_path_is_decided_in_the_tables_of_the_start(broker, db):
+    await db.execute("create schema if not exists tenant")
+    await db.execute("create table if not exists tenant.fencepost_writers (like public.fencepost_writers)")
+    async with Producer(broker, transactional_id="orders-1") as producer, producer.transaction(db=db) as tx:
+        await db.execute("insert into orders values (1, 'alice')")
+        await db.execute("set local search_path to tenant")
+        await tx.send("orders", b"1")
+    await db.execute("drop schema tenant cascade")
+    assert await rows_of(db) == await records_of(broker) == [1]

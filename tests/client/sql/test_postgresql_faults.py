@@ -219,6 +219,16 @@ async def test_close_number_raises_naming_the_session_that_holds_the_writers_row
         await db.rollback()
 
 
+async def test_the_session_that_holds_a_row_is_named_despite_a_short_statement_timeout(db, postgres_url, monkeypatch):
+    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.5)
+    await db.execute(f"alter database {postgres_url.rpartition('/')[2]} set statement_timeout = 100")
+    generation = (await db.claim("orders-1")).generation
+    await db.begin()
+    assert await db.decide("orders-1", generation, WAITING)
+    with pytest.raises(RowHeld, match=r"session \d+ holds"):
+        await db.close_number(WAITING)
+
+
 async def test_a_hanging_writer_whose_postgresql_session_is_ended_gets_the_drivers_error(
     broker, db, driver_url, monkeypatch
 ):
