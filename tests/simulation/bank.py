@@ -19,6 +19,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     sdk_inbox_mutants,
     sdk_loss_mutants,
     sdk_mutants,
+    sdk_outbox_mutants,
     sdk_share_mutants,
     security_mutants,
     share_fetch_mutants,

@@ -51,7 +51,10 @@ _PERMANENT = {
     ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.UNSUPPORTED_VERSION,
 }
-_FOREVER = ("28", "3D", "3F", "42")  # classes of SQLSTATE that the next attempt gets too: rights, names, syntax
+_FOREVER = ("0A", "22", "23", "28", "3D", "3F", "42", "55000")
+"""How a SQLSTATE begins that the next attempt gets too: not possible, values, constraints, rights, names, syntax, views
+from which nothing can be deleted.
+"""
 _DRIVERS = ("sqlite3", "asyncpg", "psycopg", "psycopg_pool", "sqlalchemy", "django")
 
 
@@ -146,6 +149,10 @@ class Outbox:
                 await self._prune()
                 return 0
             count = await moving.move(self._at_once)
+            if not count and (left := await self._table.check_left(None)) is not None:
+                count = await moving.move(self._at_once)
+                if not count:
+                    await self._table.check_left(left)
         except BaseException:
             await self.close()
             raise

@@ -97,6 +97,17 @@ def row_of(found: Sequence[Any]) -> Row:
         raise bad_row(position, str(error)) from None
 
 
+def check_distinct(table: str, column: str, values: Sequence[Any]) -> None:
+    """Raise InvalidConfigurationError if two of these values of a column are equal: rows with one position have no
+    order, and with one number those behind the first would be lost.
+    """
+    if len(set(values)) < len(values):
+        raise InvalidConfigurationError(
+            f"two rows of {table} have the same {column!r}",
+            hint="name a column that is unique and grows: --columns position=ID",
+        )
+
+
 def bad_row(position: Any, why: str) -> OutboxRowError:
     """Return the error for a row that cannot be sent."""
     return OutboxRowError(f"the row at position {position} cannot be sent: {why}", position=position)

@@ -4,6 +4,7 @@ The rule: the first rows are chosen once, by a materialized query, so that a sta
 transaction looks again at these rows only. Its outer condition is what it looks at again. Parameters are `$1`, `$2`.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from .rows import Columns, quoted, quoted_table
@@ -42,13 +43,15 @@ def outbox_schema(dialect: str, table: str) -> list[str]:
 class Statements:
     """The statements on one outbox table.
 
-    take: $1 is how many rows at most. number: $1 is the last seq, $2 how many. read: rows above seq $1, $2 at most.
-    forget: rows up to seq $1. prune: rows that were sent more than $1 seconds ago. The rest have no parameters.
+    first_left: the position of the row that `take` or `number` begins with. take: $1 is how many rows at most. number:
+    $1 is the last seq, $2 how many. read: rows above seq $1, $2 at most. forget: rows up to seq $1. prune: rows that
+    were sent more than $1 seconds ago. The rest have no parameters.
     """
 
     peek: str
     peek_unnumbered: str
     any_numbered: str
+    first_left: str
     take: str
     number: str
     read: str
@@ -56,9 +59,12 @@ class Statements:
     prune: str
 
 
-def statements(dialect: str, table: str, columns: Columns, keep: bool) -> Statements:
-    """Return the statements on this table. keep: sent rows are marked, not deleted. Without a column for seq only
-    peek_unnumbered, take and prune can be used.
+def statements(
+    dialect: str, table: str, columns: Columns, keep: bool, json_columns: Collection[str] = ()
+) -> Statements:
+    """Return the statements on this table. keep: sent rows are marked, not deleted. json_columns: those that are read
+    as text, because some drivers would decode them, and numbers lose digits by that. Without a column for seq only
+    peek_unnumbered, first_left, take and prune can be used.
     """
     name, position = quoted_table(table), quoted(columns.position)
     has_mark = bool(columns.sent_at)
@@ -66,7 +72,7 @@ def statements(dialect: str, table: str, columns: Columns, keep: bool) -> Statem
     unsent = f"{sent_at} is null" if has_mark else "1 = 1"
     unnumbered = f"{unsent} and {seq} is null" if columns.seq else unsent
     parts = columns.topic, columns.key, columns.value, columns.headers
-    shown = ", ".join(quoted(part) if part else "null" for part in parts)
+    shown = ", ".join(_shown(part, part in json_columns) for part in parts)
     now = _NOW[dialect]
     gone = f"update {name} set {sent_at} = {now}" if keep else f"delete from {name}"
     first = f"(select {position} as p from {name} where {unnumbered} order by {position} limit $1)"
@@ -74,6 +80,7 @@ def statements(dialect: str, table: str, columns: Columns, keep: bool) -> Statem
         peek=f"select 1 from {name} where {unsent} limit 1",
         peek_unnumbered=f"select 1 from {name} where {unnumbered} limit 1",
         any_numbered=f"select count(*) from {name} where {unsent} and {seq} is not null",
+        first_left=f"select {position} from {name} where {unnumbered} order by {position} limit 1",
         take=(
             f"with first as materialized {first} {gone} where {position} in (select p from first) and {unnumbered} "
             f"returning {position}, 0, {shown}"
@@ -90,12 +97,23 @@ def statements(dialect: str, table: str, columns: Columns, keep: bool) -> Statem
     )
 
 
+def _shown(column: str, is_json: bool) -> str:
+    """Return the SQL that reads a part of a row. column: empty if the table has none for it."""
+    if not column:
+        return "null"
+    return f"cast({quoted(column)} as text)" if is_json else quoted(column)
+
+
 EXISTING = {
-    "sqlite": "select name from pragma_table_info($1)",
-    "postgresql": "select attname::text from pg_attribute where attrelid = to_regclass($1) and attnum > 0 "
-    "and not attisdropped",
+    "sqlite": 'select name, "notnull" or pk > 0 or dflt_value is not null, 0 from pragma_table_info($1)',
+    "postgresql": "select a.attname::text, a.attnotnull or a.atthasdef or a.attidentity <> '', "
+    "coalesce(nullif(t.typbasetype, 0), t.oid) in ('json'::regtype, 'jsonb'::regtype) "
+    "from pg_attribute a join pg_type t on t.oid = a.atttypid "
+    "where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped",
 }
-"""The names of a table's columns. $1: of SQLite the bare name, of PostgreSQL the quoted one."""
+"""The columns of a table: the name, whether the database fills it or demands a value, whether it is JSON. $1: of SQLite
+the bare name, of PostgreSQL the quoted one.
+"""
 INTRODUCE = (  # table, way, relay
     "insert into fencepost_relays (table_name, way, relay, last_seq) values ($1, $2, $3, 0) "
     "on conflict (table_name) do nothing"

@@ -4,13 +4,14 @@ The rule: seq is given under the lock of the relay's row in fencepost_relays, so
 appear. Which way and which name numbered the rows stands there too: another one would send them again.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from ...errors import IllegalStateError, InvalidConfigurationError
 from ..interfaces import Database
 from .relaying import Row, Way, in_order
-from .rows import Columns, quoted_table, row_of
+from .rows import Columns, bad_row, check_distinct, quoted_table, row_of
 from .statements import EXISTING, INTRODUCE, RAISE, RENAME, lock_relay, outbox_schema, statements
 
 
@@ -41,14 +42,20 @@ class OutboxTable:
         a column that this way needs.
         """
         known = self._wanted
-        existing = await self._columns_of(self.name)
-        if not existing:
+        found = await self._columns_of(self.name)
+        if not found:
             raise InvalidConfigurationError(
                 f"there is no table {self.name}",
                 hint=f"fencepost sql schema --dialect {self._db.dialect} --outbox {self.name} prints what makes it",
             )
-        self._columns = columns = known.found_in(self.name, existing)
-        self._sql = statements(self._db.dialect, self.name, columns, self._keep)
+        self._columns = columns = known.found_in(self.name, [name for name, _, _ in found])
+        json_columns = [name for name, _, is_json in found if is_json]
+        self._sql = statements(self._db.dialect, self.name, columns, self._keep, json_columns)
+        if columns.seq in [name for name, is_filled, _ in found if is_filled]:
+            raise InvalidConfigurationError(
+                f"table {self.name} fills the column {columns.seq!r} itself, in which the relay numbers rows",
+                hint="with --by hold: --columns seq= leaves it out; else seq=ANOTHER, a column without a default",
+            )
         if way is not Way.HOLD and not columns.seq:
             raise InvalidConfigurationError(
                 f"table {self.name} has no column for the numbers of rows, which {way.value!r} needs",
@@ -60,10 +67,11 @@ class OutboxTable:
                 hint=f"alter table {quoted_table(self.name)} add column sent_at timestamp",
             )
 
-    async def _columns_of(self, table: str) -> list[str]:
-        """Return the names of a table's columns; an empty list if there is no such table."""
+    async def _columns_of(self, table: str) -> list[tuple[str, bool, bool]]:
+        """Return a table's columns, as EXISTING describes them; an empty list if there is no such table."""
         name = quoted_table(table) if self._db.dialect == "postgresql" else table.strip('"')
-        return [found[0] for found in await self._db.fetch(EXISTING[self._db.dialect], name)]
+        found = await self._db.fetch(EXISTING[self._db.dialect], name)
+        return [(column, bool(is_filled), bool(is_json)) for column, is_filled, is_json in found]
 
     async def check_unnumbered(self) -> None:
         """Raise IllegalStateError if another way has numbered rows of the table, which may be sent already."""
@@ -129,6 +137,24 @@ class OutboxTable:
         before, [(self._version,)] = self._version, await self._db.fetch("pragma data_version")
         return before != self._version
 
+    async def check_left(self, before: Sequence[Any] | None) -> Sequence[Any] | None:
+        """Return the position of the first row that was not taken or numbered, in a tuple; None if there is none.
+
+        before: what this returned before the relay tried again. Raises OutboxRowError for a row without a position,
+        InvalidConfigurationError if it is the same row: it was there, and could be neither deleted nor changed.
+        """
+        found = await self._db.fetch(self._sql.first_left)
+        if not found:
+            return None
+        if found[0][0] is None:
+            raise bad_row(None, f"it has nothing in the column {self._columns.position!r}")
+        if found[0] == before:
+            raise InvalidConfigurationError(
+                f"the row of {self.name} at position {found[0][0]} can be neither deleted nor changed",
+                hint="look for a trigger, a rule or a row-level security policy of the table",
+            )
+        return found[0]
+
     async def take(self, count: int) -> list[Row]:
         """Delete the first rows in the open transaction, or mark them as sent; return them in the order in which they
         are sent.
@@ -136,6 +162,7 @@ class OutboxTable:
         Waits for another relay that does so now. Raises OutboxRowError.
         """
         found = await self._db.fetch(self._sql.take, count)
+        check_distinct(self.name, self._columns.position, [position for position, *_ in found])
         return in_order(Way.HOLD, map(row_of, found))
 
     async def number(self, count: int) -> int:
@@ -146,6 +173,7 @@ class OutboxTable:
             [(_, _, last)] = await self._db.fetch(lock_relay(self._db.dialect), self.name)
             given = await self._db.fetch(self._sql.number, last, count)
             if given:
+                check_distinct(self.name, self._columns.position, [seq for (seq,) in given])
                 await self._db.execute(RAISE, self.name, max(seq for (seq,) in given))
         return len(given)
 
@@ -154,6 +182,7 @@ class OutboxTable:
         that cannot be a record.
         """
         found = await self._db.fetch(self._sql.read, above, count)
+        check_distinct(self.name, self._columns.seq, [seq for _, seq, *_ in found])
         return in_order(Way.OFFSETS, map(row_of, found))
 
     async def forget(self, up_to: int) -> None:

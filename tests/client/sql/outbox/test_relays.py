@@ -307,3 +307,29 @@ async def test_an_outbox_refuses_an_unknown_method_zero_rows_at_once_or_an_empty
 async def test_an_outbox_relay_refuses_resume_at_unless_it_works_by_offsets(broker, db, topic):
     with pytest.raises(KafkaError, match="only 'offsets'"):
         await send_all(broker, db, topic, "hold", resume_at=1)
+
+
+# ---- tables without an order -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", WAYS)
+async def test_rows_of_one_position_are_refused_and_none_is_lost(broker, db, path, topic, by):
+    change(path, "create table events (at text default 'now', value text, seq integer)")
+    change(path, *["insert into events (value) values ('a')"] * 5)
+    with pytest.raises(InvalidConfigurationError, match="two rows of events have the same 'at'"):
+        await send_all(broker, db, topic, by, table="events", columns="position=at", at_once=2)
+    assert await db.fetch("select count(*) from events") == [(5,)]
+
+
+@pytest.mark.parametrize("by", WAYS)
+async def test_a_row_without_a_position_ends_the_relay_and_is_not_overlooked(broker, db, path, topic, by):
+    change(path, "create table events (position integer, value text, seq integer)")
+    change(path, "insert into events (position, value) values (null, 'a'), (1, 'b')")
+    with pytest.raises(OutboxRowError, match="nothing in the column 'position'"):
+        await send_all(broker, db, topic, by, table="events", at_once=1)
+
+
+async def test_a_table_of_sqlite_that_fills_seq_itself_is_refused(broker, db, path, topic):
+    change(path, "create table events (position integer primary key, value text, seq integer not null default 0)")
+    with pytest.raises(InvalidConfigurationError, match="fills the column 'seq' itself"):
+        await send_all(broker, db, topic, "hold", table="events")
