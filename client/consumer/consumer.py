@@ -280,10 +280,10 @@ class Consumer:
         return NEVER_MS if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
 
     async def getmany(
-        self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
+        self, *partitions: TopicPartition, timeout_ms: float | None = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """Return the available records, at most max_records (default: max_poll_records). Waits timeout_ms for one."""
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        """Return available records, at most max_records (default: max_poll_records). Waits timeout_ms (None: ever)."""
+        deadline_ms = self._until_ms(timeout_ms)
         await asyncio.sleep(0)  # so that a loop of calls that never wait does not block other tasks and the fetcher
         taken = await self._take_when_there(self._most(max_records), partitions, deadline_ms)
         return {state.tp: records for state, (_, records) in taken.items()}

@@ -72,6 +72,8 @@ class GroupCommits:
         timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         member = self.metadata()
         if self._subscription.is_subscribed:
+            if not wanted and member.generation < 0 and not self._membership.is_fenced:
+                return  # it has not joined yet, so it has read nothing
             self._check()
             self._check_owned(wanted)
         stamp = Stamp(member.generation, member.member_id)

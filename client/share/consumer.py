@@ -173,11 +173,11 @@ class ShareConsumer:
             raise RequestTimedOutError(f"no record within {timeout_ms:g} ms")
         return found[0]
 
-    async def getmany(self, *, timeout_ms: float = 0, max_records: int | None = None) -> list[ShareRecord]:
+    async def getmany(self, *, timeout_ms: float | None = 0, max_records: int | None = None) -> list[ShareRecord]:
         """Return the available records, at most max_records (default: max_poll_records). Waits up to timeout_ms for
-        the first.
+        the first; with None for as long as it takes.
         """
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        deadline_ms = NEVER_MS if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
         await asyncio.sleep(0)  # so that a loop of calls that never wait does not block other tasks and the fetcher
         return await self._take(self._most(max_records), deadline_ms)
 

@@ -27,19 +27,24 @@ async def set_offset_reset(cluster: Cluster, settings: ShareConsumerSettings) ->
     assert wanted is not None
     configs = _Configs(cluster, settings)
     try:
-        entries = (await configs.describe_configs(groups=[group_id]))[group_id]
-        found = next((each.value for each in entries if each.name == NAME and each.source == "group"), None)
+        found = await _value_of(configs, group_id)
         if found is None:
             await configs.alter_configs(group=group_id, set={NAME: wanted})
-            return
+            found = await _value_of(configs, group_id)  # another consumer may have set it at the same time
     except AuthorizationError as error:
         raise AuthorizationError(
             f"auto_offset_reset={wanted} cannot be set for share group {group_id!r}: {error}",
             code=error.code,
             hint=f"leave it out, and have an admin set {NAME}; or allow DescribeConfigs and AlterConfigs on the group",
         ) from error
-    if found != wanted:
+    if found is not None and found != wanted:
         raise InvalidConfigurationError(
             f"share group {group_id!r} has {NAME}={found}, not auto_offset_reset={wanted}",
             hint="leave out auto_offset_reset, or change the group's config with Admin.alter_configs(group=…)",
         )
+
+
+async def _value_of(configs: ConfigAdmin, group_id: str) -> str | None:
+    """Return the group's own value of the config; None if it has none."""
+    entries = (await configs.describe_configs(groups=[group_id]))[group_id]
+    return next((each.value for each in entries if each.name == NAME and each.source == "group"), None)

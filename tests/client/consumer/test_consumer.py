@@ -6,6 +6,7 @@ import pytest
 from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import (
     ClosedError,
+    CommitFailedError,
     CommitOutcomeUnknownError,
     IllegalStateError,
     NoOffsetError,
@@ -15,7 +16,7 @@ from fencepost.client.errors import (
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from fencepost.protocol.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
-from reading import all_there, make, reader, values, write
+from reading import all_there, make, member, reader, values, write
 from txn_world import BOOTSTRAP, within
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -420,5 +421,32 @@ def test_getone_checks_all_partitions_only_once_per_loop_turn(monkeypatch):
             await asyncio.sleep(0)
             assert {record.partition for record in found} == set(range(20))
             assert len(looks) <= 2 * 20
+
+    within(main)
+
+
+def test_getmany_without_a_timeout_waits_until_there_are_records():
+    async def main(world):
+        await make(world)
+        async with member(world) as consumer:
+            getting = asyncio.ensure_future(consumer.getmany(timeout_ms=None))
+            await asyncio.sleep(10)
+            assert not getting.done()
+            await write(world, b"0")
+            assert [each.value for records in (await getting).values() for each in records] == [b"0"]
+
+    within(main)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_commit_before_the_first_join_has_nothing_to_do(protocol):
+    async def main(world):
+        await make(world)
+        async with Consumer(
+            BOOTSTRAP, topics=["t"], group_id="g", group_protocol=protocol, environment=world.world.environment
+        ) as consumer:
+            await consumer.commit()
+            with pytest.raises((CommitFailedError, IllegalStateError)):
+                await consumer.commit({TopicPartition("t", 0): 1})
 
     within(main)

@@ -324,6 +324,37 @@ def test_start_refuses_an_auto_offset_reset_that_differs_from_the_share_groups()
     within(main)
 
 
+def test_of_two_first_consumers_with_other_offset_resets_one_is_told() -> None:
+    """Both find that the group has none, and set theirs."""
+
+    async def main(world: TxnWorld) -> None:
+        await make(world)
+        consumers = [sharer(world, auto_offset_reset=each) for each in ("latest", "earliest")]
+        world.faults.delay("IncrementalAlterConfigs", 0.1).every_time()
+        found = await asyncio.gather(*(each.start() for each in consumers), return_exceptions=True)
+        for each in consumers:
+            await each.close()
+        (refused,) = [each for each in found if each is not None]
+        assert isinstance(refused, InvalidConfigurationError)
+        assert "has share.auto.offset.reset=" in str(refused)
+
+    within(main)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_getmany_without_a_timeout_waits_until_there_are_records(at_once: bool) -> None:
+    async def main(world: TxnWorld) -> None:
+        await make(world)
+        async with sharer(world) as consumer:
+            getting = asyncio.ensure_future(consumer.getmany(timeout_ms=None))
+            await asyncio.sleep(0 if at_once else 10)
+            assert not getting.done()
+            await write(world, b"0")
+            assert seen(await getting) == [(b"0", 1)]
+
+    within(main)
+
+
 def test_start_raises_in_one_sentence_if_the_broker_has_no_share_groups() -> None:
     async def main(world: TxnWorld) -> None:
         consumer = sharer(world)
