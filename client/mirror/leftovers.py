@@ -2,11 +2,14 @@
 
 Both only save time and room. A transaction of a dead task holds the positions of its partitions until it times out; it
 may be aborted at any time, and so may that of a living one, which begins its cycle anew then. An entry of the map that
-ends at or below the source's first offset answers for no record that a group could still read.
+ends at or below the source's first offset answers for no record that a group could still read. Where an entry ends is
+taken from where the next one begins, since the newest one may grow after it was read. So the newest one of a partition
+stays: it also says up to where the records on the target are the mirror's.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right, insort
+from collections.abc import Collection, Iterable, Mapping
 
 from ...protocol.errors import KafkaError
 from ..admin.admin import Admin
@@ -16,7 +19,7 @@ from ..records.decoding import records_of
 from ..records.isolation import AbortedFilter
 from ..values import TopicPartition
 from .names import MAP_TOPIC, group_id, transactional_id
-from .offset_map import EntryKey, decode_entry, decode_key
+from .offset_map import EntryKey, decode_key
 from .positions import Position
 
 log = logging.getLogger("fencepost.client")
@@ -37,7 +40,7 @@ class Leftovers:
         self._clock = environment.clock
         self._held_since_ms: int | None = None
         self._read_to = 0  # of the map's topic
-        self._ends: dict[EntryKey, int] = {}
+        self._firsts: dict[TopicPartition, dict[bytes, list[int]]] = {}  # of the entries, in order, by topic id
         self._positions: Mapping[TopicPartition, Position] = {}
 
     # ---- transactions of dead tasks ------------------------------------------------------------------------------
@@ -77,7 +80,7 @@ class Leftovers:
             self._read_to = 0
 
     async def _read_map(self) -> None:
-        """Note the ends of the mirror's entries."""
+        """Note where the mirror's entries begin."""
         while True:
             page = await self._admin.read_page(_MAP, self._read_to, isolation_level="read_committed")
             hides = AbortedFilter(page.aborted).hides
@@ -89,7 +92,7 @@ class Leftovers:
             self._read_to = page.next_offset
 
     def _note(self, key: bytes, value: bytes | None) -> None:
-        """Note the end of an entry, or that a tombstone has removed it. Those of other mirrors are ignored."""
+        """Note where an entry begins, or that a tombstone has removed it. Those of other mirrors are ignored."""
         try:
             found = decode_key(key)
         except IllegalStateError:
@@ -97,26 +100,42 @@ class Leftovers:
         if found.mirror != self._mirror:
             return
         if value is None:
-            self._ends.pop(found, None)
-        else:
-            self._ends[found] = decode_entry(found.first, value).end
+            self.removed([found])
+            return
+        of_partition = self._firsts.setdefault(TopicPartition(found.topic, found.partition), {})
+        firsts = of_partition.setdefault(found.topic_id, [])
+        if found.first not in firsts:
+            insort(firsts, found.first)
 
     def gone(self, starts: Mapping[TopicPartition, int]) -> list[EntryKey]:
         """Return entries of this task's partitions that end at or below the source's first offset. starts: the first
         offsets.
         """
         found = list[EntryKey]()
-        for key, end in self._ends.items():
-            tp = TopicPartition(key.topic, key.partition)
-            position = self._positions.get(tp)
-            is_mine = position is not None and position.topic_id == key.topic_id
-            if is_mine and end <= starts.get(tp, 0):
-                found.append(key)
-                if len(found) == MOST_GONE:
-                    break
+        for tp, position in self._positions.items():
+            firsts = self._firsts.get(tp, {}).get(position.topic_id, [])
+            ended = max(0, bisect_right(firsts, starts.get(tp, 0)) - 1)
+            found += self._keys(tp, position.topic_id, firsts[: min(ended, MOST_GONE - len(found))])
         return found
+
+    def of_earlier_copies(self, partitions: Collection[TopicPartition]) -> list[EntryKey]:
+        """Return all entries of these partitions, which have no position yet: they are of records that the target had
+        before its topic was deleted, or the positions were.
+        """
+        return [
+            key
+            for tp in partitions
+            for topic_id, firsts in self._firsts.get(tp, {}).items()
+            for key in self._keys(tp, topic_id, firsts)
+        ]
+
+    def _keys(self, tp: TopicPartition, topic_id: bytes, firsts: Iterable[int]) -> list[EntryKey]:
+        """Return the keys of the entries of a partition that begin at these offsets."""
+        return [EntryKey(self._mirror, tp.topic, topic_id, tp.partition, first) for first in firsts]
 
     def removed(self, keys: Iterable[EntryKey]) -> None:
         """Forget these entries, which have tombstones now."""
         for key in keys:
-            self._ends.pop(key, None)
+            firsts = self._firsts.get(TopicPartition(key.topic, key.partition), {}).get(key.topic_id, [])
+            if key.first in firsts:
+                firsts.remove(key.first)

@@ -319,7 +319,8 @@ class MirrorTask:
     async def _commit_first(self, membership: Membership, fresh: list[TopicPartition]) -> None:
         """Commit the source's first offsets as positions of partitions that are empty on the target.
 
-        Raises StoppedError for a partition that is not empty.
+        Raises StoppedError for a partition that is not empty. Entries of the map that an earlier copy left are removed
+        in the same transaction, which the task's generation fences as it does those of its cycles.
         """
         ids = await self._topic_ids({tp.topic for tp in fresh})
         starts = await self._source_admin.ends(fresh, EARLIEST)
@@ -333,7 +334,18 @@ class MirrorTask:
                     hint="others write there, or the positions were deleted, which expire when no task runs for long:"
                     " delete the topic on the target",
                 )
-        await membership.commit({tp: encode_position(Position(starts[tp], ids[tp.topic])) for tp in fresh})
+        first = {tp: encode_position(Position(starts[tp], ids[tp.topic])) for tp in fresh}
+        await self._leftovers.look({})
+        stale = self._leftovers.of_earlier_copies(fresh)
+        if not stale:
+            await membership.commit(first)
+            return
+        assert self._task.member is not None
+        producer = await self._started_producer()
+        async with producer.transaction() as transaction:  # else a cutover would believe the map of the earlier copy
+            await self._writer.remove(producer, stale)
+            await transaction.send_offsets_to_transaction(first, self._task.member)
+        self._leftovers.removed(stale)
 
     async def _topic_ids(self, names: Iterable[str]) -> dict[str, bytes]:
         """Return the ids of these topics on the source. Raises StoppedError for one that stays away: a broker that has
@@ -401,7 +413,7 @@ class MirrorTask:
         await self._check_ids({chunk.tp: chunk.following for chunk in chunks})
         producer = await self._started_producer()
         following = dict(self._task.positions) | {chunk.tp: chunk.following for chunk in chunks}
-        gone = [key for key in self._leftovers.gone(self._source.starts) if not self._writer.has_open(key)]
+        gone = self._leftovers.gone(self._source.starts)
         self._task = machine.began(self._task)
         member = machine.fence_of(self._task)
         async with producer.transaction() as transaction:

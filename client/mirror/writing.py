@@ -54,11 +54,6 @@ class Writer:
         self._open.clear()
         self._next = {}
 
-    def has_open(self, key: EntryKey) -> bool:
-        """Return whether the next records of its partition will be added to this entry, so that it is written again."""
-        found = self._open.get(TopicPartition(key.topic, key.partition))
-        return found is not None and found.first == key.first
-
     async def write(self, producer: Producer, chunks: Sequence[Chunk], gone: Iterable[EntryKey]) -> None:
         """Write the chunks and their entries of the offset map into the producer's open transaction, and wait until all
         is acknowledged. gone: entries of the map to remove.
@@ -73,6 +68,10 @@ class Writer:
         for chunk, deliveries in zip(chunks, sent, strict=True):
             if chunk.records:
                 await self._map(producer, chunk, deliveries)
+        await self.remove(producer, gone)
+
+    async def remove(self, producer: Producer, gone: Iterable[EntryKey]) -> None:
+        """Send tombstones of these entries of the offset map, in the producer's open transaction."""
         for key in gone:
             await producer.send(MAP_TOPIC, None, encode_key(key), partition=0)
 

@@ -11,6 +11,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     journal_mutants,
     limit_mutants,
     migration_mutants,
+    mirror_mutants,
     mutants,
     named_mutants,
     pending_mutants,

@@ -1,7 +1,7 @@
 """What a cutover looks at on both sides: topics, groups, ends, whether the source refuses writes. Changes nothing."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -45,8 +45,8 @@ class Looking:
         there = await self.source.describe_topics()
         return {name: there[name] for name in sorted(set(names)) if name in there}
 
-    async def look(self, *, waits_for_stable: bool) -> Found:
-        """Return all that the plan of a cutover has to know.
+    async def look(self, *, waits_for_stable: bool, named: Collection[str] | None = None) -> Found:
+        """Return all that the plan of a cutover has to know. named: as in find_groups().
 
         waits_for_stable: wait for offsets of groups that an open transaction holds. Before such transactions are
         aborted, that may take any time.
@@ -60,7 +60,7 @@ class Looking:
         barrier = await self.barrier(topics)
         return Found(
             tuple(topics),
-            await self.find_groups(set(topics), waits_for_stable=waits_for_stable),
+            await self.find_groups(set(topics), waits_for_stable=waits_for_stable, named=named),
             barrier,
             await self.refusing(topics, barrier),
             ends,
@@ -98,12 +98,18 @@ class Looking:
             return frozenset(name for name in names if denial_of(name) in rules)
         return frozenset()
 
-    async def find_groups(self, topics: set[str], *, waits_for_stable: bool) -> dict[str, GroupFound]:
+    async def find_groups(
+        self, topics: set[str], *, waits_for_stable: bool, named: Collection[str] | None = None
+    ) -> dict[str, GroupFound]:
         """Return, by name, those groups of the source that match the regular expression and have offsets in these
-        topics.
+        topics. named: these groups instead, even where the source has nothing of them.
         """
-        meant = [each for each in await self.source.list_groups() if re.fullmatch(self.groups, each.group_id)]
-        found: dict[str, GroupFound] = {}
+        meant = [
+            each
+            for each in await self.source.list_groups()
+            if (re.fullmatch(self.groups, each.group_id) if named is None else each.group_id in named)
+        ]
+        found = {name: GroupFound("classic", {}) for name in named or ()}
         for each in meant:
             kind = each.group_type or "classic"
             offsets: Offsets = {}

@@ -6,7 +6,7 @@ by a later one changes nothing any more, and undoes nothing. Every step may be r
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Literal, Protocol
@@ -66,8 +66,10 @@ class Sides(Protocol):
         """
         ...
 
-    async def look(self) -> Found:
-        """Return topics, groups with their stable offsets, and the ends of the source."""
+    async def look(self, groups: Collection[str] | None = None) -> Found:
+        """Return topics, groups with their stable offsets, and the ends of the source. groups: the names of those to
+        look at; None for those that this cutover is to move.
+        """
         ...
 
     async def refuse_writes(self, topic: str, barrier: Barrier) -> None:
@@ -140,7 +142,11 @@ async def _cut_over(sides: Sides, tell: Tell) -> CutoverRecord:
         tell("an earlier cutover has committed the offsets: finishing it")
         async with _or_undone(sides, record, tell):
             await _look_again(sides, record, is_resumed=True)
-        return await _finish(sides, record, tell)
+        done = await _finish(sides, record, tell)
+        if (await sides.look()).groups.keys() <= record.groups.keys():
+            return done
+        tell("now the groups that the earlier cutover has not moved")
+        record = None
     if record is not None and record.state == "done":
         record = None
     return await _cut_over_anew(sides, record, tell)
@@ -230,7 +236,7 @@ async def _look_again(sides: Sides, record: CutoverRecord, *, is_resumed: bool) 
     """Check that all is as it was before the offsets were committed. Raises CutoverFailed. is_resumed: an earlier run
     committed, so that new members at the target may have the committed offsets already.
     """
-    now = await sides.look()
+    now = await sides.look(record.groups)
     before = {
         name: GroupFound("", {partition: OffsetAndMetadata(each.source) for partition, each in carried.items()})
         for name, carried in record.groups.items()
@@ -289,13 +295,13 @@ async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncGe
 async def _undo(sides: Sides, record: CutoverRecord, tell: Tell) -> None:
     """Take back the refusals of writes and the offsets that the record has, and remove it."""
     await sides.write(replace(record, state="undoing"), {})
-    there: Mapping[str, GroupFound] = (await sides.look()).groups if record.groups else {}
+    there: Mapping[str, GroupFound] = (await sides.look(record.groups)).groups if record.groups else {}
     for name, carried in sorted(record.groups.items()):
-        group = there.get(name)
-        if group is not None and group.members_there:
+        group = there[name]
+        if group.members_there:
             tell(f"group {name} has members at the target: its offsets there stay")
             continue
-        ours = {at: each for at, each in carried.items() if group is None or group.there.get(at) == each.target}
+        ours = {at: each for at, each in carried.items() if group.there.get(at) == each.target}
         await sides.put_back(name, {at: each.before for at, each in ours.items()})
     for topic in record.refused:
         await sides.allow_writes(topic, record.barrier)

@@ -1,7 +1,7 @@
 """Both clusters, as a cutover needs them: what it changes there, and what it waits for. `running.py` has the order."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ...admin.admin import Admin
 from ...admin.offsets import EARLIEST, LATEST
@@ -70,9 +70,11 @@ class AdminSides:
                 if offsets:
                     await transaction.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(name))
 
-    async def look(self) -> Found:
-        """Return topics, groups with their offsets, and the ends of the source."""
-        found = await self._looking.look(waits_for_stable=self._is_ended)
+    async def look(self, groups: Collection[str] | None = None) -> Found:
+        """Return topics, groups with their offsets, and the ends of the source. groups: the names of those to look at;
+        None for those that match the regular expression.
+        """
+        found = await self._looking.look(waits_for_stable=self._is_ended, named=groups)
         self._barrier = found.barrier
         self._partitions = sorted(found.ends)
         return found

@@ -64,10 +64,12 @@ class World:
 
 
 class FakeSides:
-    """Both clusters, as a World. interrupt: called before and after each step with its number."""
+    """Both clusters, as a World. interrupt: called before and after each step with its number. groups: to move, None
+    for all.
+    """
 
-    def __init__(self, world, interrupt):
-        self.world, self.interrupt, self.epoch, self.steps = world, interrupt, -1, 0
+    def __init__(self, world, interrupt, groups=None):
+        self.world, self.interrupt, self.epoch, self.steps, self.groups = world, interrupt, -1, 0, groups
 
     def _fenced(self):
         if self.epoch != self.world.epoch:
@@ -97,7 +99,9 @@ class FakeSides:
 
         await self._do(write)
 
-    async def look(self):
+    async def look(self, groups=None):
+        names, always = self.groups if groups is None else groups, {name: {} for name in groups or ()}
+
         def look():
             groups = {
                 name: GroupFound(
@@ -107,7 +111,8 @@ class FakeSides:
                     there={at: OffsetAndMetadata(each) for at, each in self.world.there.get(name, {}).items()},
                     members_there=tuple(self.world.members["target"] & {name}),
                 )
-                for name, offsets in self.world.offsets.items()
+                for name, offsets in {**always, **self.world.offsets}.items()
+                if names is None or name in names
             }
             ends = {partition: len(log) for partition, log in self.world.logs.items()}
             self.world.looked = {name: dict(offsets) for name, offsets in self.world.offsets.items()}
@@ -183,9 +188,9 @@ def world():
     return made
 
 
-def run(made, interrupt=lambda step: None):
+def run(made, interrupt=lambda step: None, groups=None):
     """Run one cutover. Returns "done", "failed", "killed" or "overtaken", and what it raised."""
-    sides = FakeSides(made, interrupt)
+    sides = FakeSides(made, interrupt, groups)
     try:
         asyncio.run(cut_over(sides, lambda line: None))
     except Killed as error:
@@ -273,6 +278,23 @@ def test_a_cutover_killed_at_any_step_is_finished_or_undone_by_the_next(what):
         DISTURBANCES[what](made)
         outcome, _ = run(made)
         check(made, outcome, before)
+
+
+def test_a_cutover_of_other_groups_finishes_or_undoes_a_killed_one_exactly():
+    for step in range(STEPS):
+        made, moved_on = world(), {}
+
+        def kill(now, step=step):
+            if now == step:
+                raise Killed
+
+        assert run(made, kill, ["billing"])[0] == "killed"
+        if A in made.there.get("billing", {}):  # its consumers run at the target already
+            made.there["billing"][A] = moved_on["billing"] = 7
+        outcome, _ = run(made, groups=["report"])
+        assert outcome == "done"
+        assert made.there["report"] == {A: made.target_of(A, 4)}
+        assert made.there.get("billing", {}).get(A) == moved_on.get("billing")
 
 
 def test_a_cutover_stops_without_undoing_anything_if_a_second_one_begins():
