@@ -32,15 +32,15 @@ def show_plan(to: Both, groups: str, *, producers_stopped: bool) -> None:
     """Print the steps of a cutover and the offsets that the groups would get. Raises Failure if it would refuse."""
     from ...client.mirror.cutover.plan import AFTERWARDS, find_refusals, steps
 
-    async def work() -> "tuple[Found, list[dict[str, Any]]]":
+    async def work() -> "tuple[Found, list[dict[str, Any]], list[Finding]]":
         async with to.admins() as (source, target):
             sides = _sides(to, source, target, groups, producers_stopped=producers_stopped)
             found = await sides.look()
-            return found, [each._asdict() for each in await sides.preview(found)] if found.topics else []
+            moves, problems = await sides.preview(found) if found.topics else ([], [])
+            return found, [each._asdict() for each in moves], [*find_refusals(found), *problems]
 
     check_expression("--groups", groups, "billing.*")
-    found, moves = to.target.run(work)
-    refusals = find_refusals(found)
+    found, moves, refusals = to.target.run(work)
     planned = steps(found)
     if to.output.json:
         to.output.object(

@@ -84,7 +84,10 @@ def _of_topics(found: Found) -> Iterator[Finding]:
             "fencepost group list shows the groups; --groups takes a regular expression of the whole name",
         )
     for partition, why in sorted(found.stopped.items()):
-        yield fatal(f"the mirror has stopped {partition}: {why}", "fencepost mirror status shows all that stopped")
+        yield fatal(
+            f"the mirror has stopped {partition}: {why}",
+            "mirror the topic anew under another mirror's name; or delete it at the target, and it is left out",
+        )
     if found.barrier == "none" and not found.producers_stopped:
         yield fatal(
             "the source cannot refuse writes: it has no rules of access, and no topic setting for it",
@@ -126,7 +129,8 @@ def steps(found: Found) -> list[Step]:
     word = "its setting fencepost.writes.refused" if found.barrier == "setting" else "a rule of access"
     begun = [Step(f"{name} refuses writes already: leave it so") for name in kept]
     if found.barrier == "none":
-        begun = [Step("refuse nothing at the source: you said that its producers are stopped")]
+        why = "you said that its producers are stopped" if found.producers_stopped else "it cannot"
+        begun = [Step(f"refuse nothing at the source: {why}")]
     else:
         begun += [
             Step(f"refuse writes to {name} at the source, by {word}", f"allow them again to {name}") for name in denied
@@ -179,7 +183,17 @@ def preview(
         )
         for name, group in sorted(groups.items())
         for partition, at in sorted(group.offsets.items())
+        if partition in maps  # of any other find_refusals() says why not
     ]
+
+
+def planned_by(moves: Iterable[Move]) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+    """Return the offsets on the target that are known already, by group."""
+    found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+    for move in moves:
+        if move.target is not None:
+            found.setdefault(move.group, {})[move.partition] = OffsetAndMetadata(move.target)
+    return found
 
 
 def move_groups(

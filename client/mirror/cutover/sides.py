@@ -12,12 +12,23 @@ from ...producer.producer import Producer
 from ...values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from ..committed import committed_batches
 from ..findings import Finding, fatal
-from ..group_offsets import PartitionMap
+from ..group_offsets import MapDamaged, PartitionMap
 from ..map_reader import maps_in, read_newest
 from ..names import MAP_TOPIC, transactional_id
 from ..topics import settle_configs
 from .looking import SETTING, Looking, denial_of
-from .plan import Barrier, Found, Move, Offsets, Written, named, preview
+from .plan import (
+    Barrier,
+    Found,
+    Move,
+    Offsets,
+    Written,
+    find_overtaken,
+    named,
+    planned_by,
+    preview,
+    refuse_written,
+)
 from .record import CutoverRecord, decode_record, encode_key, encode_record
 from .running import CutoverFailed, Tell
 
@@ -234,17 +245,28 @@ class AdminSides:
                 tell(f"the mirror is {left} offsets behind, in {len(behind)} partitions")
             await asyncio.sleep(STEP_S)
 
-    async def preview(self, found: Found) -> list[Move]:
-        """Return where the groups would go on, as far as the mirror has copied."""
+    async def preview(self, found: Found) -> tuple[list[Move], list[Finding]]:
+        """Return where the groups would go on, as far as the mirror has copied, and the problems that the cutover would
+        find at the target.
+        """
         positions = await self._looking.positions()
-        maps = await self.read_maps()
         there = await self._target.describe_topics()
-        ends = await self._target.ends(
-            [each for each in maps if each.topic in there and each.partition < len(there[each.topic].partitions)],
-            LATEST,
-        )
-        copied = {each for each, end in found.ends.items() if each in positions and positions[each].offset >= end}
-        return preview(found.groups, maps, {each: ends.get(each, 0) for each in maps}, copied)
+        copies = [tp for tp in found.ends if tp.topic in there and tp.partition < len(there[tp.topic].partitions)]
+        starts = await self._target.ends(copies, EARLIEST)
+        ends = await self._target.ends(copies, LATEST, "read_committed")
+        try:
+            maps = await self.read_maps()  # behind the ends, while the mirror goes on
+            copied = {each for each, end in found.ends.items() if each in positions and positions[each].offset >= end}
+            lasts = {each: max(ends.get(each, 0), maps[each].target_end) for each in maps}
+            moves = preview(found.groups, maps, lasts, copied)
+        except MapDamaged as error:
+            return [], [fatal(f"the map of offsets is damaged: {error}", "mirror the topic under another name")]
+        foreign = [
+            await self._first_written(self._target, each, max(starts[each], maps[each].target_end), ends[each])
+            for each in sorted(copies)
+        ]
+        written = [each for each in foreign if each is not None]
+        return moves, [*refuse_written(written, "target"), *find_overtaken(found.groups, planned_by(moves))]
 
     async def read_maps(self) -> Mapping[TopicPartition, PartitionMap]:
         """Return, for each mirrored partition, the map of its source offsets to target offsets, from the newest entries

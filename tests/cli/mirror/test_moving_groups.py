@@ -11,6 +11,7 @@ from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
 from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.mirror import names
+from fencepost.client.mirror.offset_map import Entry, EntryKey, Run, encode_entry, encode_key
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from plain_mirror import mirror_all
@@ -88,6 +89,40 @@ def test_cutover_with_dry_run_prints_steps_and_target_offsets_and_changes_nothin
     (facts,) = (json.loads(line) for line in sides.run("cutover --groups billing --dry-run -o json")[1].splitlines())
     assert facts["refusals"] == []
     assert facts["offsets"][0] == {"group": "billing", "partition": "t-0", "source": 1, "target": 1}
+
+
+def test_a_dry_run_names_a_group_that_went_on_and_a_producer_beside_the_mirror(sides):
+    async def go_on(to):
+        await to.target.alter_group_offsets("billing", {T0: 2})
+
+    sides.work(go_on)
+    code, _, err = sides.run("cutover --groups billing --dry-run")
+    assert code == 5
+    assert "error: group billing stands at offset 2 of t-0 at the target, behind 1 where it would go on" in err
+
+    async def write_beside(to):
+        await to.target.delete_groups("billing")
+        async with Producer(to.target_at) as producer:
+            await producer.send_and_wait("t", b"foreign", partition=1)
+
+    sides.work(write_beside)
+    code, _, err = sides.run("cutover --groups billing --dry-run")
+    assert code == 5
+    assert "has written to t-1 at the target, at offset 0; nothing was changed" in err
+
+
+def test_a_dry_run_says_that_the_map_of_offsets_contradicts_itself(sides):
+    async def damage(to):
+        topic_id = bytes((await to.source.describe_topics("t"))["t"].topic_id)
+        async with Producer(to.target_at) as producer:
+            entry = encode_entry(1, Entry(9, (Run(1, 7, 2),)))
+            key = encode_key(EntryKey(DEFAULT_NAME, "t", topic_id, 0, 1))
+            await producer.send_and_wait(names.MAP_TOPIC, entry, key=key, partition=0)
+
+    sides.work(damage)
+    code, _, err = sides.run("cutover --groups billing --dry-run")
+    assert code == 5
+    assert "error: the map of offsets is damaged: " in err
 
 
 def test_cutover_prints_the_target_offsets_of_each_group_and_can_be_repeated(sides):
