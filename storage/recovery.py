@@ -130,7 +130,7 @@ class _Recovery:
         self.put_by_bytes = 0
 
     def run(self) -> tuple[Store, RecoveryReport]:
-        """Recover the store: scan the journal, open the logs, apply it to them, begin a fresh journal."""
+        """Recover the store: scan the journal, open the logs, apply the journal to them, begin a fresh journal."""
         self.source.prepare()
         number, start = self._checkpoint()
         self.next_log_id = start.next_log_id
@@ -347,7 +347,7 @@ class _Recovery:
             log.put_by()
 
     def _keep_back(self, log: PartitionLog, offset: int, data: memoryview) -> None:
-        """Take the log offline if this batch begins above its end; one that begins below is in segments already."""
+        """Keep a batch for a log that is offline, or goes offline because it ends below it; drop one that it has."""
         if log.offline is None and offset > log.end_offset:
             self._offline(log, _missing(log, offset, "the journal", _HOLE_HINT))
         if log.offline is not None:
@@ -388,7 +388,7 @@ class _Recovery:
         self.report.offline[log.directory] = reason
 
     def _report_oddities(self, warnings: list[str]) -> None:
-        """Add to the report's warnings what the log line at start names, besides offline logs."""
+        """Add to the report: these warnings, those of the logs, kept parts of offline logs, and foreign files."""
         for log in self.logs.values():
             warnings += log.warnings
             if log.offline is not None and log.kept_parts:

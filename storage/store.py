@@ -207,7 +207,7 @@ class Store:
             self.commit([self.log_start_part(catalogue, catalogue.start_offset)])
 
     def append_together(self, appends: Sequence[tuple[PartitionLog, Batch]]) -> int:
-        """Append checked batches to several logs as one unit, like commit(). None may be for the catalogue. Returns the
+        """Append checked batches to several logs as one unit, like commit(), but not to the catalogue. Returns the
         unit's number.
 
         One Batch may go to many logs. A single batch is appended this way if a batch in another log depends on it, such
@@ -368,7 +368,7 @@ class Store:
         return LARGE_TAILS * self.tail_memory_bytes >= self.settings.tail_max_bytes
 
     def look(self) -> None:
-        """Check once in each turn of the loop whether there is room: at every append it would cost too much."""
+        """Begin a turn of the loop: set `congested`, whether requests should wait because tails or journal are full."""
         self.turn += 1
         self._turn_age_ms = 0
         full = self.tail_memory_bytes > self.settings.tail_max_bytes or self.journal.nearly_full

@@ -240,8 +240,8 @@ class Upkeep:
 
     @property
     def named_units(self) -> tuple[int, int]:
-        """The last unit that the older, and that the newer checkpoint covers. A further checkpoint with the same two
-        frees nothing.
+        """The last units that the two newest checkpoints cover: (of the older one, of the newer one). A further
+        checkpoint that leaves both numbers the same frees nothing.
         """
         return self._released_through, self.checkpointed_unit
 

@@ -150,7 +150,7 @@ class Authorizer:
     def allows_on_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Return whether the principal may do this operation on at least one resource of that type.
 
-        As in Kafka, an operation that another one implies (Read implies Describe) counts only if its rule applies to
+        As in Kafka, a rule for an operation that implies this one (Read implies Describe) counts only if it applies to
         every name.
         """
         key = (principal, host, operation, resource_type, None)

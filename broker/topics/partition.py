@@ -69,8 +69,8 @@ class Partition:
 
     @property
     def appended_bytes(self) -> int:
-        """The bytes appended since the start. From one look at it to another it grows by at least the bytes that a
-        waiting fetch could get in addition.
+        """The bytes appended to the log since the broker's start. A waiting fetch compares two values of it: their
+        difference is the most that it can have got in addition.
         """
         return self.log.snapshots.taken_bytes
 

@@ -30,9 +30,8 @@ def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
 
 
 def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
-    """Raise the OSError that caused `error`, unless it has put the log offline; else return.
-
-    An error of the system, such as a lack of memory or file descriptors, does not mean that the bytes are damaged.
+    """Raise the OSError that caused `error`, if there is one and it has not put the log offline: such an error of the
+    system, for example a lack of memory or file descriptors, does not say that the bytes are damaged.
     """
     if isinstance(error.__cause__, OSError) and log.offline is None:
         raise error.__cause__ from None

@@ -87,8 +87,8 @@ class Admission:
         """Return whether a batch for this partition simply continues the open transaction, so that the fast path needs
         no further check.
 
-        If True, check_data() and admit_batch() would accept it and log nothing. If False, the caller must call them, to
-        find out.
+        If True, check_data() and admit_batch() would accept it and log nothing, and the connection fence has noted its
+        connection. If False, the caller must call them, to find out.
         """
         txn = self._transactions.get(transactional_id)
         if (

@@ -59,8 +59,8 @@ class FencePolicy:
             raise OlderConnection(f"the {kind.name} request for {txn.transactional_id!r} came over an older connection")
 
     def passes(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> bool:
-        """Return whether check_policy() and admit() would accept the request. If False, the caller calls them, so that
-        they log and raise.
+        """Return whether check_policy() and admit() would accept the request. If True, its connection is noted as by
+        admit(). If False, the caller calls them, so that they log and raise.
         """
         if version > HIGHEST_TV1_VERSION[api]:
             return True

@@ -123,8 +123,8 @@ class Sweeps:
                 return
 
     async def _expire(self, ids: Sequence[str]) -> None:
-        """Remove those of `ids` that may still expire, with a pause after every EXPIRED_AT_ONCE. Returns early when
-        the broker stops.
+        """Remove those of `ids` that are still unused, EXPIRED_AT_ONCE at a time, with a pause after each time. Returns
+        early when the broker stops.
         """
         for start in range(0, len(ids), EXPIRED_AT_ONCE):
             self._forget(self._unused_ids(ids[start : start + EXPIRED_AT_ONCE]))

@@ -153,8 +153,8 @@ def _open(scheme: str, bucket: str, endpoint: str) -> Any:
 
 
 def s3_config(environment: Mapping[str, str], endpoint: str) -> dict[str, str]:
-    """Return the settings of S3 that are not in the environment. endpoint: used instead of the one there; "": use that
-    one.
+    """Return the settings of S3 that are not in the environment. endpoint: used instead of the endpoint in environment
+    or profile; "": none is given.
 
     Over TLS the body of a PUT is not signed: signing takes more CPU time than the rest of a PUT, and TLS protects the
     body already. AWS_UNSIGNED_PAYLOAD in the environment overrides that.

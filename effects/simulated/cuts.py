@@ -81,8 +81,8 @@ class Cut:
         return volume.prune()
 
     def _in_order(self, order: Sequence[int]) -> list[Operation]:
-        """Return all operations that are not in the base yet, in their order; those in `order` (by index) swap
-        places so that they have that order.
+        """Return all operations that are not in the base yet, in the order in which they were made. Those that `order`
+        names (by index) are put into the order given there, at the places that they had among the others.
         """
         waiting = sorted((one for queue in self._queues.values() for one in queue), key=_by_index)
         if order:
@@ -102,7 +102,7 @@ class Cut:
         self._fold(key)
 
     def _fold(self, key: int) -> None:
-        """Move the operations at the head of this queue that are synced into the base."""
+        """Apply the operations at the head of this queue to the base, up to the first one that is not synced."""
         queue = self._queues.pop(key, [])
         for done, operation in enumerate(queue):
             if operation.index not in self._covered:

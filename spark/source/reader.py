@@ -306,7 +306,9 @@ else:
             super().__init__(replace(options, notes=(*options.notes, *left_out)), schema)
 
         def latestOffset(self) -> Json:  # type: ignore[override]
-            """The ends of the logs. After a restart the query's position is unknown here; `ranges` compares both."""
+            """Return the end of the next batch: see plan. After a restart the query's position is unknown here; then
+            the ends of the logs are returned, and partitions() finds lost records.
+            """
             if self._at is not None or self._initial is not None:
                 return self.plan(to_json(self._at) if self._at is not None else self.initialOffset(), is_limited=False)
             seen = self._look()

@@ -42,9 +42,11 @@ class Wanted(NamedTuple):
 
 @contextmanager
 def locked_if_free(disk: Disk, directory: str) -> Iterator[bool]:
-    """If no broker runs on the directory, keep one from starting there within the block. Yields whether one runs.
+    """Yield whether a broker runs on the directory. If none runs, lock the directory within the block, so that none can
+    start there.
 
-    The directory that was opened is used to the end, even if another is moved to its path meanwhile.
+    Within the block all paths below the directory lead to the one that was opened here, even if it is moved away and
+    another one is moved to its path.
     """
     running = False
     try:

@@ -204,8 +204,10 @@ class JournalFiles:
         return files
 
     def _prepare(self, new: int, size: int = 0, drop: list[JournalFile] | None = None) -> Preparation:
-        """Return the job that makes `new` files and recycles or removes spare ones. drop: ready files that are too
-        small.
+        """Return a job that makes a file of `new` bytes (0: none), makes ready the spare files of `size` bytes or more
+        (but not those above the largest size), and removes the other spare files and those in `drop`.
+
+        Takes the spare files, and those in `drop` (the newest ready ones), out of the lists of files.
         """
         drop = drop or []
         for _ in drop:

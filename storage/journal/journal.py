@@ -231,9 +231,10 @@ class Journal(AnyJournal):
         """Close the open round and return it. The caller calls its run() or begin(), then finished(), in the order of
         rounds. Another round may be taken before that only if all rounds in flight are to be synced.
 
-        Returns None if no units wait and `sync` is False. With `sync`, all rounds before it are synced too. If no units
-        wait and these are synced already, an empty round records that on disk, unless a header does: without it
-        recovery could not tell whether the last round was torn before its sync or damaged after it.
+        Returns None if no units wait and `sync` is False. With `sync`, all earlier rounds are synced too. If no units
+        wait then, nothing is written, unless all earlier rounds are synced already and no header on disk says so: then
+        an empty round is written whose header does. Without that, recovery could not tell whether the last round was
+        torn before its sync or damaged after it.
         """
         if any(write.failed or not (sync and write.sync) for write in self._in_flight):
             raise RuntimeError(
@@ -315,7 +316,7 @@ class Journal(AnyJournal):
         """Note that units up to `unit` and rounds up to `number` are synced. Has no effect if a later sync has covered
         them.
 
-        synced_through: the newest header among these rounds says that all rounds up to this one are synced.
+        synced_through: the last round that was synced according to the newest of the headers that are synced now.
         """
         self.synced_unit = max(self.synced_unit, unit)
         self._synced_round = max(self._synced_round, number)

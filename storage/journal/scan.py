@@ -235,7 +235,9 @@ class _Judge:
         result.highest_round = max(result.highest_round, self._round - 1)
 
     def _walk(self, reader: Reader) -> tuple[int, str, bool]:
-        """Return the first position without a valid round, what is wrong there, and whether the file ended there."""
+        """Check the rounds of one file in order, and count the valid ones in the result. Returns the first position
+        without a valid round, what is wrong there, and whether the file ended there. Raises JournalDamaged.
+        """
         position = BLOCK_BYTES
         while (header := reader.round_header(position)) is not None:
             self._check_order(reader.path, position, header)
@@ -251,7 +253,9 @@ class _Judge:
         return position, f"no header of round {self._round}", False
 
     def _check_order(self, path: str, position: int, header: RoundHeader) -> None:
-        """Raise JournalDamaged if the round does not follow the one before, by number and first unit."""
+        """Raise JournalDamaged if the round does not follow the one before, by number and first unit. If the journal's
+        first files were removed, the first round of the scan sets the numbers from which the others count.
+        """
         if not self._begun:
             self._begun = True
             self._round = self._start.round or header.round
@@ -300,7 +304,9 @@ class _Remains:
         self.size_bytes = 0
 
     def look(self, reader: Reader, header: FileHeader, start: int) -> None:
-        """Find round headers of this file, wherever they begin, and the last byte that was written after `start`."""
+        """Look through a file from `start` on: note the highest numbers in the round headers there, wherever they
+        begin, and add to size_bytes how far behind `start` the file was written.
+        """
         end = start
         for position in range(start, reader.size, READ_BYTES):
             window = reader.view(position, min(READ_BYTES, reader.size - position))
@@ -316,15 +322,15 @@ class _Remains:
         self._count_units(reader, header.incarnation, start)
 
     def _note(self, found: RoundHeader) -> None:
-        """Take this header's round, last unit and synced_through into account for the highest ones seen."""
+        """Raise the highest round, unit and synced_through seen so far to those of this header, if they are higher."""
         if found.synced_through > self.synced_through:
             self.synced_through, self.witness = found.synced_through, found.round
         self.highest_round = max(self.highest_round, found.round)
         self.highest_unit = max(self.highest_unit, found.last_unit)
 
     def _count_units(self, reader: Reader, incarnation: int, start: int) -> None:
-        """Take into account the units of a round at this position that has lost its header, for the highest unit
-        number.
+        """Raise the highest unit number seen so far to that of the units at this position, where a round may have lost
+        its header.
         """
         body = start + ROUND_HEADER_BYTES
         if body < reader.size:

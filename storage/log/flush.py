@@ -193,7 +193,7 @@ class SegmentWriter:
         return _Growing(SegmentState(base_offset, end_offset=base_offset), self._settings, created=True)
 
     def _create(self, growing: _Growing) -> None:
-        """Create a new segment's file, after cutting what a failed attempt left, and its first index entries."""
+        """Create the empty `.log` file of a new segment. A file that a failed attempt has left is cut to 0 bytes."""
         with self._files.use(self._path(growing.before, LOG_SUFFIX), create=True) as file:
             file.truncate(0)
 
@@ -363,7 +363,7 @@ class SyncJob:
     """Makes durable the files that a manifest captured at the same moment names."""
 
     def __init__(self, files: OpenFiles, paths: dict[str, int], directories: dict[str, int]) -> None:
-        """paths, directories: with the number of the newest flush of each."""
+        """paths, directories: what to sync, each with the number of the newest flush that wrote to it."""
         self.paths = paths
         self.directories = directories
         self.files = files

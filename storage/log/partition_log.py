@@ -351,8 +351,8 @@ class PartitionLog(LogState):
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
     def manifest(self) -> object:
-        """Return what a checkpoint records about this log now. It is true on disk once the sync_job() of the same
-        moment has run.
+        """Capture and return what a checkpoint records about this log. It is true on disk once the sync_job() of the
+        same moment has run. Segments that are not needed any more are dropped from the log.
         """
         if self.evidence is not None:
             return self.evidence

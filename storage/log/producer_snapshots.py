@@ -186,8 +186,9 @@ class ProducerSnapshots:
         return not self._log.producers and self._adopt_none()
 
     def _adopt_none(self) -> bool:
-        """Note that there is no producer as of the log's end, or as of flushed_offset if none was added since. Returns
-        whether that is new.
+        """Keep a snapshot without producers (and without a file), because the log has no producer at its end. If the
+        newest snapshot is such a one, and no producer came and went since, that one is moved up to flushed_offset.
+        Returns whether anything has changed.
         """
         log, newest = self._log, self.kept[-1] if self.kept else None
         if newest is not None and newest.empty:
@@ -203,7 +204,9 @@ class ProducerSnapshots:
         return True
 
     def choose(self) -> tuple[tuple[Snapshot, ...], list[str]]:
-        """Return (the two newest snapshots without unflushed records, the files of older ones, to be removed)."""
+        """Choose the snapshots that a manifest names, and forget older ones. Returns (up to two: the newest ones that
+        cover flushed records only, the paths of the files of older ones, to be removed).
+        """
         flushed_offset = self._log.flushed_offset
         chosen = [each for each in self.kept if each.offset <= flushed_offset][-2:]
         if chosen and chosen[-1].empty:  # nothing of what came before is left, or needed

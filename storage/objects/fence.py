@@ -166,8 +166,8 @@ class Owner(NamedTuple):
 def first_kept(released: int, start: int, kept: int) -> int:
     """Return the number of the first round that must be kept; the epoch's owner may delete the rounds below it.
 
-    start: the first round that an official checkpoint needs. kept: how many of the newest are always kept, at least a
-    window.
+    start: the first round that an official checkpoint needs. kept: how many of the newest released rounds are kept in
+    any case; at least as many as may be on their way at once (WINDOW).
     """
     return min(start, released - kept)
 
@@ -196,8 +196,8 @@ def is_proof(numbers: Sequence[int], page: int = ONE_PAGE) -> bool:
 def valid_end(rounds: Mapping[int, bool], window: int) -> int | None:
     """Return the number of the seal that ends an epoch; None if there is no valid seal yet.
 
-    rounds: for each listed number, whether a round has it (True) or a seal. A seal far below the newest round is not
-    valid.
+    rounds: for each listed number, whether a round has it (True) or a seal. window: how many rounds may be on their way
+    at once. A seal that is `window` or more below the newest round is not valid.
     """
     top = max((number for number, is_round in rounds.items() if is_round), default=-1)
     seals = [number for number, is_round in rounds.items() if not is_round and top < number + window]

@@ -101,10 +101,11 @@ class ReadingAhead:
         self._whole = whole
 
     def newer(self, known: Place) -> tuple[Place, bool]:
-        """Return the newest round of the epoch, or the seal that ends it, and whether its owner has handed over.
+        """Return the place of an epoch's newest round, or of the seal that ends the epoch, and whether that seal says
+        that the owner has handed over.
 
-        known: an earlier round of it. The names that follow are read until one does not exist, which costs less than a
-        listing: first one name, then several in parallel while there are objects.
+        known: the place of an earlier round of the epoch. The names that follow it are read until one does not exist,
+        which costs less than a listing: first one name, then several in parallel while there are objects.
         """
         place, at_once = known, 1
         while True:

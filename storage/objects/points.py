@@ -198,7 +198,9 @@ class Collecting:
     _older_are_gone: bool = False
 
     def add(self, point: PointTaken) -> None:
-        """Note that a point is official; if it is known already, that the first round it needs is now a later one."""
+        """Add a point that has become official: a released round names it. Of the official points the last two are
+        kept. If the point is the newest one already, only the first round that it needs is updated.
+        """
         if self.official and self.official[-1].place == point.place:
             through = point.through_unit
             self.official = [
@@ -210,9 +212,8 @@ class Collecting:
         self.official = self.official[-2:]
 
     def newest_behind(self, journal: ObjectJournal) -> PointTaken | None:
-        """Return the newest official checkpoint in the store, with the first round that may have units which it lacks.
-
-        Returns None if there is none, or if it lacks units of the journal.
+        """Return the newest official point if it has all units of the journal, with the first round after these units
+        as the first round that it needs. None if it lacks units, or if there is no official point.
         """
         if not self.official or journal.next_unit - 1 > self.official[-1].through_unit:
             return None

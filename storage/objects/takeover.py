@@ -125,10 +125,11 @@ class Takeover:
     # ---- ends of epochs --------------------------------------------------------------------------------------
 
     def _look_around(self, own: int) -> tuple[int, bool]:
-        """Return (epoch, passed). epoch: the newest epoch below its own that has a round; if none has, the oldest that
-        was claimed. passed: the take-over is too late, because a later epoch has a round or its own was ended.
+        """Return (epoch, passed). epoch: the newest epoch below `own` that has a round; if none has, the oldest one
+        claimed. passed: the take-over is too late, because an epoch above `own` has a round, or `own` was ended.
 
-        Raises Overtaken if that epoch is later than the one that was watched.
+        own: the epoch that this take-over has claimed. Raises Overtaken if a broker other than the watched owner has
+        begun an epoch since.
         """
         places = self._epochs.places()
         passed = any(place.epoch > own and self._epochs.is_round(place) for place in places)

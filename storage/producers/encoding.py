@@ -39,7 +39,7 @@ class Producer:
     )
 
     def __init__(self, epoch: int, snapshot: int = 0) -> None:
-        """snapshot: the number of the newest snapshot in slices that needs nothing more of this producer."""
+        """snapshot: the number of the newest snapshot that has this producer encoded already, or need not have it."""
         self.epoch = epoch
         self.coordinator_epoch = -1
         self.next_sequence = ANY_SEQUENCE

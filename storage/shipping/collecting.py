@@ -83,8 +83,8 @@ class Collector:
         return found
 
     def _left_behind(self) -> set[str]:
-        """Return the names of objects that nobody needs: parts of epochs up to this one that no point names, and
-        rounds of deleted points.
+        """Return the names of objects that earlier followers may have left: the rounds of deleted points, and all parts
+        of epochs up to this one. The caller leaves out the parts that a point needs.
         """
         going: set[str] = set()
         for folder in (names.ROUNDS, names.PIECES):

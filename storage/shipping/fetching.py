@@ -71,8 +71,8 @@ class Fetching:
     _of_bytes: int = 0
 
     def run(self, at_ms: int | None = None) -> Fetched:
-        """Make the directory from the newest point and rounds in the store. at_ms: from the newest that had been read
-        by then (wall time); None: no limit.
+        """Make the directory from the newest point in the store and the rounds after it. at_ms: only from points and
+        rounds that the follower had read from the broker's disk by this wall time; None: from all.
 
         Raises: BackupRefused; checkpoints.Damaged, NewerFormat; Refused, OSError; what `wait` raises. What was written
         is removed before one of them is raised.
@@ -113,7 +113,7 @@ class Fetching:
     # ---- which point -----------------------------------------------------------------------------------------
 
     def _choose(self, at_ms: int | None) -> tuple[Place, Point]:
-        """Return the newest point that was taken by then, with its place. Raises BackupRefused if there is none."""
+        """Return the newest point that was taken by at_ms, with its place. Raises BackupRefused if there is none."""
         for _ in range(ATTEMPTS):
             oldest: Point | None = None
             gone = False

@@ -333,7 +333,7 @@ class Follower:
         return _Seen(place, newest, next_round, began_ms, taken_ms, look)
 
     def _see_ahead(self, place: JournalPlace) -> None:
-        """Read the journal from this place on already, for the next step."""
+        """Read the journal from this place on ahead of time, and keep what was read for the next step."""
         self._ahead = self._see(place)
 
     def _cover(self, began_ms: int, taken_ms: int) -> None:
