@@ -106,7 +106,8 @@ def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon
     """Return the batch with only the kept records, as compaction leaves it: same header, offsets and sequences.
 
     kept: for each record whether it stays; at least one must. delete_horizon_ms: set in the header, if that has none
-    yet. Raises KafkaError INVALID_RECORD if a timestamp differs from it by more than a delta can encode.
+    yet. Raises KafkaError INVALID_RECORD if a timestamp differs from delete_horizon_ms by more than a delta
+    can encode.
     """
     moves_by = 0
     if delete_horizon_ms is not None and batch.delete_horizon_ms is None:

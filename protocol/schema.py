@@ -305,8 +305,8 @@ def request(
     """Declare a request: its API key, its versions, and those with the flexible encoding.
 
     serves: the versions that a broker answers, if not all. listed_from: the lowest one in the answer to ApiVersions.
-    since: only of an API of our own, and there always: the lowest version of the feature fencepost.version of a broker
-    that has it.
+    since: for an API of our own (then required; not allowed for Kafka's): the lowest version of the broker's feature
+    fencepost.version with which the broker has this API.
     """
     if (api >= OWN_APIS_FROM) != (since > 0):
         raise TypeError(f"API {api}: since= belongs to keys from {OWN_APIS_FROM} on, and to each of them")
@@ -332,5 +332,5 @@ def response(*, to: type) -> Callable[[type[T]], type[T]]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
-    """Declare a part of a message. It has the message's versions."""
+    """Declare a struct that is nested in messages. It has the versions of the message that contains it."""
     return _build(cls, Schema)
