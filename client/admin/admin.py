@@ -53,7 +53,7 @@ class Admin(
         self._begin(admin_settings(bootstrap_servers, **keywords), environment)
 
     def _begin(self, settings: AdminSettings, environment: Environment) -> None:
-        """Set the parts of an Admin; nothing is connected."""
+        """Set the attributes of a new Admin. Connects to no broker yet."""
         self._settings = settings
         self._environment = environment
         self._cluster = Cluster(settings, environment)

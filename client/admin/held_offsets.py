@@ -92,7 +92,9 @@ def _offsets_of(batch: Batch) -> Iterable[tuple[str, TopicPartition]]:
 
 
 def _read_key(key: bytes) -> tuple[str, TopicPartition] | None:
-    """Decode a key: int16 version, string group, string topic, int32 partition; None for other records."""
+    """Return group and partition from the key of an offset commit in __consumer_offsets: int16 version, string group,
+    string topic, int32 partition. Returns None for the key of another kind of record.
+    """
     (version,) = struct.unpack_from(">h", key)
     if version not in _OF_OFFSETS:
         return None

@@ -45,12 +45,14 @@ class NamedProducerAdmin(Asking):
             asked = sorted(later)
 
     async def _described(self, names: list[str] | None) -> DescribeNamedProducersResponse:
-        """Return the broker's answer about these named producers, or all. It has at least one of them, or a final error
-        for one.
+        """Return the broker's answer about these named producers, or all. Asks again while every name in the answer
+        has a retriable error; so a name may still have one if another has none.
         """
 
         def codes(response: DescribeNamedProducersResponse) -> list[int]:
-            """Return the error codes that make Admin send the request again: of one name, only if all have one."""
+            """Return the error codes by which Admin decides to ask again. Those of the names count only if all
+            names have a retriable one.
+            """
             of_names = [each.error_code for each in response.producers]
             return [response.error_code, *(of_names if all(map(_is_retriable, of_names)) else ())]
 

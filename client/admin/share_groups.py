@@ -94,7 +94,8 @@ class ShareGroupAdmin(Asking):
     async def alter_share_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the group's start offsets. A group that does not exist is created.
 
-        Raises NON_EMPTY_GROUP while it has members, or a transaction has acknowledged records that it has not ended.
+        Raises NON_EMPTY_GROUP while the group has members, or while a transaction is open that has acknowledged records
+        of the group.
         """
         Topic = AlterShareGroupOffsetsRequest.Topic
         request = AlterShareGroupOffsetsRequest(

@@ -349,10 +349,11 @@ _STATES_HINT = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, Com
 
 
 def _describe(found: DescribeTransactionsResponse.TransactionState, node: int) -> TransactionDescription:
-    """Make the public description of an answer's transaction. node: the id of the coordinator's broker.
+    """Return the description of a transactional id from the broker's answer. node: the id of the coordinator's broker.
 
-    A broker gives the start time of the last transaction also where none is open. The partitions do not tell that:
-    those that this login may not see are left out.
+    The start time is set only if the state is that of an open transaction: a broker also sends the start time of the
+    last transaction when none is open. An empty list of partitions does not show that none is open, because partitions
+    that this login may not see are left out of it.
     """
     started = found.transaction_start_time_ms
     return TransactionDescription(

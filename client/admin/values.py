@@ -253,7 +253,7 @@ class TransactionDescription:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not ended completely, so that read_committed readers may wait for it."""
+        """Whether the transaction has not ended completely, so that read_committed readers may wait for it."""
         return is_open_state(self.state)
 
 
@@ -337,7 +337,9 @@ class Blocker:
 
     @property
     def hangs(self) -> bool:
-        """Whether no coordinator will end it: none knows the transaction, or that it is open in this partition."""
+        """Whether the transaction hangs: no coordinator will end it in this partition, because none knows the
+        transaction, or its coordinator does not count this partition as a part of it.
+        """
         return self.description is None or self.open.topic_partition not in self.description.partitions
 
 
@@ -364,7 +366,9 @@ class HeldOffsets:
 
     @property
     def hangs(self) -> bool:
-        """Whether no coordinator will end it: none knows the transaction, or that it is open in that partition."""
+        """Whether the transaction hangs: no coordinator will end it in that partition of __consumer_offsets, as for
+        Blocker.hangs.
+        """
         return Blocker(self.open, 0, 0, self.description).hangs
 
 

@@ -219,8 +219,8 @@ class ShareConsumer:
     # ---- acknowledgements --------------------------------------------------------------------------------------
 
     def acknowledge(self, record: ShareRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Decide whether the record is accepted, released, rejected or renewed. It is sent soon, with others; `commit`
-        sends it now and waits.
+        """Acknowledge the record: accept, release or reject it, or renew its lock. The acknowledgement is sent soon,
+        with others; `commit` sends it now and waits for the answer.
 
         Raises RecordNotHeldError for a record that is not this consumer's any more: it is delivered again.
         """

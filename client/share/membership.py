@@ -78,14 +78,14 @@ class ShareMembership:
 
     @property
     def in_generation(self) -> bool:
-        """Return whether it is a member or joins, and so must send heartbeats."""
+        """Return whether this consumer is a member or joins, and so must send heartbeats."""
         return self.state is not State.UNJOINED
 
     is_member = in_generation
 
     @property
     def settled(self) -> bool:
-        """Return whether it is a member, and its assignment has not changed since the last poll."""
+        """Return whether this consumer is a member, and its assignment has not changed since the last poll."""
         return self.in_generation and not self.has_news
 
     @property

@@ -56,7 +56,9 @@ class Database(Blocking[AsyncDatabase]):
 
     @property
     def dialect(self) -> str:
-        """Return which tables of `sql.schema` it has: "sqlite" or "postgresql"."""
+        """Return the SQL dialect of the database, "sqlite" or "postgresql"; it decides which variant of the tables of
+        `sql.schema` is used.
+        """
         return self._inner.dialect
 
     @property
