@@ -178,7 +178,7 @@ def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
 
 
 def part_for(cls: type[ConnectionSettings], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration without the settings that only other clients than this one have.
+    """Return the configuration without the settings that this kind of client lacks and a producer or consumer has.
 
     A program that has one configuration for all its clients calls this for each of them. Names that no client of ours
     has stay in, and are refused later.
@@ -254,7 +254,9 @@ def _value(keyword: str, value: Any) -> Any:
 
 
 def _check_always(name: str, value: Any) -> None:
-    """Raise InvalidConfigurationError unless the setting has a value which says how this client works anyway."""
+    """Raise InvalidConfigurationError unless the value is one that _ALWAYS lists for this setting. The setting cannot
+    be changed here; a value is accepted only if it describes what the client does in any case.
+    """
     text = "" if value is None or value == [] else str(value).lower()
     if text not in _ALWAYS[name]:
         known = " or ".join(repr(one) for one in _ALWAYS[name] if one)

@@ -68,7 +68,9 @@ class Way(Enum):
 
 
 def way_of(function: Any, method: str = "serialize") -> Way:
-    """Return the arguments for a function, or for an object with this method. Raises InvalidConfigurationError."""
+    """Return with which arguments a (de)serializer is to be called: a function, or an object with this method. Raises
+    InvalidConfigurationError if that is not clear.
+    """
     named = getattr(function, method, None)
     if isinstance(function, type):
         if callable(named) or any("__call__" in one.__dict__ for one in function.__mro__):
@@ -93,7 +95,8 @@ def way_of(function: Any, method: str = "serialize") -> Way:
 
 
 def _count_required(function: Callable[..., Any]) -> int:
-    """Return the number of required positional arguments, with an optional `ctx`; 1 for a builtin without signature.
+    """Return the number of required positional arguments; an optional second one named `ctx` counts as required. For a
+    builtin without signature returns 1.
 
     -1 if it is not clear: the function takes any number, or requires keyword arguments.
     """

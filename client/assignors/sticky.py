@@ -172,7 +172,7 @@ def _remember(before: dict[TopicPartition, tuple[str, int]], member: str, claim:
 
 
 def _changing_hands(members: Members, assigned: Assigned) -> dict[TopicPartition, str]:
-    """Return the partitions assigned to one member that another one still has."""
+    """Return the partitions that are assigned to one member and still owned by another, each with its new member."""
     added: dict[TopicPartition, str] = {}
     revoked: set[TopicPartition] = set()
     for member, places in assigned.items():

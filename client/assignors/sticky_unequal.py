@@ -221,7 +221,9 @@ class _Moves:
         self._by_topic.setdefault(place.topic, {}).setdefault(pair, {})[place] = None
 
     def instead_of(self, place: TopicPartition, giver: str, receiver: str) -> TopicPartition:
-        """Return a partition of the topic that moved in the opposite direction, to be moved back; or this one."""
+        """Return which partition to move from giver to receiver: one of the same topic that was moved from receiver to
+        giver before, so that this move is undone; `place` if there is none.
+        """
         giver = self._pair[place][0] if place in self._pair else giver
         opposite = self._by_topic.get(place.topic, {}).get((receiver, giver))
         return hash_order(opposite, partition_hash)[0] if opposite else place

@@ -59,8 +59,8 @@ class Batch(Sequence[Record]):
     ) -> None:
         """settled: called with the batch after a commit or abort. commits_itself: whether enable_auto_commit is on.
 
-        taken: the offset of the first record of each partition. asks: partitions of which a part may be committed
-        already, so that their committed offset is looked up after an abort.
+        taken: the offset of the first record of each partition. asks: partitions of which some records may be
+        committed already, so that their committed offset is looked up after an abort.
         """
         self._records = records
         self._states = tuple(taken)
@@ -104,8 +104,8 @@ class Batch(Sequence[Record]):
         return (state for state in self._states if self._subscription.is_current(state))
 
     def spans(self) -> Iterator[tuple[PartitionState, int, int, int]]:
-        """Return for each partition its state, the number of its jumps when the batch was read, and the position before
-        and after the batch.
+        """Yield for each partition its state, how many jumps (seeks and lookups of the position) it had made when the
+        batch was read, and the positions before and after the batch.
         """
         for state in self._states:
             yield state, self._jumps[state], self.first_offsets[state.tp], self.offsets[state.tp].offset

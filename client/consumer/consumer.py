@@ -79,7 +79,7 @@ class Consumer:
         return consumer
 
     def _set_up(self, settings: ConsumerSettings, topics: Collection[str], environment: Environment) -> None:
-        """Create the parts of the consumer. Nothing is connected yet. topics: those to subscribe to at once, if any."""
+        """Create what the consumer is made of; connects to no broker yet. topics: to subscribe to at once, if any."""
         self._settings = settings
         self._clock = environment.clock
         self._polls = polls = Polls(settings, environment)

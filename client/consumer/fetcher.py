@@ -219,8 +219,8 @@ class Fetcher:
             self._break(error)
 
     def _refuse_if_recreated(self, state: PartitionState) -> bool:
-        """Return whether the topic was deleted and created again since it was first read. Then sets `refused` for the
-        next read to raise, once no records of the old topic are left to return.
+        """If the topic was deleted and created again since it was first read, set the error (`refused`) that the next
+        read raises, once no records of the old topic are left to return. Returns whether it was.
         """
         topic_id = self._cluster.metadata.topic_id(state.tp.topic)
         if topic_id == ZERO_UUID or topic_id == state.topic_id:

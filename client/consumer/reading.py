@@ -304,7 +304,7 @@ class Reading:
         asks: Collection[PartitionState] = (),
     ) -> Batch:
         """Make the Batch that a poll returns. firsts: by partition, the offset of its first record. asks: partitions
-        of which a part may be committed already, so that the group is asked after an abort.
+        of which some records may be committed already, so that the group is asked after an abort.
         """
         itself = self._commits_itself
         batch = Batch(records, firsts, self._subscription, group, self._settle, asks=asks, commits_itself=itself)

@@ -351,7 +351,7 @@ class ConsumerMembership:
             self._leave(State.UNJOINED, is_known=True)
 
     def refusal(self, response: ConsumerGroupHeartbeatResponse) -> KafkaError:
-        """Return the error to raise for a response that means REFUSE or COMPLAIN, or WAIT for too long."""
+        """Return the error to raise for a heartbeat response with an error code, with a hint for some of the codes."""
         code = code_of(response.error_code)
         error = error_of(code, f"group {self.terms.group_id}: {response.error_message or code.text}")
         if code in _HINTS and isinstance(error, ClientError):

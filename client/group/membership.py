@@ -343,7 +343,7 @@ class Membership:
         """Do nothing: a failed heartbeat does not change the membership."""
 
     def refusal(self, response: HeartbeatResponse) -> KafkaError:
-        """Return the error to raise for a response that means REFUSE."""
+        """Return the error to raise for a heartbeat response with an error code."""
         return error_of(response.error_code)
 
     def on_commit(self, code: int, sent: Stamp) -> Turn:

@@ -179,7 +179,9 @@ class PartitionState:
         self.go_on(offset, leader_epoch)
 
     def go_on(self, offset: int, leader_epoch: int = -1) -> None:
-        """Move the position within the records read since the last jump, back by a rollback or forward over them."""
+        """Set the position without counting a jump (a seek or lookup): back, after a rollback, or forward, over records
+        that were read since the last jump.
+        """
         self.position = offset
         self.position_epoch = leader_epoch
         self.need = Need.NOTHING
@@ -189,7 +191,7 @@ class PartitionState:
         self.drop_fetched()
 
     def note_committed(self, offset: int) -> None:
-        """Note that the group has committed this offset, of a record that was returned since the last jump."""
+        """Note that the group has committed this offset, of a record returned since the last jump (seek or lookup)."""
         self.committed_below = max(self.committed_below, offset)
 
     def note_nothing_given(self, since: int) -> None:

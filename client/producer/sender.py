@@ -89,7 +89,7 @@ class Sender:
             asyncio.get_running_loop().call_soon(self._run)
 
     def go_on(self, task: "asyncio.Task[None]") -> None:
-        """Wake after this task. If asyncio.run cancelled it, only while a `flush` waits: new tasks would never end."""
+        """Wake, because this task has ended. If asyncio.run cancelled it, wake only while a flush() waits."""
         if not task.cancelled() or self._accumulator.hurried:
             self.wake()
 

@@ -150,8 +150,9 @@ class Sequences:
     # ---- what may be sent ------------------------------------------------------------------------------------------
 
     def again(self, entry: PartitionEntry) -> Numbered | None:
-        """Return the batch to send again now; None if there is none, or it must wait for pending responses. One at a
-        time, in the order of their numbers.
+        """Return the batch to send again now; None if there is none, or it must wait for pending responses. With
+        idempotence, batches are sent again one at a time, in the order of their numbers; if a batch before them was
+        given up, and none of them may be in the log, they get new numbers first.
         """
         window = entry.window
         if not window:
@@ -272,7 +273,9 @@ class Sequences:
     # ---- gaps ------------------------------------------------------------------------------------------------------
 
     def _try_close_gap(self, entry: PartitionEntry) -> bool:
-        """Return whether the gap is closed: everything was written after all, or the entry has restarted."""
+        """Close the gap that a given-up batch left: either that batch was written after all, or the entry restarts at
+        sequence 0. Returns whether the gap is closed now.
+        """
         if entry.window:
             return False
         if entry.acked == entry.next_sequence:  # a later batch was accepted, so the given-up one was written
@@ -281,7 +284,9 @@ class Sequences:
         return self._begin_anew(entry)
 
     def _restart(self, entry: PartitionEntry) -> Numbered | None:
-        """Renumber the whole window, none of which is in the log, and return its first batch."""
+        """Restart the entry and renumber all batches of its window, none of which is in the log. Returns the first of
+        them; None if a restart is not possible now.
+        """
         if not self._begin_anew(entry):
             return None
         for one in entry.window:

@@ -246,7 +246,7 @@ class Transaction:
             raise
 
     async def _decide(self) -> None:
-        """Commit in the database and at the broker. An error is noted as the transaction's, for who traces it."""
+        """Commit in the database and at the broker. The class of an error is noted as `cause`, for the tracing span."""
         try:
             await self._driver.databases.commit(self._wait)
         except Exception as error:

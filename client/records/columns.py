@@ -141,9 +141,8 @@ def _add_plain(found: Decoded, batch: Batch, wanted: WantedColumns, limit: int) 
 
 
 def _decode_all(payload: bytes, batch: Batch, wanted: WantedColumns, found: Decoded) -> int:
-    """Decode all records, by runs where there are any. Returns the end position.
-
-    While there are no runs, they are tried more and more rarely.
+    """Decode all records, and return the position after them. Consecutive records of one shape (a run, see runs.py) are
+    decoded together; while none are found, they are looked for more and more rarely.
     """
     position, left, some = 0, batch.record_count, _FIRST_TRIES
     base_offset, base_timestamp, last_offset = batch.base_offset, batch.base_timestamp, batch.last_offset

@@ -53,7 +53,9 @@ class Run(NamedTuple):
 def run_of(
     payload: bytes, position: int, most: int, base_offset: int, base_timestamp: int, topic: str, partition: int
 ) -> tuple[list[Record], int]:
-    """Decode the run at `position`, at most `most` records. Returns (records, end); no records if it is too short."""
+    """Decode the run (consecutive records of one shape) that begins at `position`, at most `most` records. Returns the
+    records and the position after them; no records, and `position`, if the run is too short to be worth it.
+    """
     run = run_columns(payload, position, most, base_offset, base_timestamp)
     if run is None:
         return [], position
@@ -81,7 +83,9 @@ def run_columns(
     with_keys: bool = True,
     with_values: bool = True,
 ) -> Run | None:
-    """Return the columns of the run at `position`, at most `most` records; None if it is too short."""
+    """Return the columns of the run (consecutive records of one shape) that begins at `position`, at most `most`
+    records; None if it is too short to be worth it.
+    """
     try:
         shape = _shape(payload, position)
     except IndexError:  # a wrong length

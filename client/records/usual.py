@@ -88,7 +88,7 @@ def _heads(wide_time: int, width: int) -> tuple[_Head, int, _Head, int]:
 
 @cache
 def _bare_heads(wide_time: int, width: int) -> tuple[_BareHead, int, _BareHead, int]:
-    """Return the same functions for records without keys, which also read the value's length."""
+    """Return functions like those of _heads(), for records without keys: they read the value's length as well."""
     between = f"x{_CODES[wide_time]}{_CODES[width]}B"
     short, long = Struct(f"<B{between}B"), Struct(f"<H{between}H")
     return short.unpack_from, short.size, long.unpack_from, long.size

@@ -97,7 +97,7 @@ class TransactionSpans:
             span.set_status(Status(StatusCode.ERROR, "the abort is not confirmed"))
 
     def resolved(self, which: "_TransactionSpan", outcome: str) -> None:
-        """Set the outcome of a transaction whose span has ended already."""
+        """Record the outcome of a transaction whose span has ended already, in a new span that is linked to it."""
         try:
             attributes = {**self._attributes, names.OPERATION_NAME: "resolve", names.OUTCOME: outcome}
             self._spans.start("resolve", SpanKind.CLIENT, attributes, links=[Link(which.context)]).end()

@@ -80,8 +80,8 @@ def of_end(code: int) -> Verdict:
 
 
 def of_write(code: int) -> Verdict:
-    """Return the verdict on an error code of a write that may be repeated safely, so PERHAPS is never returned: AGAIN
-    is.
+    """Return the verdict on an error code of a write. A write may be repeated safely, so AGAIN is returned where EndTxn
+    would get PERHAPS.
 
     An unknown code is ABORT, which is always possible.
     """

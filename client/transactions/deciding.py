@@ -128,7 +128,8 @@ def next_number(row: Row, standing: Standing) -> int:
 
 
 def older_database(row: Row, standing: Standing) -> str | None:
-    """Return a text that says so if the database must have been restored from a backup; else None.
+    """Return the text of an error if the database must have been restored from a backup, since it lacks a decision that
+    the broker knows; None if not.
 
     standing: read before the row. A number gets into the ledger only after it is in the row, so the row cannot have a
     lower one.
@@ -142,7 +143,8 @@ def older_database(row: Row, standing: Standing) -> str | None:
 
 
 def older_broker(row: Row, standing: Standing) -> str | None:
-    """Return a text that says so if the broker must have been restored from a backup; else None.
+    """Return the text of an error if the broker must have been restored from a backup, since it lacks a decision that
+    the database knows; None if not.
 
     standing: read after the row. A number that the database has committed is in the ledger, or its transaction still
     waits.

@@ -288,7 +288,8 @@ class TransactionDriver:
             raise machine.failure()
 
     async def prepare(self, ask: Callable[[], Awaitable[Codes]]) -> None:
-        """Wait for every write, then call `ask`, which prepares the transaction. The producer has ended after that.
+        """Wait for every write, then call `ask`, which prepares the transaction. The producer can begin no other
+        transaction after that.
 
         Raises AbortableTransactionError and the like: abort it.
         """

@@ -378,8 +378,8 @@ class ClientTransaction:
         """Return whether the abort continues with InitProducerId: the broker does not know the producer id, or
         (version 1) has refused the epoch.
 
-        If the broker itself aborted the transaction, ours is the identity before that, so we get the next one
-        (KIP-588). Else this producer is fenced.
+        If the broker itself aborted the transaction, InitProducerId with our identity, valid up to that abort, returns
+        the next one (KIP-588). Otherwise the broker refuses it: this producer is fenced.
         """
         refused = self.forgotten or (self.suspect and self.version < 2)
         return self.state is State.ABORTING and refused and self.can_renew
