@@ -69,7 +69,8 @@ def synonyms_of_ignored_option(name: str, of_one: Mapping[str, str], of_all: Map
 def inherited_synonyms(option: str, of_one: Mapping[str, str], of_all: Mapping[str, str]) -> Synonyms:
     """Return (name, value, source) of the broker's values that a topic's setting inherits, without the default.
 
-    option: the topic's setting. The list is empty if the broker has no setting for it. of_one, of_all: as above.
+    option: the topic's setting. The list is empty if the broker has no setting for it. of_one, of_all: as in
+    synonyms_of_ignored_option().
     """
     name = _DEFAULT_OF_TOPICS.get(option)
     return synonyms_of_ignored_option(name, of_one, of_all)[:-1] if name else []

@@ -74,7 +74,7 @@ class GroupCoordinator:
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the (key, value) of all records from which apply() and start() restore the present groups. Groups may
-        change between two of them.
+        change while this runs.
         """
         for group_id in list(self._values):
             value = self._values.get(group_id)

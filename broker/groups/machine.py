@@ -309,7 +309,7 @@ class Group(Roster):
     # ---- assignments -----------------------------------------------------------------------------------------
 
     def sync(self, asked: Syncing, reply: SyncReply, now_ms: int) -> None:
-        """Handle a SyncGroup; that of the leader has all assignments. `reply` is called once, now or later."""
+        """Handle a SyncGroup; the leader's contains all assignments. `reply` is called once, now or later."""
         step = TABLE[Event.SYNC][self.state]
         if self.state is not State.DEAD:
             step = self._wrong_sync(asked) or step

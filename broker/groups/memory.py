@@ -43,8 +43,8 @@ class GroupMemory:
             self.empty[group.group_id] = None
 
     def discount(self, group_id: str) -> None:
-        """Subtract the group's memory, because the group was deleted, or because it must not be deleted to make room.
-        count() adds it again.
+        """Stop counting the group's memory, because the group was deleted, or because it has committed offsets and so
+        cannot be deleted to make room. count() counts it again.
         """
         self.size_bytes -= self._counted.pop(group_id, 0)
         self.empty.pop(group_id, None)

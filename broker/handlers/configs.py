@@ -411,7 +411,9 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
 
 
 def _takes_away(config: _Change, kept: Mapping[str, str]) -> bool:
-    """Return whether the change only deletes a value that is stored, or of an unknown name. It is always allowed."""
+    """Return whether the change is a DELETE that is always allowed: of a value that is stored, of a listener's setting,
+    or of any other name that is not _is_fixed().
+    """
     removes = getattr(config, "config_operation", SET) == DELETE
     return removes and (config.name in kept or config.name.startswith(OVERRIDE) or not _is_fixed(config.name))
 

@@ -85,7 +85,7 @@ def _check_coordinator(broker: Services, call: Call, key_type: int, key: str) ->
 
 
 def _check_member(broker: Services, call: Call, group_id: str) -> None:
-    """Raise GROUP_AUTHORIZATION_FAILED if the client may not read as this group."""
+    """Raise GROUP_AUTHORIZATION_FAILED if the client does not have the right READ on this group."""
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group_id)
 
 

@@ -115,8 +115,8 @@ def share_acknowledge(
 
 
 def _check_who(broker: Services, call: Call, group: str | None, member: str | None) -> tuple[str, str]:
-    """Return (group id, member id) if they are valid and the client may read as the group. Raises INVALID_REQUEST,
-    GROUP_AUTHORIZATION_FAILED.
+    """Return (group id, member id) if they are valid and the client has the right READ on the group. Raises
+    INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED.
     """
     if group is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")

@@ -103,8 +103,8 @@ def _create_or_refuse(
 def _create(
     broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
 ) -> _Created:
-    """Check and create one topic. Returns its answer, with its settings. Raises KafkaError. known: by the settings that
-    the request gives a topic, the settings in its answer.
+    """Check and create one topic. Returns its answer, with its settings. Raises KafkaError. known: a cache
+    of the settings in an answer, by the settings that the request gives the topic.
     """
     configs = _given_configs(asked.configs)
     broker.topics.check_new(asked.name, 1, configs)

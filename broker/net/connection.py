@@ -193,7 +193,7 @@ class Connection:
         return True
 
     def _go_on(self) -> None:
-        """Handle waiting requests and read again, because a reason not to has ended; another may remain."""
+        """Handle waiting requests, and read again unless a reason not to is left. Called when one has ended."""
         if self.transport is not None and not self._stopped & CLOSING:
             self._work()
             self._make_room()
@@ -342,7 +342,7 @@ class Connection:
         return unit, reply
 
     def filled(self, size_bytes: int) -> None:
-        """Have a parked reply that is ready now sent. size_bytes: by how much it is larger than expected."""
+        """Send a parked reply, which is ready now, in its turn. size_bytes: by how much it is larger than expected."""
         self.count(size_bytes)
         self._owner.touch(self)
 

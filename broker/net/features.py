@@ -70,9 +70,8 @@ INIT_PRODUCER_ID, WITH_TWO_PHASES = 22, 6
 
 
 def highest_served(api: _Api, settings: _Settings) -> int:
-    """Return the newest served version of an API.
-
-    That of InitProducerId is one higher if two-phase commit (KIP-939) is enabled.
+    """Return the newest served version of an API. For InitProducerId it is one higher if two-phase commit (KIP-939) is
+    enabled.
     """
     opted_in = api.key == INIT_PRODUCER_ID and settings.transaction_two_phase_commit_enable
     return WITH_TWO_PHASES if opted_in else api.max

@@ -68,8 +68,8 @@ class Presence:
             pass
 
     def _compare(self, epoch: int) -> bool:
-        """Return whether the owner of this epoch can list this broker in Metadata. For that it needs addresses, and a
-        node.id other than the owner's. If it lacks one, log that. Raises ObjectsError.
+        """Return whether the owner of this epoch can list this broker in Metadata. For that this broker needs
+        addresses, and a node.id other than the owner's; what is missing is logged. Raises ObjectsError.
         """
         if not self._next.addresses:
             log.warning("clients are not told of this broker while it waits: set advertised.listeners")

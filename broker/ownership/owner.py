@@ -199,10 +199,10 @@ class StoreOwner:
         )
 
     async def _check_store(self) -> None:
-        """Raise StoreDamaged if the store holds a backup, or if of two concurrent creates of one object not exactly one
-        succeeds.
+        """Raise StoreDamaged if the store holds a backup, or if it does not let exactly one of several concurrent
+        creates of the same object succeed.
 
-        Only a store in which exactly one succeeds can guarantee that there is one owner. Raises Refused, too.
+        Only a store that does so can guarantee that there is one owner. Raises Refused, too.
         """
         if await self._in_worker(self._is_backup):
             raise StoreDamaged(self._objects.where, "it holds a backup", "name another URL for the journal")

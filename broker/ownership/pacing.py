@@ -17,8 +17,8 @@ class Pace:
         self._counted_ms: int | None = None
 
     def wait_ms(self, now_ms: int, open_bytes: int) -> int:
-        """Return how many ms the open round (the next write of the journal) is to wait; 0 to write it now, which takes
-        a token.
+        """Return how many ms the open round (the next write of the journal) is to wait; 0 to write it now, in which
+        case one token is taken from the bucket.
 
         open_bytes: its size so far. A large round need not wait.
         """

@@ -138,7 +138,7 @@ class Names:
     # ---- records ---------------------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """Yield the records from which apply() restores the state. The state may change between two of them."""
+        """Yield the records from which apply() restores the state. The state may change while this runs."""
         if self.newest_epoch:
             yield epoch_row(self.newest_epoch)
         for name in list(self.by_name):

@@ -65,7 +65,7 @@ class NamedProducers:
     # ---- opening ---------------------------------------------------------------------------------------------
 
     def open(self, name: str, owner: str) -> int:
-        """Open the name for a client. Returns a new epoch; only with it may be written under this name from now on.
+        """Open the name for a client. Returns its new epoch; from now on batches with an earlier one are refused.
         Raises KafkaError.
 
         owner: the user, for error texts.

@@ -89,12 +89,16 @@ class SeenGroups(Generic[Group]):
         find: Callable[[str], Group],
         named: Callable[[Group], Iterator[Collection[str]]],
     ) -> None:
-        """find: returns a group, or raises KafkaError. named: yields the names, a step's at a time, some repeatedly."""
+        """find: returns a group, or raises KafkaError. named: yields the names of the topics that a group's description
+        names, as many at a time as one step looks at; a name may come more than once.
+        """
         self._broker, self._call, self._find, self._named = broker, call, find, named
         self._seen: dict[str, tuple[Group, int, int, bool]] = {}
 
     def look(self, group_ids: Iterable[str]) -> Steps[None]:
-        """Look at the topics of those of these groups that the client may describe, in steps."""
+        """Check in steps, and remember for find(), whether the client may describe all topics that each of these groups
+        names. A group that the client may not describe is skipped.
+        """
         access, session = self._broker.access, self._call.session
         if not access.is_enforced:
             return

@@ -184,7 +184,7 @@ class RunningFetch:
     # ---- reading ---------------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
-        """Read all partitions again. Returns whether the answer can be sent without waiting for more records."""
+        """Drop what was read, and read all partitions. Returns whether to answer without waiting for more."""
         self.begin_reading()
         self.read_some(self.parts)
         return self.is_enough()
@@ -297,7 +297,7 @@ class RunningFetch:
 
     @staticmethod
     def _diverges(read: PartitionRead, partition: Partition) -> bool:
-        """Return whether the reader's log goes beyond where this one ends in the epoch that it names (KIP-595)."""
+        """Return whether the reader's log diverges from the partition's (KIP-595). If so, put into the answer where."""
         epoch, end_offset = partition.end_of_epoch(read.wanted.last_fetched_epoch)
         if end_offset < 0 or read.wanted.fetch_offset < partition.log.released_start:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -45,7 +45,7 @@ class Acknowledging:
     ) -> None:
         """acks: ranges of offsets with their types, by partition. find: returns a share partition, or raises
         KafkaError. decide_of: returns the function that decides acknowledgements in a share partition. has_memory:
-        returns whether it may have more runs.
+        returns whether a share partition may have more runs.
         """
         self.group = group
         self._acks = {SharePartitionKey(group, *place): ranges for place, ranges in acks.items()}

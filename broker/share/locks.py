@@ -85,7 +85,7 @@ class Locks:
         self._alarms.stop()
 
     def __len__(self) -> int:
-        """Return how many timers are set."""
+        """Return how many alarms are set, by which locks end at their deadlines."""
         return len(self._alarms)
 
     def see_to_alarm(self, key: SharePartitionKey, kept: Kept) -> None:
@@ -149,7 +149,7 @@ class Locks:
         self._begin_work()
 
     def _take_step_of_due(self) -> int:
-        """End about RUNS runs (ranges of records in the same state) of locks whose deadline has passed, in one unit.
+        """End locks whose deadline has passed, for about RUNS runs (ranges of records in the same state), in one unit.
 
         Returns how much work that was.
         """

@@ -159,7 +159,9 @@ class SharePartition:
         return Decision(runs, batches, renewed_until_ms)
 
     def decide_pending(self, member: str, acks: Iterable[Ack], above: int, transaction: Transaction) -> Decision:
-        """Decide what becomes pending. Raises as decide_acks() does, and also for offsets below the window."""
+        """Decide which records these acknowledgements make pending in the transaction. Nothing is changed yet. Raises
+        what decide_acks() raises, for offsets below the window, too.
+        """
         runs: list[Run] = []
         batches: list[StateBatch] = []
         acks = list(acks)
@@ -380,8 +382,8 @@ class SharePartition:
         )
 
     def settle(self, transaction: Transaction, position: int, *, commit: bool) -> None:
-        """Apply the marker that ends a transaction to the records that it made pending below `position`: after a commit
-        they get the state that it gave them, else they become available.
+        """Apply a transaction's marker to the records that the transaction made pending below `position`: after a
+        commit they are acknowledged or archived, as the transaction decided, else they become available.
         """
         logged = self._pending.pop(transaction, {})
         left = {at: ranges for at, ranges in logged.items() if at >= position}

@@ -49,8 +49,8 @@ class RunMemory:
     def has_room(self, key: SharePartitionKey, most_bytes: int, more_runs: int = 0, times: int = 1) -> bool:
         """Return whether the share partition may have more_runs more runs.
 
-        It may while all together are below `times` the limit most_bytes; above that, only within its own part of the
-        limit.
+        It may while all share partitions together take less than `times` the limit most_bytes; otherwise only while it
+        takes no more than part_bytes() itself.
         """
         if self.size_bytes < times * most_bytes:
             return True

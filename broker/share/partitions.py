@@ -141,7 +141,9 @@ class SharePartitions:
         return self.state_log.of_group(group)
 
     def describe(self, key: SharePartitionKey) -> Described | None:
-        """Return the group's position; None if there is no such share partition."""
+        """Return the start offset and the other numbers that say how far the group is in the partition; None if there
+        is no such share partition.
+        """
         kept = self._known.get(key)
         if kept is None:
             return None
@@ -190,8 +192,8 @@ class SharePartitions:
     # ---- beginning and end -----------------------------------------------------------------------------------
 
     def initialize(self, group: str, starts: Mapping[TopicIdPartition, int]) -> ShareUnit:
-        """Create share partitions at these offsets, except those that exist already. Returns the changes for the
-        caller's unit.
+        """Return the changes that create share partitions at these offsets, except those that exist already. The caller
+        writes them in a unit.
 
         Raises COORDINATOR_NOT_AVAILABLE.
         """
@@ -199,7 +201,7 @@ class SharePartitions:
         return self._unit([self._begun(key, start, 0, 0) for key, start in keyed.items() if key not in self._known])
 
     def alter(self, group: str, starts: Mapping[TopicIdPartition, int]) -> ShareUnit:
-        """Reset share partitions to these offsets. Returns the changes for the caller's unit.
+        """Return the changes that reset share partitions to these offsets. The caller writes them in a unit.
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """
@@ -218,7 +220,8 @@ class SharePartitions:
         return key, Snapshot(epoch, state_epoch, start, 0, (), now_ms, now_ms)
 
     def delete(self, group: str, places: Collection[TopicIdPartition] | None = None) -> ShareUnit:
-        """Delete these share partitions; places None: all of the group. Returns the changes for the caller's unit.
+        """Return the changes that delete these share partitions; places None: all of the group. The caller writes them
+        in a unit.
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """

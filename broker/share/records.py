@@ -102,7 +102,7 @@ def _complete(complete: int) -> bytes:
 
 
 def encode_states(batches: Sequence[StateBatch]) -> bytes:
-    """Encode states of ranges, without the number of ranges before them."""
+    """Encode the states of ranges, but not the number of ranges, which stands before them in a record."""
     row = _BATCH.pack
     if not any(map(_member_of, batches)):  # as nearly always
         return b"".join([row(first, last, state, deliveries, 0) for first, last, state, deliveries, _ in batches])

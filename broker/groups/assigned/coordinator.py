@@ -58,7 +58,7 @@ class AssignedGroup(Protocol):
         ...
 
     def changes(self) -> Iterator[Any]:
-        """Yield a change for each record that the group has in the log now. The group may change in between."""
+        """Yield a change for each record that the group has in the log now. The group may change while this runs."""
         ...
 
     def begin(self, now_ms: int) -> None:
@@ -84,8 +84,8 @@ class AssignedGroup(Protocol):
         ...
 
     def is_assignment_doubtful(self, now_ms: int) -> bool:
-        """Return whether ACLs have changed, so that the assignment must be computed again, and the interval since the
-        last one is over.
+        """Return whether the assignment must be computed again because ACLs have changed, and may be computed now: the
+        interval since the last assignment is over.
         """
         ...
 
@@ -211,7 +211,7 @@ class AssignedGroups(Generic[Group, Change]):
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the (key, value) of all records from which apply() and start() restore the present groups. Groups may
-        change between two of them.
+        change while this runs.
         """
         for group_id in list(self.groups):
             group = self.groups.get(group_id)

@@ -105,8 +105,8 @@ class AssigningGroup(Generic[Change]):
         return self._is_behind and self._may_assign(now_ms)
 
     def is_assignment_doubtful(self, now_ms: int) -> bool:
-        """Return whether access rights have changed, so that the assignment must be computed again, and may be
-        computed now.
+        """Return whether the assignment must be computed again because access rights have changed, and may be computed
+        now.
         """
         return self._rights_changed and not self.is_assigning and bool(self.member_ids) and self._may_assign(now_ms)
 

@@ -33,8 +33,8 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it contains the rebalance timeout, the subscription and the owned partitions. The member then expects
-        its whole assignment in the answer.
+        """Whether the heartbeat contains the rebalance timeout, the subscription and the owned partitions. The member
+        then expects its whole assignment in the answer.
         """
         subscribes = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None

@@ -176,7 +176,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def _admit(self, beat: Heartbeat) -> None:
-        """Raise KafkaError unless the sender is a member with the right epoch, or joins."""
+        """Raise KafkaError unless the sender is a member with the right epoch, or joins. A static member that joins
+        replaces the member that has its instance id.
+        """
         member_id = beat.member_id
         self._check_room(member_id)
         if beat.instance_id is not None:
@@ -318,8 +320,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     # ---- the target assignment -------------------------------------------------------------------------------
 
     def _assign_if_due(self, now_ms: int, wall_ms: int) -> None:
-        """If the target assignment is due and the group is small, compute it now. The coordinator computes that of a
-        large group, in steps.
+        """If the target assignment is due and the group is small, compute it now. In a large group the coordinator
+        computes it, in steps.
         """
         if self.is_assignment_due(now_ms):
             is_first = Kind.TARGET_EPOCH not in self._kept
@@ -451,9 +453,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._wake_at(self._sessions, member_id, now_ms + timeout_ms)
 
     def _set_rebalance_timeout(self, member_id: str, now_ms: int) -> None:
-        """Start the rebalance timeout of a member that has to give up partitions; end that of any other member.
+        """Start the member's rebalance timeout if the member has to give up partitions; otherwise cancel it.
 
-        A classic member has none here, because it has to join again within a timeout of its own.
+        For a classic member it is always cancelled, because such a member has to join again within another timeout.
         """
         is_classic = self.subscriptions[member_id].classic is not None
         if self.current(member_id).state is MemberState.UNREVOKED and not is_classic:

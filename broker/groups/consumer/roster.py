@@ -77,7 +77,7 @@ class Roster:
         return Change(kind, name, value)
 
     def changes(self) -> Iterator[Change]:
-        """Yield a change for each record that the group has in the log now. The group may change in between."""
+        """Yield a change for each record that the group has in the log now. The group may change while this runs."""
         for kind in (Kind.EPOCH, Kind.TARGET_EPOCH):
             if kind in self._kept:
                 yield self.known(kind, "")

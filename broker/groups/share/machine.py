@@ -225,7 +225,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
     # ---- share partitions ------------------------------------------------------------------------------------
 
     def missing(self, topics: Collection[str] = ()) -> Iterator[Missing]:
-        """Yield the partitions without a share partition, of topics that the group subscribes to and of `topics`."""
+        """Yield those partitions of the group's subscribed topics, and of `topics`, for which the group has no share
+        partition yet.
+        """
         states, sizes = self.state_partitions, self._topics.sizes({*self.subscribed_names(), *topics})
         for topic_id, size in sizes:
             known, begun = states.initialized.get(topic_id), states.initializing.get(topic_id)

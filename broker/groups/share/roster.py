@@ -60,7 +60,7 @@ class Roster:
         return Change(kind, name, self._of[kind].get(name))
 
     def changes(self) -> Iterator[Change]:
-        """Yield a change for each record that the group has in the log now. The group may change in between."""
+        """Yield a change for each record that the group has in the log now. The group may change while this runs."""
         for kind, values in self._of.items():
             for name in list(values):
                 if name in values:

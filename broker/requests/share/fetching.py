@@ -164,8 +164,8 @@ class ShareFetching:
         self._session.waiting.pop(self, None)
 
     def end_wait(self) -> None:
-        """Answer now with what was acquired, or after the reads from disk that are under way. If the session has
-        ended, without records.
+        """End the wait before max_wait_ms: answer now, or after the reads from disk that are under way. If the session
+        has ended, answer now, without records.
         """
         if self._session.is_open and self._reads_left:
             self._is_late = True
@@ -322,7 +322,7 @@ class ShareFetching:
         return self._records >= self._wanted.max_records or self._size_bytes >= self._max_bytes
 
     def _acquire_of(self, read: SharedRead) -> Steps[None]:
-        """Acquire records of one partition, in one piece, because a record that failed often must be delivered alone.
+        """Acquire records of one partition, only once, because a record that failed often must be delivered alone.
 
         Parts of the log without available records are skipped.
         """
@@ -416,7 +416,7 @@ class ShareFetching:
         return not (self._state is State.ANSWERED or self._connection.has_left())
 
     def _was_read(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
-        """Acquire what a worker has read and is still available. After the last read, go on unless LOOKING."""
+        """Use what a worker has read. After the last read, if _work() is not running, answer, look again or wait."""
         self._reads_left -= 1
         self._partitions.end_read(read.key)
         if self._state is State.ANSWERED:
@@ -431,8 +431,8 @@ class ShareFetching:
             self._answer(error)
 
     def _take_result(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
-        """Acquire records of a worker's result. An error becomes the partition's and ends the wait; after a deleted
-        segment it is read again. _has_changed: the partition must be looked at again.
+        """Acquire those records that a worker has read and that are still available. An error becomes the partition's
+        answer, and ends the wait. Sets _has_changed if _work() is to look again, as after the deletion of a segment.
         """
         try:
             if isinstance(result, JobDropped):  # the client has left: nobody waits for the answer
