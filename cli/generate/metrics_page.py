@@ -30,6 +30,10 @@ What the broker counts since its start, asked for by [DescribeMetrics](apis.md),
 Counters are plain integers, and what connections and logs count anyway is added up only when it is asked for. Buckets
 of histograms are powers of two. `topic` has at most 2,000 values; internal topics are among them. Elsewhere these
 metrics are absent.
+
+Of share groups, Apache Kafka's names are: RecordAcknowledgementsPerSec, here `fencepost_share_acknowledgements_total`;
+AcquisitionLockTimeoutPerSec, `fencepost_share_lock_timeouts_total`; InFlightMessageCount,
+`fencepost_share_in_flight_records`; InFlightBatchCount, `fencepost_share_in_flight_runs` (KIP-932, KIP-1103).
 """
 
 
