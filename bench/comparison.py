@@ -46,8 +46,8 @@ class Change:
 
     @property
     def regression(self) -> bool:
-        """Return whether fencepost became worse. False if another peer became worse too, since the machine is then
-        the cause.
+        """Return whether this is a figure of fencepost that became worse. A worse figure of another peer is none: it
+        shows that the machine has changed.
         """
         return self.worse and self.peer.startswith(OURS)
 

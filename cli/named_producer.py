@@ -71,7 +71,7 @@ _COLUMNS = (
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @connecting
 def rm(to: Target, names: Sequence[str]) -> None:
-    """Remove names. What was written under one stays, and is written again by whoever sends it again."""
+    """Remove names. Their records stay; the broker forgets their sequences, so a record sent again is written twice."""
 
     async def work(admin: "Admin") -> None:
         """Check that the names exist, and remove them."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def restore(
     backup_folder: str, directory: str | None, data_dir: str | None, at: str | None, check: bool, output: str
 ) -> None:
-    """Make the data directory DIR, which must not exist or be empty, of what `fencepost backup` has put in BACKUP.
+    """Make the data directory DIR, which is new or empty, from what `fencepost backup` has put in BACKUP.
 
     Every byte is compared with its checksum. The first start on DIR fences all producers that have a transactional id,
     aborts open transactions, and makes all members of groups join again: what they did after the backup is not there.

@@ -92,7 +92,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
 
 
 def _window(offsets: "SharePartitionOffsets | None") -> dict[str, int | None]:
-    """Return how many records the window has, from the start offset to the last delivered one, and may have."""
+    """Return how many records are in the window, from the start offset to the last delivered one, and its limit."""
     window = offsets.window if offsets is not None else None
     return {"window": window.size if window else None, "window_limit": window.limit if window else None}
 

@@ -19,7 +19,7 @@ def sql() -> None:
 @click.option("--dialect", required=True, metavar="NAME", help="Of which database: sqlite, postgresql.")
 @click.option("--outbox", "outbox_table", metavar="TABLE", help="Those of an outbox of this name too.")
 def schema(dialect: str, outbox_table: str | None) -> None:
-    """Print the statements that make the tables, for Alembic or Django."""
+    """Print the SQL statements that create the tables of fencepost in a database, for Alembic or Django."""
     from ..client.sql.outbox.statements import outbox_schema
     from ..client.sql.statements import TABLES
 

@@ -97,11 +97,10 @@ class Parts:
         return self._cluster is not None
 
     async def store_silence_s(self) -> float:
-        """Return for how many seconds the broker has waited for an answer of its object store without which it cannot
-        go on, at most CLUSTER_FRESH_MS old; 0 if the store answers, the journal is local, or this console may not see
-        it.
+        """Return for how many seconds the broker's object store has not answered, so that nothing can be acknowledged;
+        0 if the store answers, the journal is local, or this console may not see it.
 
-        Raises: KafkaError, if the broker does not answer.
+        The number is read again after CLUSTER_FRESH_MS. Raises: KafkaError, if the broker does not answer.
         """
         now_ms = self.clock.monotonic_ms()
         if self._silence_ms is None or now_ms - self._silence_ms > CLUSTER_FRESH_MS:

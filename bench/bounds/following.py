@@ -32,8 +32,8 @@ FIRST_POINT_S = 60.0
 
 
 def following(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure a new broker in each round, with and without a follower; which comes first alternates. Yields a result
-    for each.
+    """Measure what a load costs a new broker in each round, with and without a backup follower; which comes first
+    alternates. Yields a result for each.
     """
     alone, followed = [], []
     for number in range(size.rounds):

@@ -14,7 +14,9 @@ SHORTEST_S = 0.2
 
 
 def groups(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure on a new broker in each round. Yields the longest wait over all phases of the group."""
+    """Measure how long an idle client waits for answers while the members of a large group join and leave, on a new
+    broker in each round. Yields one result: the longest wait in any phase.
+    """
     count = max(FEWEST, size.count(load.MEMBERS))
     rounds = []
     for number in range(size.rounds):

@@ -20,7 +20,7 @@ FEWEST = 1_000  # rows of a quick run
 
 
 def rows(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure the relay with a broker and a database that both sync."""
+    """Measure how many rows a second the relay sends; broker and database both sync. Yields one result."""
     count = max(FEWEST, size.count(ROWS))
     with postgres() as url, peers.fencepost("fsync", None, "-X", TWO_PHASE) as broker:
         command = [sys.executable, "-m", outbox_load.__name__, url, broker.bootstrap, str(count)]

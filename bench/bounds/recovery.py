@@ -26,7 +26,7 @@ SMALLEST_JOURNAL = 8 << 20
 
 
 def full_journal(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure in a new data directory in each round."""
+    """Measure the start of a broker whose journal is full, in a new data directory in each round. Yields one result."""
     rounds = []
     for number in range(size.rounds):
         say(f"{name} · round {number + 1} of {size.rounds}")

@@ -38,7 +38,9 @@ T = TypeVar("T")
 
 
 def steps(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure in a new data directory in each round. Yields the CPU time in ms of the longest step in each."""
+    """Measure the CPU time of each step of upkeep on the event loop, in a new data directory in each round. Yields one
+    result, with the time in ms of the longest step of each round.
+    """
     longest = []
     for number in range(size.rounds):
         step, took_ms = max(_measure(size).items(), key=lambda item: item[1])

@@ -79,7 +79,9 @@ class Node:
 
 
 def takeovers(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure in each round a kill and a handover; and a restore, in the first round."""
+    """Measure in each round the time to the first commit after the owner was killed, and after it handed the journal
+    over; and one restore at the end. Yields a result for kills, with the restore, and one for handovers.
+    """
     killed: list[dict[str, float]] = []
     handed_over: list[dict[str, float]] = []
     with store(), tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory, ExitStack() as stack:

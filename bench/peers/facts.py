@@ -15,8 +15,8 @@ UNKNOWN = "unknown"
 
 
 def facts(directory: Path | None = None, peers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return a value for each of KEYS. directory: of the brokers' data. peers: versions by name, besides that of
-    fencepost.
+    """Return what a result file says about machine and versions: a value for each of KEYS. directory: of the brokers'
+    data. peers: versions by name, besides that of fencepost.
     """
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

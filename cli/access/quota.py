@@ -100,7 +100,7 @@ def quota() -> None:
 @_with_rate_options
 @_about_quotas
 def set_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, **rates: float | None) -> None:
-    """Set quotas of WHO: user=NAME, client-id=NAME, both, or ip=ADDRESS. Others of its quotas stay.
+    """Set quotas of WHO: user=NAME, client-id=NAME, both, or ip=ADDRESS. Quotas that are not given stay as they are.
 
     \b
     fencepost quota set user=alice --produce 10M --fetch 20M
@@ -124,7 +124,7 @@ def set_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None,
 @connecting
 @_about_quotas
 def list_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None) -> None:
-    """List quotas: all, or those in which all names of WHO are."""
+    """List the quotas of all entities, or only of entities that have every name in WHO."""
     names = _entity_names(who)
     found = ask(to, data_dir, lambda admin: admin.describe_client_quotas(_entity(names)))
     rows = [{**_names_by_type(entity), **values} for entity, values in found.items()]

@@ -48,7 +48,7 @@ def backup(
     beside_broker: bool,
     output: str,
 ) -> None:
-    """Copy the data directory DIR to the folder BACKUP, which must not exist or be empty, or to the store URL.
+    """Copy the data directory DIR to the folder BACKUP, which is new or empty, or to the store URL.
 
     A broker may serve from DIR meanwhile: the backup is the state of one moment, with all that was
     acknowledged before the command began. `fencepost restore` makes a data directory of it.

@@ -22,8 +22,8 @@ def give_way() -> None:
 
 
 def end_with_standard_input(ended: asyncio.Event) -> None:
-    """Set `ended` when standard input is closed: it is a pipe from the broker's process, so also after that one's kill
-    -9.
+    """Set `ended` when standard input is closed. It is a pipe from the broker's process, so this happens however that
+    process ends, also by kill -9.
 
     Raises: CannotStartThread.
     """

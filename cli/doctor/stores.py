@@ -38,7 +38,7 @@ def examine(findings: Findings, url: str) -> None:
 
 
 def _check_mount(findings: Findings, url: str) -> bool:
-    """Check how the directory of a file:// URL is mounted. Returns False if a journal may not be there."""
+    """Check how the directory of a file:// URL is mounted. Returns False if a journal must not be kept there."""
     mount = mount_of_url(url)
     if mount is None:
         return True
@@ -67,8 +67,8 @@ def _new_name() -> str:
 
 
 def _check_creates(findings: Findings, asked: Asked, among: Sequence[Objects]) -> bool:
-    """Create names through all addresses at once, and check that one create of each succeeds. Returns whether that
-    is so.
+    """Create each of several new names through all addresses at the same time, and check that exactly one of these
+    creates succeeds. Returns whether that was so for every name.
     """
     won = tried = 0
     while won < RACES:

@@ -44,8 +44,8 @@ class AbortCheck:
         self._newest_markers[producer_id] = batch.last_offset
 
     def compare(self, entries: Sequence[AbortedTransaction] | None) -> list[str]:
-        """Return what is wrong with the index of the segment just read. After this call, the next batch begins a new
-        segment.
+        """Return a sentence for each error in the aborted index of the segment whose batches were passed to follow().
+        After this call, the next batch begins a new segment.
 
         entries: the entries of the index; None if the index cannot be used.
         """

@@ -306,7 +306,7 @@ class _Pass:
             self._compare_aborts(path, entries, check)
 
     def _compare_aborts(self, path: str, entries: bytes | None, check: AbortCheck) -> None:
-        """Compare the index that a broker would use with the segments. entries: None if it would not use it."""
+        """Check a segment's index of aborted transactions. entries: its bytes; None if a broker would not use it."""
         try:
             found = None if entries is None else unpack_aborted(entries)
         except ValueError as error:

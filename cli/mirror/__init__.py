@@ -55,7 +55,7 @@ def run(to: Both, topics: str, every_ms: int, metrics: str | None) -> None:
 def cutover(to: Both, groups: str, dry_run: bool, producers_stopped: bool) -> None:
     """Move consumer groups: refuse writes at the source, wait for the mirror, and commit exact offsets at the target.
 
-    The mirror has to run meanwhile. What fails takes everything back; after a crash the same command goes on.
+    The mirror has to run meanwhile. If a step fails, those before it are undone; after a crash run it again, to go on.
     """
     from .cutover import cut_over_groups, show_plan
 

@@ -285,7 +285,7 @@ async def _in_transactions(
 
 
 async def _fill(source: AsyncIterator[list[Line]], waiting: deque[Line]) -> bool:
-    """Wait for more lines. Returns False at the end of the input."""
+    """Wait for more lines of the input, and add them to `waiting`. Returns False at the end of the input."""
     async for some in source:
         waiting.extend(some)
         return True
@@ -303,8 +303,8 @@ async def _hold(to: Target, producer: "Producer", counts: Acknowledged, hold_ms:
 
 
 async def _was_committed(error: Exception, counts: Acknowledged) -> bool:
-    """Return whether a commit of unknown outcome was carried out; False for any other error. Raises Failure if it
-    stays unknown.
+    """Return whether a commit of unknown outcome was carried out, and if so, count its records as committed. Returns
+    False for any other error. Raises Failure if the outcome stays unknown.
     """
     from ...client.errors import CommitOutcomeUnknownError
 

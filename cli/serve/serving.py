@@ -101,7 +101,7 @@ def _in_store(url: str, *, is_standby: bool) -> InStore:
 
 
 def remove_scratch(path: str, clock: Clock) -> None:
-    """Remove an ephemeral broker's directory. What REMOVAL_MS are too short for is left, with a message."""
+    """Remove an ephemeral broker's directory. After REMOVAL_MS it stops, and prints that the rest is left."""
     until_ms = clock.monotonic_ms() + REMOVAL_MS
     for folder, folders, files in os.walk(path, topdown=False):
         for remove, names in ((os.unlink, files), (os.rmdir, folders)):

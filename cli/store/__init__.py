@@ -21,7 +21,11 @@ def store() -> None:
 @click.argument("url", metavar="URL")
 @_output
 def status(url: str, output: str) -> None:
-    """Which moments can be restored from URL, and who follows into it; of a journal who owns it, and how far it is."""
+    """Show what is in the store at URL.
+
+    Of a backup: which moments can be restored, and which follower ships to it. Of a journal: which broker owns it, and
+    its newest round.
+    """
     from . import backups, journals
     from .looking import looking_into
 

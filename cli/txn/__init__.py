@@ -281,8 +281,8 @@ def fence(to: Target, ids: Sequence[str]) -> None:
 def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> None:
     """Show which transaction blocks readers: id, age, owner; and which partitions have no leader.
 
-    It blocks read_committed readers of a partition, the start of a group's members, whose offsets it holds, or a share
-    group's window that is full of records pending in it.
+    A transaction can block read_committed readers of a partition; members of a group that start, while it holds back
+    the group's committed offsets; and a share group, if its window is full of records that are pending in it.
     """
     from .held import cause_sentence, held_facts
     from .windows import full_windows

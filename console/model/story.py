@@ -35,7 +35,7 @@ class Story:
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
 
     def begin(self, listed: Mapping[str, TransactionListing], described: Mapping[str, TransactionDescription]) -> None:
-        """Store the current status of all ids, without any event. Called once, before the others."""
+        """Store the current status of all ids, without any event. Called once, before follow() and compare()."""
         for name, each in listed.items():
             self._remember(name, status_of(each, described.get(name)))
 
@@ -62,8 +62,8 @@ class Story:
         described: Mapping[str, TransactionDescription],
         at_ms: int,
     ) -> list[dict[str, Any]]:
-        """Return the events that explain how the ids listed last became these. described: the descriptions of open
-        transactions.
+        """Take a new list of all transactional ids, and return the events that explain its differences to what was
+        known. described: the descriptions of open transactions.
         """
         found: list[dict[str, Any]] = []
         for name, each in listed.items():

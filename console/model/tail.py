@@ -45,8 +45,8 @@ class Tail:
         self.follows = False
 
     def look(self) -> None:
-        """Start reading the topic, unless it is being read already or reading failed a short time ago. It ends when
-        no page needs it any more.
+        """Start reading the topic, unless it is being read already or reading failed a short time ago. The reading
+        ends when no page needs it any more.
         """
         if self._new_consumer is None or self._clock.monotonic_ms() < self._due_ms:
             return
