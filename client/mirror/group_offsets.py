@@ -58,7 +58,8 @@ class PartitionMap:
     def target_of(self, source: int, end: int) -> int:
         """Return the target offset of the first mirrored record at or above this source offset; `end` if there is none.
 
-        end: the target's end offset while it has no record but mirrored ones; never below target_end.
+        end: the end offset of the target's partition, which has mirrored records only. Raises MapDamaged if it is below
+        target_end.
         """
         if end < self.target_end:
             raise MapDamaged(f"the target ends at {end}, before the last mirrored record: it was cut or made again")

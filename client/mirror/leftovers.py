@@ -46,7 +46,8 @@ class Leftovers:
     # ---- transactions of dead tasks ------------------------------------------------------------------------------
 
     async def end_orphans(self) -> None:
-        """Abort the open transactions of tasks that are not in the group, once positions were held for a while.
+        """Abort the open transactions of tasks that are not in the group, once transactions have held positions for
+        PATIENCE_MS.
 
         Does nothing where the target does not tell of transactions (before Kafka 3.0), or does not let us.
         """
@@ -71,7 +72,9 @@ class Leftovers:
     # ---- the map ---------------------------------------------------------------------------------------------------
 
     async def look(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Read the map from where it was read before, for the partitions that this task mirrors from now on."""
+        """Note the positions in the partitions that this task mirrors from now on, and read what is new in the map's
+        topic.
+        """
         self._held_since_ms = None
         self._positions = dict(positions)
         try:
@@ -119,8 +122,8 @@ class Leftovers:
         return found
 
     def of_earlier_copies(self, partitions: Collection[TopicPartition]) -> list[EntryKey]:
-        """Return all entries of these partitions, which have no position yet: they are of records that the target had
-        before its topic was deleted, or the positions were.
+        """Return the keys of all entries of these partitions, in which the mirror has no position yet. The entries tell
+        of an earlier copy: the topic on the target, or the mirror's positions, were deleted since.
         """
         return [
             key

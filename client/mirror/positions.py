@@ -32,7 +32,7 @@ class BatchMark(NamedTuple):
     sequence: int
 
     def is_in(self, batch: Batch) -> bool:
-        """Return whether the batch is this one, or what compaction has left of it."""
+        """Return whether this batch is the one of which the mark was made, or what compaction has left of that one."""
         if batch.crc == self.crc:
             return batch.last_offset == self.last
         was_compacted = batch.record_count < self.count or batch.delete_horizon_ms is not None

@@ -134,7 +134,7 @@ def is_django(given: Any) -> bool:
 
 
 def _driver_of(given: Any) -> str:
-    """Return the name of the package that this object is of, a pool's being that of its driver."""
+    """Return the name of the package in which the object's class is; for psycopg_pool that of the driver, psycopg."""
     return type(given).__module__.partition(".")[0].removesuffix("_pool")
 
 

@@ -26,7 +26,9 @@ class Database(DecidingDatabase, Protocol):
 
     @property
     def dialect(self) -> str:
-        """Return which tables of `sql.schema` the database has: "sqlite" or "postgresql"."""
+        """Return the SQL dialect of the database, "sqlite" or "postgresql"; it decides which variant of the tables of
+        `sql.schema` is used.
+        """
         ...
 
     @property

@@ -81,8 +81,9 @@ class Places:
         return bool(claimed)
 
     async def take_over(self, states: Iterable[PartitionState], *, inside: bool) -> None:
-        """Claim the rows of those of these partitions that are read already, and not claimed. Records that were
-        returned may go on to be used if the place is among them; else the position is set to the place.
+        """Claim the rows of these partitions, except of those that are claimed already or have no position yet. If the
+        place lies within the records that were returned to the application, it may go on to use them; otherwise the
+        position is set to the place.
 
         inside: in the open transaction of the database. Raises RequestTimedOutError if the database does not answer;
         with inside the driver's error.
@@ -331,8 +332,8 @@ async def keep_places(db: Database, consumer: Any) -> None:
 
 
 async def attached(db: Database, parts: "Polls | None", *, inside: bool) -> Places:
-    """Return the Places of the consumer with these parts, made if there are none, after the partitions that it reads
-    already are claimed.
+    """Return the Places of the consumer with these parts; makes them if the consumer has none. Claims the rows of the
+    partitions that the consumer reads already.
 
     Raises TypeError for something that is no consumer, IllegalStateError if the consumer has its places in another
     database.

@@ -117,8 +117,8 @@ class Database(Blocks):
         return bool(found)
 
     async def execute_last(self, statement: str, *values: Any) -> int:
-        """Run a statement on our tables after those of the user, who may have changed search_path. Else like that of
-        the base class.
+        """Run a statement on our tables after the user's statements, and return how many rows it changed. The schema is
+        written into it, because the user may have changed search_path. Raises like Blocks.execute_last.
         """
         return await super().execute_last(self._in_schema(statement), *values)
 

@@ -81,8 +81,8 @@ class Sides(Protocol):
         ...
 
     async def end_transactions(self, groups: Sequence[str]) -> list[str]:
-        """Wait until refusals hold everywhere, abort what is open in the topics or holds offsets of the groups, and
-        wait until it has ended. Returns the transactional ids.
+        """Wait until every broker refuses writes; then abort the transactions that are open in the topics or hold
+        offsets of the groups, and wait until they have ended. Returns their transactional ids.
         """
         ...
 

@@ -123,7 +123,9 @@ class AdminSides:
     # ---- what is open at the source --------------------------------------------------------------------------
 
     async def end_transactions(self, groups: Sequence[str]) -> list[str]:
-        """Wait until refusals hold everywhere, abort what is open, and wait until it has ended. Returns the ids."""
+        """Wait until every broker refuses writes, then abort the open transactions and wait until they have ended.
+        Returns their transactional ids.
+        """
         try:
             await self._wait_until_quiet()
         except AuthorizationError:

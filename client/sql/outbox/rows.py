@@ -44,7 +44,7 @@ class Columns:
         return replace(self, **dict.fromkeys(missing, ""))
 
     def parts(self) -> dict[str, str]:
-        """Return the column of each part."""
+        """Return the name of the column for each field of this class, such as {"position": "id", …}; "" for none."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 

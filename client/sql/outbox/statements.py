@@ -98,7 +98,7 @@ def statements(
 
 
 def _shown(column: str, is_json: bool) -> str:
-    """Return the SQL that reads a part of a row. column: empty if the table has none for it."""
+    """Return the SQL expression that reads this column, as text if it is JSON; "null" for an empty name (no column)."""
     if not column:
         return "null"
     return f"cast({quoted(column)} as text)" if is_json else quoted(column)

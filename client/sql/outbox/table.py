@@ -166,8 +166,8 @@ class OutboxTable:
         return in_order(Way.HOLD, map(row_of, found))
 
     async def number(self, count: int) -> int:
-        """Give numbers (seq) to the next rows that have none. Returns to how many. Waits for another relay that does so
-        now.
+        """Give numbers (seq) to the next rows that have none, at most `count`. Returns how many rows got one. Waits for
+        another relay that does so now.
         """
         async with self._transaction():
             [(_, _, last)] = await self._db.fetch(lock_relay(self._db.dialect), self.name)
