@@ -136,7 +136,7 @@ class Store:
         transactional: bool = False,
     ) -> int:
         """Append one checked batch that continues its producer's sequence to one log, as a unit of its own, without
-        making a Batch. rest: the batch's bytes from the sixteenth on.
+        making a Batch. rest: the batch's bytes after the first 16.
 
         Returns the unit's number. Raises UnitRefused if the journal has no room for it; nothing was changed then.
         """

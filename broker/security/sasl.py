@@ -134,7 +134,7 @@ class ScramExchange(Exchange):
     """The SCRAM mechanisms (RFC 5802): each side proves that it knows the password, or what is derived from it."""
 
     def __init__(self, users: ScramUsers, mechanism: Mechanism, nonce: bytes) -> None:
-        """nonce: the broker's part of it, made by fresh_nonce()."""
+        """nonce: the broker's part of the exchange's nonce, made by fresh_nonce()."""
         self._users = users
         self._mechanism = mechanism
         self._our_nonce = nonce

@@ -74,8 +74,8 @@ class DirectoryObjects:
             return [found for found in self._walk(self._path(prefix)) if found.name > after]
 
     def _walk(self, folder: str) -> Iterator[Found]:
-        """Yield the objects below a folder in the order of names. After each, the folder is listed again for higher
-        names.
+        """Yield the objects below a folder in the order of names. When those of one listing are done, the folder is
+        listed again, until it has no names behind them.
 
         So if others create objects meanwhile, and one of them is found, all that were created before it are found too.
         """

@@ -79,7 +79,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back at `when`, in virtual time; with a seed up to late_ms later."""
+        """Call back at `when`, in virtual time; in a loop with a seed, a random time of up to late_ms later."""
         if self._closed:
             raise RuntimeError("Event loop is closed")
         if self._random is not None:

@@ -96,8 +96,8 @@ class StepRunner:
         await producer.prepare(*step.prepare)
 
     def _stop_aging(self) -> Future[None] | None:
-        """Cancel the preparation by age if it has not begun. Returns its future if it has, to be waited for; else
-        None.
+        """Keep the transaction from being prepared because of its age. If that has begun already, returns its future,
+        to be waited for; else None.
         """
         with self._lock:
             aging, self._aging = self._aging, None
@@ -106,8 +106,8 @@ class StepRunner:
             return aging if self._is_old else None
 
     def _write(self, rows: TopicRows) -> int | None:
-        """Wait for the rows before these, then start to send these. Returns how many they are; None, and sends
-        nothing, if the transaction is being prepared because of its age.
+        """Wait until all earlier rows are in the producer, then start to send these. Returns the number of these rows;
+        None, and sends nothing, if the transaction is being prepared because of its age.
         """
         producer = self._producer
         assert producer is not None

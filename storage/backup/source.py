@@ -112,8 +112,8 @@ class Source:
         )
 
     def check_holds(self, number: int) -> None:
-        """Raise Overtaken if the broker may have removed files that this checkpoint names: checkpoint number + 2
-        exists.
+        """Raise Overtaken if there is a checkpoint `number` + 2: then the broker may have removed files that only
+        checkpoint `number` names.
         """
         newest = max(store_checkpoint.numbers(self._disk, self._directory), default=WHOLE)
         if newest >= number + 2:

@@ -171,7 +171,7 @@ class SegmentWriter:
         make_directory: bool,
         paced: bool = False,
     ) -> None:
-        """aborted: the aborted transactions of the markers among the batches. make_directory: create the log's
+        """aborted: the transactions that abort markers among the batches end. make_directory: create the log's
         directory first. paced: write in small pieces, one at a time, so that a sync of the journal waits for one piece
         at most.
         """
@@ -307,8 +307,8 @@ class Replay(SegmentWriter):
         *,
         make_directory: bool,
     ) -> None:
-        """active: the segment to append to; None: begin a new one. aborted: the aborted transactions of the markers
-        among the batches.
+        """active: the segment to append to; None: begin a new one. aborted: the transactions that abort markers among
+        the batches end.
         """
         super().__init__(files, directory, settings, aborted, make_directory=make_directory)
         self._growing = [] if active is None else [_Growing(active, settings, created=False)]

@@ -251,7 +251,7 @@ class OpenFiles:
 
 
 def most_lent(limit: int) -> int:
-    """Return how many files a pool with this limit may lend at a time. Forgotten ones may add as many to the open
-    files.
+    """Return how many files a pool with this limit may lend at a time. Those of them that are forgotten meanwhile stay
+    open beyond the limit.
     """
     return min(LENT, limit // LENT_SHARE)

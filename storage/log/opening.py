@@ -121,7 +121,9 @@ def tidy(log: PartitionLog) -> None:
 
 
 def leave_as_it_is(log: PartitionLog, reason: str) -> None:
-    """Put a log offline whose damage was found right after recovery, before anything used it."""
+    """Put a log offline whose damage was found right after recovery, before anything used it. From then on its manifest
+    and its files are kept as they are.
+    """
     if log.offline is None:
         log.offline = reason
         logger.error("%s-%d is offline: %s", log.topic, log.partition, reason)

@@ -65,7 +65,7 @@ class SnapshotJob:
     """Writes a snapshot to its file. `done` is set once the file is durable."""
 
     def __init__(self, disk: Disk, path: str, snapshot: Snapshot, mark: int, payload: bytes) -> None:
-        """mark: how many bytes the log had taken when the snapshot began. payload: the encoded producers."""
+        """mark: how many bytes had been appended to the log when the snapshot began. payload: the encoded producers."""
         self.snapshot = snapshot
         self.offset = snapshot.offset
         self.mark = mark  # bytes the log had taken by then
@@ -84,8 +84,8 @@ class _Slices:
     """A snapshot that is being encoded, slice by slice."""
 
     def __init__(self, offset: int, mark: int) -> None:
-        """offset: the end (exclusive) of the records that the snapshot covers. mark: how many bytes the log had taken
-        by then.
+        """offset: the end (exclusive) of the records that the snapshot covers. mark: how many bytes had been appended
+        to the log by then.
         """
         self.offset = offset
         self.mark = mark

@@ -114,8 +114,8 @@ class ColdRead:
             return found, self._lookup.find(found.next_offset)
 
     def _read(self) -> Slice:
-        """Return the wanted batches of the first segment, from the one with the offset on, that has any; else an empty
-        slice.
+        """Return the wanted batches of one segment: the one with the offset or, if it has none of them, the first later
+        one that has some. Returns an empty slice if no segment has any.
         """
         log, states, span = self._log, self._states, self._span
         for number in range(segment_number(states, span.offset), len(states)):

@@ -237,10 +237,11 @@ class _Walk:
         return Slice([chunk[start:stop]], stop - start, next_offset)
 
     def _without(self, chunk: memoryview, at: int, after: int, last: int, span: Span) -> Slice | None:
-        """Return the result for a chunk that has no batch to return: an empty slice, or None if more must be read.
+        """Return the result for a chunk whose first wanted batch, from `at` to `after`, cannot be returned: the chunk's
+        end cuts it off, or its last offset is not below span.below.
 
-        The first wanted batch, from `at` to `after` in the chunk, is cut off by the chunk's end, or its last offset is
-        not below span.below. None: it is cut off but within the reader's limit, and needed_bytes is set.
+        Returns None if more must be read, because the batch is cut off but within the reader's limit; needed_bytes is
+        set then. Else returns an empty slice.
         """
         if after <= len(chunk) and last >= span.below:
             if self.indexes.checked_until(self.position + at) == self.position + at:

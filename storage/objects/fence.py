@@ -132,7 +132,7 @@ class Owner(NamedTuple):
         return self.next_round - self.released < self.window
 
     def begin(self, start: Place) -> "Owner":
-        """Return the state after beginning the next round. start: its Header.start."""
+        """Return the state after beginning the next round. start: Header.start of that round."""
         if not self.may_begin:
             raise RuntimeError(
                 f"round {self.next_round} cannot begin: {self.released} are released, window {self.window}"
@@ -146,7 +146,7 @@ class Owner(NamedTuple):
     def create(self, number: int) -> "Owner":
         """Return the state after a round was created.
 
-        It and later ones count as released up to the first one that is not created yet.
+        A round counts as released once it and all rounds before it are created, so this one may release later ones too.
         """
         if self.is_created(number):
             return self
@@ -243,8 +243,8 @@ class Taker(NamedTuple):
     def looked(self, begun: int, passed: bool) -> "Taker":
         """Return the next state after listing the epochs.
 
-        begun: the newest epoch below its own that has a round; if none has, the oldest number possible. passed: a
-        higher epoch has a round, or its own has a seal, so the take-over has failed.
+        begun: the newest epoch below the taker's own that has a round; if none has, the oldest that may have one later.
+        passed: an epoch above the taker's own has a round, or its own has a seal, so the take-over has failed.
         """
         if passed:
             return self._replace(phase=Phase.GONE)
@@ -279,7 +279,7 @@ class Taker(NamedTuple):
         return next(((epoch, end) for epoch, end in reversed(self.ends) if end), (0, 0))
 
     def complete(self) -> "Taker":
-        """Return the next state, to begin its own epoch, after all rounds that runs() named were read."""
+        """Return the next state, to begin the taker's own epoch, after all rounds that runs() named were read."""
         return self._replace(phase=Phase.BEGIN)
 
     def missed(self, overtaken: bool) -> "Taker":
@@ -289,8 +289,8 @@ class Taker(NamedTuple):
         return self._again() if overtaken else self._replace(phase=Phase.DAMAGED)
 
     def began(self, created: bool) -> "Taker":
-        """Return the next state after the create of round 0 of its own epoch. created: False if a seal has that
-        name.
+        """Return the next state after the create of round 0 of the taker's own epoch. created: False if a seal has
+        that name.
         """
         return self._replace(phase=Phase.OWNER) if created else self._again()
 

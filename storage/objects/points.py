@@ -114,10 +114,8 @@ class Points:
         self._pause(error, 1)
 
     def take_first(self) -> PointTaken:
-        """Copy the newest checkpoint of a directory into the store, if the directory's journal was in the directory
-        until now.
-
-        All units of that journal must be in the checkpoint.
+        """Copy the newest checkpoint of a directory into the store, for a directory whose journal was in the directory
+        itself until now. All units of that journal must be in the checkpoint.
         """
         taken = self._take(of_another_journal=True)
         assert taken is not None
@@ -250,7 +248,7 @@ class Collecting:
                     self._delete([found.name])
 
     def _delete_older_rounds(self) -> None:
-        """Delete the rounds of all older epochs, which are in both official points."""
+        """Delete the rounds of all older epochs: both official points have all their units."""
         kinds: dict[int, dict[int, bool]] = {}
         for found in until_clear(partial(self.objects.list, format.JOURNAL), self.pause):
             place = format.read_place(found.name)

@@ -62,7 +62,7 @@ class Restoring:
     report: Callable[[int, int], None] = lambda done, of: None
 
     def run(self) -> Restored:
-        """Make the directory. Returns from what it was made.
+        """Make the data directory from a point and rounds in the store. The result says from which ones.
 
         Raises: BackupRefused, ObjectDamaged; OSError; what the pause raises. What was written is removed before one of
         them is raised.
