@@ -52,7 +52,7 @@ def test_every_error_code_has_exactly_one_entry_on_the_error_page(pages):
 
 
 @pytest.mark.parametrize("name", ["settings.md", "metrics.md", "sdk-reference.md", "errors.md", "compatibility.md"])
-def test_each_page_that_is_made_of_the_code_is_the_one_generated_now(pages, name):
+def test_each_page_of_the_docs_that_is_generated_from_the_code_is_up_to_date(pages, name):
     assert (DOCS / name).read_text() == pages.GENERATED[name](), "make generated"
 
 

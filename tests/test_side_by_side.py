@@ -14,7 +14,7 @@ def run(*scripts: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*SIDE_BY_SIDE, *commands[1:]], capture_output=True, text=True, timeout=60)
 
 
-def test_side_by_side_prints_the_output_of_the_others_whole_after_the_first(tmp_path):
+def test_side_by_side_runs_commands_at_once_and_prints_their_outputs_in_order(tmp_path):
     """The first can only end after the second began."""
     wait = f"until test -e {tmp_path}/begun; do sleep 0.01; done"
     done = run(f"echo one; {wait}; echo two", f"echo three >&2; touch {tmp_path}/begun; echo four", "echo five")

@@ -46,7 +46,7 @@ def test_share_group_describe_shows_the_groups_own_settings(terminal: Terminal) 
     assert terminal.run("share-group describe earliest").splitlines()[-1] == "share.auto.offset.reset=earliest"
 
 
-def test_commands_about_a_share_group_name_its_window_that_its_members_keep_full() -> None:
+def test_share_group_commands_report_a_window_that_its_members_keep_full() -> None:
     with ServedBroker(group_share_partition_max_record_locks=100) as served:
         terminal, shares = Terminal(served), served.broker.share_partitions
         terminal.run("topic create jobs")

@@ -94,7 +94,8 @@ def test_the_security_page_lists_the_rights_that_each_api_needs() -> None:
 def test_every_served_api_has_a_row_in_the_rights_matrix() -> None:
     """For a new API: write its requests in rights/rows.py and record what Kafka answers (README.md, "Rights").
 
-    One of our own has them in tests/support/brokers/own_apis.py, or in rights/own_rows.py; then `make rights`.
+    The requests of an API that only fencepost has are in tests/support/brokers/own_apis.py or rights/own_rows.py; after
+    a change of these run `make rights`.
     """
     assert SERVED - {row.api for row in [*ROWS, *OWN_ROWS]} == differences.NO_RIGHT_NEEDED.keys() & SERVED
 

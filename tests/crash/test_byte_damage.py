@@ -190,7 +190,7 @@ def test_every_deleted_file_is_reported_at_the_start_or_changes_no_recovered_dat
 
 
 @pytest.mark.parametrize("folder", ["journal", "logs"])
-def test_a_deleted_log_folder_is_reported_missing(disk, before, folder):
+def test_a_deleted_journal_or_logs_folder_is_reported_missing(disk, before, folder):
     assert judged(before, removed(disk, f"{ROOT}/{folder}"), f"{ROOT}/{folder}", "all") != "harmless"
 
 

@@ -67,7 +67,7 @@ async def write(bootstrap: str, may_end: asyncio.Event) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_a_mirror_that_is_killed_at_every_place_copies_each_record_once(tmp_path: Path) -> None:
+async def test_a_mirror_copies_each_record_once_though_tasks_and_brokers_are_killed(tmp_path: Path) -> None:
     chance = random.Random(7)
     source, target = (BrokerProcess(str(tmp_path / name)) for name in ("source", "target"))
     source.start()

@@ -217,7 +217,7 @@ def test_librdkafka_and_java_members_share_the_partitions_of_one_group(java, bro
 
 
 def test_a_pattern_subscription_also_reads_topics_created_later(java, broker, name):
-    """Each client's own way to say it: the broker looks the topics up."""
+    """librdkafka and Java send the pattern to the broker, each in its own form; the broker finds the topics."""
     filled(broker, f"{name}-a")
     members = [Rdkafka(broker, f"{name}-1", [f"^{name}-.*"]), Java(java, broker, f"{name}-2", pattern=f"{name}-.*")]
     try:

@@ -148,7 +148,7 @@ def test_the_checker_accepts_a_stale_read_of_a_broker_whose_successor_serves():
     assert story.anomalies == {"late commit"}
 
 
-def test_the_checker_accepts_a_last_stable_offset_that_stands_while_no_broker_serves():
+def test_the_checker_accepts_an_lso_that_does_not_advance_while_no_broker_runs():
     story = Story()
     story.begin("t"), story.send("x", txn="t"), story.read(lso=0, hw=1), story.passes(2000)
     read = story.read(lso=0, hw=1)

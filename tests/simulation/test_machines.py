@@ -9,14 +9,14 @@ QUICK = 1
 LONG = range(10, 30)
 
 
-def test_a_seed_of_machines_that_share_a_store_shows_no_anomaly():
+def test_a_simulation_of_machines_that_share_a_store_shows_no_anomaly():
     result = simulate(QUICK, 2.5, in_store=True)
     assert result.good, f"{result}\nagain: make sim SEED={QUICK} SECONDS=2.5 IN_STORE=1"
     assert result.struck["store: epochs"] > 1
 
 
 @pytest.mark.long
-def test_no_seed_of_machines_that_share_a_store_shows_an_anomaly():
+def test_no_simulation_seed_with_machines_that_share_a_store_shows_an_anomaly():
     met = Counter()
     for seed in LONG:
         result = simulate(seed, in_store=True)

@@ -86,7 +86,7 @@ def test_no_simulation_seed_shows_an_anomaly_if_fetches_send_small_file_parts(mo
 
 
 def test_a_seed_gives_one_history_in_every_process_and_another_seed_another():
-    """This process has run another seed before, and the other one has its own hashes of strings."""
+    """This process has run another seed before, and the other process has other hashes of strings."""
     other = simulate(41, 1.0).history.digest()
     here = simulate(40, 1.0).history.digest()
     there = subprocess.run(

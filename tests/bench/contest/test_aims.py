@@ -36,7 +36,7 @@ def outcome(aim: Aim, *ours: float) -> Outcome:
         ((0.3, 0.4, 0.7), Outcome.UNDECIDED),
     ],
 )
-def test_an_aim_for_a_rate_is_met_if_the_ratio_of_most_rounds_is_high_enough(
+def test_an_aim_for_a_rate_is_judged_by_the_lowest_and_highest_ratio_of_its_rounds(
     rounds: tuple[float, ...], expected: Outcome
 ) -> None:
     assert outcome(MORE, *rounds) is expected

@@ -98,7 +98,7 @@ def test_growth_of_partitions_compares_ten_partitions_with_the_configured_number
     assert list(made.values()) == [[6], [20, 6]]  # beside the four in use
 
 
-def test_without_the_option_full_growth_measures_only_the_start_of_brokers(monkeypatch):
+def test_growth_measures_only_the_start_of_brokers_unless_the_run_is_a_full_one(monkeypatch):
     asked = []
     monkeypatch.setattr(growth, "starts", lambda names, size, tells: asked.append((names, size.rounds)) or [])
     assert growth.measurable(full=False) == ["start"]

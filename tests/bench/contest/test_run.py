@@ -59,7 +59,7 @@ def test_fit_effort_without_time_returns_the_shortest_windows_and_warming():
     assert least.rounds == TABLE.rounds
 
 
-def test_every_aim_is_for_a_load_of_the_table_or_is_measured_without_brokers():
+def test_every_aim_is_for_a_load_of_the_table_or_for_start_growth_or_a_bound():
     table = {scenario.name: scenario.peers for scenario in run.scenarios(False, [])}
     for aim in AIMS:
         if aim.scenario.split()[0] not in ("start", "growth", "bound"):

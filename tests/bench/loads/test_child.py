@@ -63,7 +63,7 @@ def test_a_load_reports_its_counts_and_its_process_cpu_time() -> None:
     assert 0 < sample.client_share <= 1.1
 
 
-def test_client_share_is_that_of_the_busier_of_parent_and_child_process() -> None:
+def test_client_share_is_that_of_the_busier_of_a_load_and_a_process_it_started() -> None:
     sample = run("made_loads:counts", {"units": 1, "busy_s": 0.05, "elsewhere": 5.0}, books())
     assert sample.client_share == pytest.approx(5.0)
 

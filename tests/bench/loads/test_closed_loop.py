@@ -113,7 +113,7 @@ def test_answers_that_arrive_in_pieces_are_reassembled():
     assert result["requests"] == len(server.frames) > 3
 
 
-def test_latencies_are_microseconds_in_buckets_of_three_digits():
+def test_a_closed_loop_reports_latencies_in_microseconds_sorted_by_length():
     def late(line: Line, _: bytes) -> None:
         time.sleep(0.02)
         line.transport.write(answer())

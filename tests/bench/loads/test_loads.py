@@ -176,7 +176,7 @@ def test_a_reader_that_finds_no_records_raises_how_many_are_missing(
 
 
 @pytest.mark.long
-def test_every_record_of_a_given_rate_is_timed_from_when_it_was_due(served: Peer) -> None:
+def test_each_record_sent_at_a_fixed_rate_is_timed_from_when_it_was_due(served: Peer) -> None:
     scenario = latency_load.EndToEnd(200, warm_seconds=WARM)
     sample = measured(scenario, served)
     assert sample.latencies.count == 100

@@ -193,7 +193,7 @@ def test_bench_prints_the_cost_of_each_delivery_mode(served: ServedBroker) -> No
 
 
 @pytest.mark.long
-def test_bench_observed_compares_plain_clients_with_those_of_metrics_and_traces(served: ServedBroker) -> None:
+def test_bench_observed_compares_plain_clients_with_ones_with_metrics_or_tracing(served: ServedBroker) -> None:
     bounds = ["--records", "500", "--rounds", "2", "-o", "json"]
     found = CliRunner().invoke(main, ["bench", "observed", "-b", f"127.0.0.1:{served.port}", *bounds])
     assert found.exit_code == 0, found.output

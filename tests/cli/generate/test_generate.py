@@ -68,7 +68,7 @@ def test_the_printed_scrape_and_alert_rules_are_yaml() -> None:
     assert [rule["expr"] for rule in group["rules"]] == [alert.query for alert in ALERTS]
 
 
-def test_the_page_for_whoever_is_paged_names_every_alert():
+def test_the_on_call_page_names_every_alert():
     page = (Path(__file__).resolve().parents[3] / "docs/on-call.md").read_text()
     assert not [alert.name for alert in ALERTS if f"`{alert.name}`" not in page]
 

@@ -126,7 +126,7 @@ def test_verify_exits_with_0_if_an_index_is_broken_or_missing(copy: Path) -> Non
     assert verify(copy) == (0, [])
 
 
-def test_verify_counts_an_unreadable_segment_as_damage_but_not_such_an_index(copy: Path) -> None:
+def test_verify_counts_an_unreadable_segment_as_damage_but_not_an_unreadable_index(copy: Path) -> None:
     (index,) = copy.glob("logs/t-0.*/*.txnindex")
     index.unlink()
     index.mkdir()

@@ -141,7 +141,7 @@ def test_cutover_prints_the_target_offsets_of_each_group_and_can_be_repeated(sid
     assert json.loads(out)["cutover"] == "done"
 
 
-def test_cutover_names_members_of_a_group_in_its_way_or_an_invalid_groups_pattern(sides):
+def test_cutover_fails_if_a_group_has_members_or_the_groups_pattern_is_invalid(sides):
     async def join(to):
         consumer = Consumer(to.source_at, group_id="billing", topics=["t"], client_id="reader")
         await consumer.start()

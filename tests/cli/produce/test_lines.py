@@ -45,7 +45,7 @@ async def test_reading_lines_without_a_free_thread_raises_cannot_start_thread() 
         await anext(lines(0))
 
 
-async def test_300000_input_lines_larger_than_the_read_ahead_are_all_read_in_order() -> None:
+async def test_300000_input_lines_which_exceed_the_read_ahead_are_all_read_in_order() -> None:
     numbers = b"".join(b"%d\n" % number for number in range(300_000))
     assert await all_lines([numbers]) == numbers.splitlines()
 

@@ -80,7 +80,7 @@ def untimed(text: str) -> list[str]:
     return re.sub(r"\d+ m?s$", "TIME", text, flags=re.MULTILINE).splitlines()
 
 
-def test_txn_resolve_ends_transactions_as_the_database_says_and_its_dry_run_none(orders: Orders) -> None:
+def test_txn_resolve_ends_transactions_as_the_database_says_and_a_dry_run_ends_none(orders: Orders) -> None:
     terminal = orders.terminal
     orders.hold("known-1", 7)
     orders.hold("unknown-1", 0)

@@ -125,7 +125,7 @@ def test_a_login_at_the_session_limit_ends_the_session_idle_for_longest() -> Non
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
-def test_a_change_needs_json_and_the_token_of_its_own_session(token: str | None) -> None:
+def test_a_change_needs_json_and_the_csrf_token_of_its_own_session(token: str | None) -> None:
     kept = guard(token)
     session = kept.log_in(TOKEN, HERE, 0) if token else None
     csrf = kept.csrf_of(session, 0)

@@ -210,7 +210,7 @@ async def test_a_read_committed_page_has_records_however_many_aborted_ones_lie_b
     assert page["next_offset"] == page["high_watermark"]
 
 
-async def test_a_read_committed_page_is_empty_after_skipping_hidden_bytes_of_aborted_ones(
+async def test_a_page_ends_empty_once_the_aborted_batches_it_skips_reach_hidden_bytes(
     admin: Admin, broker: ServedBroker
 ) -> None:
     loser = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "transactional.id": "loser-of-much"})

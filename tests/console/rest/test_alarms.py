@@ -20,7 +20,7 @@ async def seen(bootstrap: str, group: str = "") -> tuple[dict[str, Any], dict[st
         return snapshot, await console.get(f"consumer-groups/{group}") if group else {}
 
 
-def test_a_group_with_pending_transactional_offsets_gives_an_alarm_naming_both() -> None:
+def test_pending_offsets_of_a_group_give_an_alarm_naming_group_and_transaction() -> None:
     """The group's own resource says so, too."""
     with ServedBroker() as broker:
         terminal = Terminal(broker)
@@ -40,7 +40,7 @@ def test_a_group_with_pending_transactional_offsets_gives_an_alarm_naming_both()
     assert group["offsets_held"]
 
 
-def test_a_transaction_that_fills_a_share_window_gives_an_alarm_naming_both() -> None:
+def test_a_full_share_window_gives_an_alarm_naming_group_and_transaction() -> None:
     with ServedBroker(group_share_partition_max_record_locks=LIMIT) as broker:
         terminal = Terminal(broker)
         terminal.run("topic create jobs")

@@ -134,7 +134,7 @@ async def test_an_invalid_query_parameter_gets_422_with_its_name_in_the_message(
 async def test_a_partition_whose_lso_lags_is_shown_as_blocked_with_its_transaction(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
-    """All lists that show the partition, its transaction or its group say so, and the snapshot."""
+    """Each list that shows the partition, its transaction or its group says so, and so does the snapshot."""
     before = (await console.get("topics/orders/partitions/0"))["high_watermark"]
     committed_offset(broker, "waiting", "orders", before)
     producer = opened(broker, "holder", "orders", "payments")

@@ -96,7 +96,7 @@ async def test_with_a_token_nothing_of_the_cluster_is_shown_before_the_login(clo
     assert (await closed.ask("GET", "/healthz"))[0] == 200
 
 
-async def test_a_login_exchanges_the_token_for_a_cookie_that_no_script_reads_until_logout(
+async def test_a_login_sets_an_http_only_cookie_that_is_valid_until_logout(
     closed: ConsoleClient,
 ) -> None:
     status, headers, body = await closed.ask("POST", "/v1/session", json={"token": TOKEN})

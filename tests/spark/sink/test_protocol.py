@@ -202,7 +202,7 @@ def test_an_abort_with_messages_of_one_attempt_leaves_another_attempt_committabl
     assert decided(world, commit_steps([ours], b"d")).rows == 1
 
 
-def test_an_abort_without_commit_messages_makes_other_attempts_commits_fail_whole():
+def test_an_abort_without_commit_messages_makes_the_commit_of_another_attempt_fail():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
     attempt_of(world, two, [b"r@2"])

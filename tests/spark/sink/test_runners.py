@@ -158,7 +158,7 @@ def test_an_abort_after_a_successful_commit_removes_no_rows(sink, is_stream):
 
 
 @KINDS
-def test_pysparks_runner_calls_the_writer_and_thread_the_sink_expects(sink, is_stream, monkeypatch):
+def test_pysparks_runner_calls_commit_and_abort_as_the_sink_expects(sink, is_stream, monkeypatch):
     """If this fails, PySpark has changed: read its runners again before spark/sink is changed."""
     job = sink.job(is_stream)
     of_tasks = job.writer.attempt

@@ -114,7 +114,7 @@ def test_the_end_offset_records_that_an_added_partition_is_read_from_its_start()
     assert ranges(Position({T0: 5}), end, seen(t0=(0, 5), t1=(0, 9)))[0] == [Range("t", 1, 0, 3)]
 
 
-def test_deleted_first_records_of_an_added_partition_are_loss_of_a_new_topic_not():
+def test_deleted_first_records_are_loss_in_an_added_partition_not_in_a_new_topic():
     assert "added" in begins_of(Position({T0: 5}), seen(t0=(0, 5), t1=(2, 3)))[1][0]
     assert begins_of(Position({T0: 5}), seen(t0=(0, 5), u0=(2, 3))) == ({T0: 5, U0: 2}, [])
 
@@ -193,7 +193,7 @@ sizes = st.dictionaries(partitions, st.integers(0, 10**7), max_size=8)
 
 
 @given(sizes, st.none() | st.integers(1, 10**6), st.none() | st.integers(1, 10**9), st.floats(0.5, 5000))
-def test_a_limited_batch_reads_each_partition_exceeding_its_limit_by_one_record_each(sizes, most, most_bytes, weight):
+def test_a_limited_batch_exceeds_its_limit_by_at_most_one_record_per_partition(sizes, most, most_bytes, weight):
     begins = {tp: tp.partition * 1000 for tp in sizes}
     latest = {tp: begins[tp] + size for tp, size in sizes.items()}
     density = dict.fromkeys(sizes, weight)

@@ -271,7 +271,7 @@ def test_a_first_batch_run_again_after_a_restart_reads_its_planned_records(sourc
     assert numbers(query.batch()) == list(range(8, 14))
 
 
-def test_max_offsets_per_trigger_is_shared_by_lag_over_all_partitions(source, topic):
+def test_max_offsets_per_trigger_is_divided_among_partitions_by_their_lag(source, topic):
     put(source, topic, 0, 90)
     put(source, topic, 90, 100, partition=1)
     query = source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=10)
