@@ -161,6 +161,6 @@ class Cleaning:
         self._report_bug(error)
 
     def _report_bug(self, error: Exception) -> None:
-        """Pass an error that must never happen to the callbacks in on_failure."""
+        """Call the callbacks in on_failure with this error, which comes from a bug."""
         for callback in self.on_failure:
             callback(error)

@@ -271,7 +271,7 @@ if ADMISSION:
         """With limits, from Spark 4.2 on."""
 
         def latestOffset(self, start: Json, limit: "ReadLimit") -> Json:
-            """See plan. Spark passes ReadAllAvailable if a trigger has no limit."""
+            """Return the end of the next batch: see plan. limit: ReadAllAvailable if the trigger demands no limit."""
             return self.plan(start, is_limited=self._has_no_limit() or not isinstance(limit, ReadAllAvailable))
 
         def _has_no_limit(self) -> bool:

@@ -431,7 +431,7 @@ class Journal(AnyJournal):
 
 
 def _added(first: dict[File, int], second: dict[File, int]) -> dict[File, int]:
-    """Add two counts of bytes by file."""
+    """Return the sums of two counts of bytes, for each file that is in one of them or in both."""
     return {file: first.get(file, 0) + second.get(file, 0) for file in first | second}
 
 

@@ -32,7 +32,7 @@ class Collector:
     _looked: bool = False
 
     def add(self, place: Place, point: Point | None) -> None:
-        """Add a point to those in the store; None: it cannot be read."""
+        """Note that there is a point at this place in the store. point: None if it cannot be read."""
         self.points[place] = Known(point.taken_ms, frozenset(point.parts())) if point else None
 
     def collect(self, now_ms: int, unnamed: set[str]) -> None:
