@@ -195,7 +195,7 @@ class Metrics:
 
     @property
     def requests(self) -> list[int]:
-        """The number of requests by API; counter_of() has the index."""
+        """The number of requests of each API, at the index that counter_of() returns for the API."""
         return [a + b for a, b in zip(self.general_requests, self.fast_requests, strict=True)]
 
     @property

@@ -93,7 +93,7 @@ def _size_bytes(group_id: str, configs: Mapping[str, str]) -> int:
 
 
 def _warn_of_bounds(group_id: str, given: Mapping[str, str], obeyed: GroupConfigs) -> None:
-    """Log each config whose value is outside the broker's bounds, where the bound is in effect instead."""
+    """Log each config whose value is outside the broker's bounds, so that the bound is in effect instead."""
     for name, text in given.items():
         value = getattr(obeyed, OPTIONS[name].field_name)
         if value != OPTIONS[name].parse(text):

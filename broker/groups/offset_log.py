@@ -92,7 +92,7 @@ class GroupOffsets:
         self._tasks = shared.tasks
 
     def load(self) -> None:
-        """Read the topic at start, offsets into memory here, and records of groups into their coordinators.
+        """Read the topic, at start: load the offsets into memory, and pass records of groups to their coordinators.
 
         Raises InternalTopicDamaged.
         """

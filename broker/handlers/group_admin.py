@@ -71,8 +71,8 @@ def _describe_or_refuse(
 
 
 def _describe(broker: Services, version: int, group_id: str, operations: int, room: AnswerRoom) -> _Described:
-    """Return the description of one group. For an unknown group its state is Dead, and from NOT_FOUND_SINCE on its
-    error GROUP_ID_NOT_FOUND.
+    """Return the description of one group. An unknown group has the state Dead, and from version NOT_FOUND_SINCE
+    on the error GROUP_ID_NOT_FOUND.
     """
     group = broker.groups.group(group_id)
     found = _Described(

@@ -171,7 +171,9 @@ def _sync_response(broker: Services, synced: Synced) -> SyncGroupResponse:
 
 @handles(HeartbeatRequest, waits=False)
 def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Answer whether the member belongs to the generation. The reply does not wait for anything to become durable."""
+    """Restart the session timeout of a member of the present generation; answer any other with its error. The reply
+    does not wait for anything to become durable.
+    """
     _check_member(broker, call, request.group_id)
     caller = Caller(request.member_id, request.group_instance_id, request.generation_id)
     error = broker.group_kinds.classic_heartbeat(request.group_id, caller, call.session)

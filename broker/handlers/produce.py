@@ -263,11 +263,11 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
 
 
 def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
-    """Raise an error if the producer id was given to a transactional id that the client may not use, or was never given
-    out.
+    """Check the producer id of a batch outside of transactions. Raise an error if the id was given to a transactional
+    id that the client may not use, or was never given out.
 
-    Otherwise such a batch outside of transactions could fence the producer that has the id, or pass as its next batch;
-    the same holds for an id that is given out later. Apache Kafka accepts both.
+    Otherwise the batch could fence the producer that has the id, or gets it later, or pass as that producer's next
+    batch. Apache Kafka accepts both.
     """
     transactional_id = broker.transactions.by_producer_id.get(producer_id)
     if transactional_id is None:
@@ -374,7 +374,7 @@ def _refusal(broker: Services, call: Call, index: int, error: KafkaError, *, say
 
 def _tells_log_start(error: KafkaError, target: Target) -> bool:
     """Return whether the answer with this error contains the log start offset. As in Kafka, it does if the log found
-    the error.
+    the error, and not an earlier check of the request.
     """
     records = target.part.records
     if error.code is ErrorCode.INVALID_RECORD:

@@ -140,7 +140,7 @@ class ConnectionPace(Generic[C]):
         return self._address_wait_ms(address) > 0
 
     def _judge_address(self, connection: C) -> None:
-        """Serve the connection; if its address exceeds its rate, mute it, and close it after the wait."""
+        """Serve the connection; but if its address exceeds its rate, mute it instead, and close it after the wait."""
         wait_ms = 0 if connection.is_counted else self._address_wait_ms(connection.address)
         if wait_ms:
             connection.mute()

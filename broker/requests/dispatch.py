@@ -179,8 +179,8 @@ def handles(
 def register_fast_path(*requests: type, made_by: Callable[[Services], FastPath]) -> None:
     """Register a fast path for these requests: an object that made_by(broker) returns, one for each broker.
 
-    It does in fewer steps what their handlers would do, and only for requests of the ordinary form. It is called by the
-    lower byte of the API key, so it must check the whole key in the frame.
+    It does in fewer steps what their handlers would do, and only for requests of the ordinary form. It is called for
+    all frames with the same lower byte of the API key, so it must check the whole key.
     """
     keys = tuple(key for request in requests if (key := schema_of(request).api) is not None)
     FAST_PATHS.append((keys, made_by))

@@ -20,7 +20,7 @@ Answer = ProduceResponse.Topic.Partition
 
 
 def is_named(request: ProduceRequest, part: Part) -> bool:
-    """Return whether the request names a producer, or the partition's data has sequences of one."""
+    """Return whether the request names a producer, or the partition's data has a named producer's sequences."""
     return request.producer is not None or part.sequences is not None
 
 

@@ -127,8 +127,8 @@ class Acknowledging:
         return portions
 
     def _finished(self) -> dict[SharePartitionKey, Portions]:
-        """Decide what is not decided yet, and again what was decided before a change. Returns the decisions of the
-        share partitions without an error.
+        """Decide what is not decided yet, and decide again what has changed since it was decided. Returns the decisions
+        of the share partitions without an error.
         """
         finished = {}
         for key in self._acks:

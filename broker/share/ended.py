@@ -54,8 +54,8 @@ def find_expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:
 
 
 def decide_releases(machine: SharePartition, runs: Iterable[Run], limit: int) -> Portions:
-    """Return the portions that release these acquired runs, which are in offset order. limit: the most deliveries of a
-    record.
+    """Return an object that decides, in portions, how these acquired runs are released, and then applies that. The runs
+    are in offset order. limit: the most deliveries of a record.
     """
     acks = [AckRange(first, last, _RELEASE) for first, last in _joined(runs)]
     return Portions(machine, acks, lambda ranges, above: machine.decide_release(ranges, limit))

@@ -342,7 +342,7 @@ class SharePartition:
     ) -> None:
         """Make these changes pending, as apply_pending() does, but faster.
 
-        ranges: those in the record at this offset of the log.
+        position: the offset of their record in the log. ranges: the ranges of offsets in that record.
         """
         if ranges:
             self._pending.setdefault(transaction, {}).setdefault(position, set()).update(ranges)

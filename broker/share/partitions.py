@@ -133,7 +133,7 @@ class SharePartitions:
         return key in self._known
 
     def check_online(self, key: SharePartitionKey) -> None:
-        """Raise COORDINATOR_NOT_AVAILABLE if the log of its state is offline."""
+        """Raise COORDINATOR_NOT_AVAILABLE if the log with the state of this share partition is offline."""
         self.state_log.check_online(key)
 
     def of_group(self, group: str) -> list[SharePartitionKey]:

@@ -317,7 +317,7 @@ class ShareStateLog:
         self._logged_bytes[home] = self._logged_bytes.get(home, 0) + size_bytes + AROUND_BYTES
 
     def _apply_snapshot(self, key: SharePartitionKey, snapshot: Snapshot, at: LoggedAt) -> None:
-        """Set the state to that of a written or replayed snapshot. Creates an unknown share partition."""
+        """Set a share partition's state to that of a written or replayed snapshot. If it is unknown, create it."""
         kept = self.known.get(key)
         if kept is None:
             kept = self._begin(at.home, key, max(0, snapshot.start), snapshot.state_epoch)
@@ -342,7 +342,7 @@ class ShareStateLog:
     def _make_pending(
         self, home: int, key: SharePartitionKey, producer_id: int, offset: int, batches: Sequence[StateBatch]
     ) -> None:
-        """Make these acknowledgements, from a record at this offset, pending. Creates an unknown share partition."""
+        """Make acknowledgements from a record at this offset pending. If the share partition is unknown, create it."""
         kept = self.known.get(key) or self._begin(home, key)
         transaction = home, producer_id
         kept.machine.apply_pending(transaction, offset, batches)

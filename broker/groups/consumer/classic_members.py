@@ -259,8 +259,8 @@ class MixedGroup(ConsumerGroup):
         )
 
     def _must_join(self, member_id: str, subscription: Subscription, now_ms: int) -> None:
-        """Always raise REBALANCE_IN_PROGRESS. When this happens first, start the member's rebalance timeout, within
-        which it must rejoin.
+        """Always raise REBALANCE_IN_PROGRESS. The first time, also start the timeout within which the member must
+        rejoin.
         """
         if member_id not in self._joins:
             self._wake_at(self._joins, member_id, now_ms + subscription.rebalance_timeout_ms)

@@ -22,7 +22,7 @@ class FencedRoster(Roster):
         return f"Member {member_id} is not a member of group {self.group_id}."
 
     def _check_owner(self, member_id: str, instance_id: str) -> None:
-        """Raise UNKNOWN_MEMBER_ID if no member has this instance id, FENCED_INSTANCE_ID if another one has it."""
+        """Raise UNKNOWN_MEMBER_ID if no member has this instance id, FENCED_INSTANCE_ID if another has it."""
         owner = self.static.get(instance_id)
         if owner is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")

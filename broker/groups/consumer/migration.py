@@ -59,7 +59,7 @@ class Policy(Enum):
 def upgraded(group: Group, topics: TopicView, policy: Policy, max_size: int) -> list[Change]:
     """Return the changes that convert a classic group with members to a consumer group.
 
-    Raises GROUP_ID_NOT_FOUND if the policy, its size or its members' metadata do not allow that.
+    Raises GROUP_ID_NOT_FOUND if the policy, the group's size or the members' metadata do not allow that.
     """
     wrong = None
     if not policy.upgrades:
@@ -110,7 +110,8 @@ def _upgraded(group: Group, topics: TopicView) -> list[Change]:
 
 
 def _held(partitions: ByTopic, epoch: int, topics: TopicView, taken: set[tuple[TopicId, int]]) -> Held:
-    """Return these partitions, by topic id, without those in `taken` or of deleted topics; add them to `taken`.
+    """Return these partitions, by topic id, and add them to `taken`. Those that are in `taken` already, or whose topic
+    was deleted, are left out.
 
     epoch: the epoch at which the member got them. The leader of a classic group may have assigned one partition to two
     members; then only the first one gets it.

@@ -66,7 +66,7 @@ def owns_only(owned: Owned | None, held: Held) -> bool:
 
 
 def _without_unsubscribed(current: Current, topics: Collection[TopicId], owned: Owned | None) -> Current:
-    """Take the partitions of topics to which the member no longer subscribes from its assignment.
+    """Return the member's assignment without the partitions of topics to which it no longer subscribes.
 
     If it may still own some of them, it has to give them up first (UNREVOKED).
     """

@@ -50,8 +50,8 @@ def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assi
 def _share(
     places: Sequence[TopicIdPartition], subscribers: Sequence[int], members: Sequence[Subscriber], given: Given
 ) -> Generator[int, None, None]:
-    """Divide these partitions among the subscribers, in steps. Subscribers keep what they have, as far as their number
-    allows, and get free partitions.
+    """Divide these partitions among the subscribers, in steps. Each keeps the partitions that it has, up to the
+    number that it is to get, and then gets free ones.
 
     subscribers: indices of members. given: the partitions of each member, by index; those assigned here are added.
     """

@@ -252,7 +252,7 @@ class ShareFetching:
         return self._records > 0
 
     def _read_bytes(self) -> int:
-        """Return how many bytes to read of a partition: twice as many as the last answer had of one.
+        """Return how many bytes to read of a partition: twice what the session's last answer had of one.
 
         The number of records is limited, so that otherwise most of what is read would often not be needed.
         """
@@ -262,8 +262,8 @@ class ShareFetching:
         return min(READ_BYTES, max(LEAST_READ_BYTES, self._min_bytes, 2 * answered))
 
     def _candidates(self) -> Steps[list[SharedRead]]:
-        """Return the partitions with records to acquire. Each call begins with another one, so that each is first in
-        turn.
+        """Return the partitions with records to acquire. Each call begins with another partition, so that each comes
+        first sometimes.
         """
         self._errors.clear()
         found = []
