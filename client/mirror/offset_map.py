@@ -77,7 +77,7 @@ def decode_key(key: bytes) -> EntryKey:
 
 
 def encode_entry(first: int, entry: Entry) -> bytes:
-    """Return the value of the record in the map's topic. first: that of the key."""
+    """Return the value of the record in the map's topic. first: the `first` of the record's key (EntryKey)."""
     source, target, runs = first, 0, list[list[int]]()
     for run in entry.runs:
         runs.append([run.source - source, run.target - target, run.count])

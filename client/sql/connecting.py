@@ -97,7 +97,7 @@ def _adapter_of(driver: str) -> ModuleType:
 
 def _given(given: Any, ask: Any) -> Connections:
     """Return the object that gives connections, for a pool or a connection of the user. ask: for a connection, the
-    URL or pool by which to ask what was decided. Raises InvalidConfigurationError.
+    URL or pool by which to ask whether the database has committed. Raises InvalidConfigurationError.
     """
     driver = _driver_of(given)
     if driver not in DRIVERS:
@@ -139,8 +139,8 @@ def _driver_of(given: Any) -> str:
 
 
 def asked(ask: Any) -> Connections | None:
-    """Return the object that makes the connections by which the database is asked what was decided. ask: a URL or a
-    pool; None for None.
+    """Return the object that makes the connections by which the database is asked whether it has committed. ask: a URL
+    or a pool. Returns None if `ask` is None.
     """
     if ask is None:
         return None

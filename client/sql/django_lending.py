@@ -24,8 +24,8 @@ class Lending:
         self._one_at_a_time = OneAtATime()
 
     async def __call__(self, call: Callable[[], T]) -> T:
-        """Make the call in a thread of ours, where Django uses this connection under its alias meanwhile. Returns the
-        call's result.
+        """Call the function in a thread of ours, and return its result. During the call, Django uses this connection
+        under its alias in that thread.
         """
 
         def lent() -> T:

@@ -11,8 +11,9 @@ from .interfaces import Connections, Database
 
 
 def database_of(adapter: DjangoAdapter, wrapper: Any, ask: Connections | None, create: bool | None) -> Database:
-    """Return the database of Django's connection. ask: the connections by which to ask what was decided; None: new ones
-    with the same settings. create: whether to make our tables if they are missing; None: for SQLite only.
+    """Return the database of Django's connection. ask: the connections by which to ask whether the database has
+    committed; None: new ones with the same settings. create: whether to make our tables if they are missing; None: for
+    SQLite only.
 
     Raises InvalidConfigurationError.
     """

@@ -164,8 +164,8 @@ class Connections(Protocol):
         ...
 
     def another(self) -> Awaitable[Adapter]:
-        """Return a second connection to the same server, to ask what was decided while that of `take` may hang. Its
-        `close` ends it.
+        """Return a second connection to the same server, to ask whether the database has committed while the
+        connection of `take` may hang. Its `close` ends it.
         """
         ...
 

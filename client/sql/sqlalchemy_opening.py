@@ -20,8 +20,9 @@ _DRIVERS = {"postgresql": "psycopg", "sqlite": "pysqlite"}  # of blocking engine
 
 
 def database_of(session: Any, ask: Connections | None, create: bool | None) -> Database:
-    """Return the database of a user's session. ask: the connections by which to ask what was decided; None: those of
-    the session's own engine. create: whether to make our tables if they are missing; None: for SQLite only.
+    """Return the database of a user's session. ask: the connections by which to ask whether the database has
+    committed; None: connections of the session's own engine. create: whether to make our tables if they are missing;
+    None: for SQLite only.
 
     Raises InvalidConfigurationError.
     """

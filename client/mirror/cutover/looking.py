@@ -41,7 +41,7 @@ class Looking:
         return {partition: decode_position(at) for partition, at in committed.items()}
 
     async def source_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Return the descriptions, by name, of those of these topics that the source has."""
+        """Return the descriptions of these topics, by name, without topics that the source does not have."""
         there = await self.source.describe_topics()
         return {name: there[name] for name in sorted(set(names)) if name in there}
 

@@ -286,7 +286,9 @@ class Written(NamedTuple):
 
 
 def refuse_written(written: Iterable[Written], side: Literal["source", "target"]) -> list[Finding]:
-    """Return a problem for each record that somebody has written during the cutover, or beside the mirror."""
+    """Return a problem for each of these records: written to the source during the cutover, or to the target by
+    somebody other than the mirror.
+    """
     hint = {
         "source": "its user is a super user, or writes are not refused: stop it, and run the cutover again",
         "target": "only the mirror may write there before the cutover: stop it, and mirror into a new topic",

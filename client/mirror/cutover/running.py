@@ -105,8 +105,8 @@ class Sides(Protocol):
     async def target_ends(
         self, maps: Mapping[TopicPartition, PartitionMap]
     ) -> tuple[Mapping[TopicPartition, int], list[Written]]:
-        """Return the ends of the target's partitions, and of each partition the first record behind the mirror's last
-        one: somebody else has written it.
+        """Return the ends of the target's partitions; and, for each partition in which somebody else has written
+        behind the mirror's last record, the first record of those.
         """
         ...
 

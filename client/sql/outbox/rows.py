@@ -29,7 +29,7 @@ class Columns:
     sent_at: str = "sent_at"
 
     def found_in(self, table: str, existing: Sequence[str]) -> "Columns":
-        """Return these columns, without those that the table does not have and that the user has not named.
+        """Return these columns for a table; a column that the table lacks and the user has not named becomes "" (none).
 
         existing: the names of the table's columns. Raises InvalidConfigurationError if a named column, or that of
         position or value, is missing.

@@ -116,7 +116,7 @@ class _Transactional:
             delivery.result()
 
     async def rest(self) -> None:
-        """Do what is due while there are no rows."""
+        """Do nothing: nothing is due while there are no rows."""
 
     async def close(self, timeout_ms: float) -> None:
         """Close the producer; an open transaction is aborted."""
