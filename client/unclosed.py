@@ -108,7 +108,7 @@ class Parts(ABC):
             self._end_unheld(timeout_ms)
 
     def _end_unheld(self, timeout_ms: float) -> None:
-        """End the parts of a client that was dropped without close(), in a task of its own."""
+        """End a client that was dropped without close(), in a task of its own."""
         _ending.add(task := asyncio.get_running_loop().create_task(self.end(timeout_ms, extra_ms=EXIT_MS)))
         task.add_done_callback(_ending.discard)
 

@@ -251,8 +251,8 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return {each.producer_id: each for each in described.values() if each.producer_id in wanted}
 
     async def _decisions(self, described: Iterable[TransactionDescription]) -> dict[int, PreparedTransaction]:
-        """Return those of these transactions that are prepared and wait for a decision, by producer id. Returns none if
-        this client may not see them.
+        """Return, by producer id, which of these transactions are prepared and wait for a decision; nothing if this
+        login may not see prepared transactions.
         """
         names = {each.transactional_id for each in described}
         if not names:

@@ -144,7 +144,7 @@ class ConsumerMembership:
 
     @property
     def is_out(self) -> bool:
-        """Return whether other members may own the partitions that this one had."""
+        """Return whether other members may own the partitions that this member had."""
         return self.generation < 0
 
     @property
@@ -261,8 +261,8 @@ class ConsumerMembership:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Change to ACKNOWLEDGING if the broker must be told what is owned now. It also waits for that if partitions
-        were assigned and withdrawn between two polls.
+        """Change to ACKNOWLEDGING if the broker must be told what is owned now. The broker waits to be told also if
+        partitions were assigned and withdrawn between two polls.
         """
         owned = self._places()
         if self.state is State.STABLE and (self._known is None or self._known.owned != owned or self._offered - owned):

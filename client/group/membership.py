@@ -171,7 +171,7 @@ class Membership:
 
     @property
     def is_out(self) -> bool:
-        """Return whether other members may own the partitions that it had."""
+        """Return whether other members may own the partitions that this member had."""
         return self.state is State.UNJOINED or self.generation < 0
 
     hurries = False

@@ -38,7 +38,7 @@ class SendPermission(Protocol):
         ...
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the partition may be written to now; in a transaction: whether it was added to that."""
+        """Return whether the partition may be written to now. With transactions: whether it is in the open one."""
         ...
 
     def produce_cap(self) -> int | None:

@@ -275,7 +275,7 @@ class Held:
             entry.state = _SENT
 
     def remove_sent(self, sent: Taken) -> None:
-        """Remove these records: the broker has decided about what was sent of them."""
+        """Remove these records, because the broker has answered to the acknowledgements that were sent for them."""
         for delivery, offset in sent:
             if self._is_sent(delivery, offset):  # so it is not among the unsent ones
                 del delivery.entries[offset]

@@ -29,8 +29,8 @@ class Database(Blocking[AsyncDatabase]):
         """
 
     def after_block(self, committed: bool) -> None:
-        """Do what is left to do in the calling thread after its block. committed: whether the block is known to be
-        committed.
+        """Do what is left to do in the calling thread after its block: nothing, except for Django, whose `on_commit`
+        functions are called. committed: whether the block is known to be committed.
         """
 
     def execute(self, statement: str, *values: Any) -> int:

@@ -51,8 +51,8 @@ class _SendSpans(ABC):
     ) -> tuple[Any, int] | None:
         """Append a record by the accumulator's own append, and begin a span for it if it was taken.
 
-        Returns what that returned: the batch and the record's number in it; None if the memory limit allows no other
-        now. An error of tracing is logged, and does not fail the append.
+        Returns what the accumulator's append has returned: the batch and the record's number in it; None if the memory
+        limit allows no other now. An error of tracing is logged, and does not fail the append.
         """
         placed: tuple[Any, int] | None = self._append(topic, index, key, value, headers, timestamp_ms)
         if placed is not None:
