@@ -1,7 +1,7 @@
-"""DescribeClients, DescribeTransactionOwners, DescribeMetrics: what Kafka's own APIs do not report about a broker.
+"""Handlers of APIs that report about a broker what Kafka's own APIs do not.
 
-The rules: these requests change nothing, and their answers may contain what is not durable yet. All need Describe on
-the cluster; the owner of a transactional id also needs Describe on that id. See docs/apis.md.
+The rules: these requests change nothing. With waits=False an answer may contain what is not durable yet. Each handler
+checks the rights that docs/apis.md names for it.
 """
 
 from ...protocol.errors import ErrorCode

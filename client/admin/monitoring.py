@@ -25,7 +25,7 @@ _AT_ONCE = 1_000  # ids of one request
 
 
 class MonitoringAdmin(Asking):
-    """Clients, owners of transactions, metrics. Needs a fencepost broker, and Describe on the cluster."""
+    """What only the APIs of fencepost report about a running broker. docs/security.md has the right that each needs."""
 
     async def describe_clients(self) -> list[ClientDescription]:
         """Return the connected clients, those with the most requests first. Needs fencepost."""

@@ -1,4 +1,4 @@
-"""DescribeClients, DescribeTransactionOwners, DescribeMetrics, through a whole broker."""
+"""The APIs that report about a broker what Kafka's own do not, through a whole broker."""
 
 import re
 from collections.abc import Iterator
