@@ -80,7 +80,7 @@ def test_partitioners_are_known_names_or_functions():
         ({"compression_type": "snappy", "compression_gzip_level": 2}, None),
     ],
 )
-def test_a_compression_level_is_that_of_the_codec_in_use(given, level):
+def test_the_compression_level_comes_from_the_setting_for_the_codec_in_use(given, level):
     assert producer(**given).compression_level == level
 
 
@@ -94,7 +94,7 @@ def test_a_compression_level_is_that_of_the_codec_in_use(given, level):
         {"compression_level": 3},
     ],
 )
-def test_a_level_that_the_codec_does_not_have_is_refused(given):
+def test_a_compression_level_that_the_codec_does_not_have_is_refused(given):
     with pytest.raises(InvalidConfigurationError, match="compression_level"):
         producer(**given)
 
@@ -159,7 +159,7 @@ def test_assignors_are_java_classes_in_a_list_or_a_text(listed):
 
 
 @pytest.mark.parametrize("names_first", [True, False])
-def test_enabling_certificate_verification_does_not_enable_host_name_checks(names_first):
+def test_enabling_certificate_verification_keeps_disabled_host_name_checks_off(names_first):
     text = [("ssl.endpoint.identification.algorithm", "none"), ("enable.ssl.certificate.verification", True)]
     config = dict(text if names_first else reversed(text))
     assert not settings_from(ConsumerSettings, BROKER | config).security.check_hostname
@@ -199,7 +199,7 @@ def test_a_consumers_wrong_setting_name_gets_no_hint_to_a_producer_setting():
     assert "did you mean 'compression.level'" not in str(refused.value)
 
 
-def test_the_group_protocol_is_a_setting_of_consumers_by_javas_names():
+def test_group_protocol_is_set_by_javas_name_for_consumers_and_ignored_by_producers():
     config = {"bootstrap.servers": "a:1", "group.id": "g", "group.protocol": "CONSUMER"}
     made = settings_from(ConsumerSettings, {**config, "group.remote.assignor": "range"})
     assert (made.group_protocol, made.group_remote_assignor) == ("consumer", "range")
@@ -228,7 +228,7 @@ def test_settings_the_broker_decides_are_refused_with_the_consumer_protocol(name
         ("session.timeout.ms", "share.session.timeout.ms", "set it for the group"),
     ],
 )
-def test_a_share_consumer_refuses_a_setting_of_its_group_and_names_the_groups_one(
+def test_a_share_consumer_refuses_a_group_setting_and_names_the_config_of_the_group(
     name: str, of_group: str, hint: str
 ) -> None:
     with pytest.raises(InvalidConfigurationError) as refused:

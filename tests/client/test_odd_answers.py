@@ -34,7 +34,7 @@ def answer_of_offsets(kind, whose):
 
 @both
 @whose
-def test_offsets_of_a_transaction_are_sent_until_their_partition_is_answered(version, whose):
+def test_transactional_offsets_are_resent_until_a_response_has_their_partition(version, whose):
     async def main(world):
         await make(world)
         producer = await world.producer()
@@ -48,7 +48,7 @@ def test_offsets_of_a_transaction_are_sent_until_their_partition_is_answered(ver
 
 
 @whose
-def test_offsets_are_committed_until_their_partition_is_answered(whose):
+def test_a_commit_is_resent_until_a_response_has_its_partition_or_it_times_out(whose):
     async def main(world):
         await make(world)
         async with reader(world, group_id="g", default_api_timeout_ms=3_000) as consumer:

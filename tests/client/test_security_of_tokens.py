@@ -107,7 +107,7 @@ def test_a_token_that_was_refused_is_not_used_again():
     run(main)
 
 
-def test_nothing_of_a_token_is_in_a_repr_or_in_the_state_of_a_client():
+def test_the_repr_of_settings_and_of_a_token_shows_nothing_of_the_token():
     settings = producer_settings("h", **BEARER, sasl_oauth_token_provider=lambda: "hush")
     shown = repr(settings) + repr(settings.security) + repr(Token("hush", 1))
     assert "hush" not in shown

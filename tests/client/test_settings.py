@@ -187,7 +187,7 @@ def test_errors_of_broker_codes_have_their_class_and_hint_and_can_be_pickled():
 
 
 @pytest.mark.parametrize("servers", [None, 5, b"a:9092", [5]])
-def test_empty_bootstrap_servers_are_refused_with_the_settings_name(servers):
+def test_bootstrap_servers_of_a_wrong_type_are_refused_with_the_settings_name(servers):
     with pytest.raises(InvalidConfigurationError, match="bootstrap_servers"):
         producer_settings(servers)
 

@@ -12,7 +12,7 @@ def test_database_of_returns_the_database_in_a_ledger_key_of_the_sdk_and_else_no
     assert database_of(key) == database
 
 
-def test_who_decides_a_held_transaction_is_named_by_its_database_or_ledger_key():
+def test_held_text_names_the_database_or_ledger_key_that_decides_a_transaction():
     assert held_text("sql:db:x", 3).startswith("decision 3 of database db, ")
     assert held_text("sql:db:x", 3).endswith("fencepost txn resolve --db URL")
     assert held_text("mine", 3) == "decision 3 under the ledger key mine, and nothing else ends it (held)"

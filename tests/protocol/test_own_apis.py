@@ -19,7 +19,7 @@ def documented(name: str) -> str:
     return "".join(example.split())
 
 
-def test_the_page_lists_each_of_our_apis_with_its_version_of_the_feature() -> None:
+def test_docs_apis_lists_each_api_of_our_own_with_its_first_fencepost_version() -> None:
     rows = re.findall(r"^\| (\d+) \| (\d+) \| (\w+) \|", PAGE, re.MULTILINE)
     assert [(int(key), int(since), name) for key, since, name in rows] == [
         (api.key, api.since, api.name) for api in APIS.values() if api.since
@@ -33,7 +33,7 @@ def test_responses_of_our_own_apis_have_the_documented_bytes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OWN_APIS)
-def test_the_documented_response_has_an_entry_in_each_list(name: str) -> None:
+def test_the_example_response_of_each_api_of_our_own_has_no_empty_list(name: str) -> None:
     assert isinstance(OWN_APIS[name].response, BY_NAME[name].response)
     assert empty_lists(OWN_APIS[name].response) == []
 

@@ -105,7 +105,7 @@ def test_default_lists_are_not_shared_between_messages() -> None:
     assert everything().later is not everything().later
 
 
-def test_encoding_null_in_a_version_that_does_not_allow_it_raises() -> None:
+def test_decoding_null_in_a_version_that_does_not_allow_it_raises() -> None:
     data = b"".join(encoder(EverythingRequest, 2)(everything(nullable_blob=None)))
     assert decoder(EverythingRequest, 2)(data, 0)[0].nullable_blob is None
     at_zero = b"".join(encoder(EverythingRequest, 1)(everything(nullable_blob=None)))
@@ -175,7 +175,7 @@ def test_declaring_a_field_of_a_type_that_the_protocol_lacks_raises_type_error()
 
 
 @pytest.mark.parametrize(("api", "since"), [(20_000, 0), (19_999, 1)])
-def test_only_and_all_apis_of_our_own_say_since_when_they_are_there(api: int, since: int) -> None:
+def test_since_is_required_for_api_keys_from_20000_on_and_refused_below(api: int, since: int) -> None:
     with pytest.raises(TypeError, match=f"API {api}: since= belongs to keys from 20000 on, and to each of them"):
         request(api=api, versions="0", flexible="0+", since=since)
 

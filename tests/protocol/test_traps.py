@@ -82,7 +82,7 @@ def test_the_answer_to_an_unknown_version_of_api_versions_is_of_version_0() -> N
     assert frame == struct.pack(">ii", 16, 7) + struct.pack(">hihhh", 35, 1, 18, 0, 4)
 
 
-def test_produce_is_listed_from_0_and_served_from_3() -> None:
+def test_produce_is_advertised_from_version_0_and_served_from_version_3() -> None:
     produce = APIS[0]
     assert (produce.advertised_min, produce.min, produce.max) == (0, 3, 13)
     assert [produce.serves(version) for version in (0, 2, 3, 13, 14)] == [False, False, True, True, False]

@@ -38,7 +38,7 @@ def test_the_settings_file_may_have_toml_lists_and_booleans_as_values() -> None:
     assert settings.auto_create_topics_enable is False
 
 
-def test_of_two_settings_for_one_time_such_as_ms_and_hours_the_finer_unit_applies() -> None:
+def test_if_a_time_is_set_in_several_units_the_setting_with_the_finest_unit_applies() -> None:
     settings, _ = broker_settings({}, {}, {"log.retention.hours": 2, "log.retention.minutes": 3, "log.roll.hours": 1})
     assert (settings.log_retention_ms, settings.log_roll_ms) == (180_000, 3_600_000)
     settings, _ = broker_settings({"log.retention.hours": "-1"}, {}, {"log.retention.ms": 5})

@@ -341,8 +341,8 @@ def test_find_coordinator_fails_while_the_offsets_topic_cannot_be_created(broker
 # ---- a log that is offline -----------------------------------------------------------------------------------
 
 
-def test_listing_groups_fails_while_their_log_is_offline(broker):
-    """A list without them would tell the client that these groups were deleted."""
+def test_group_requests_get_a_retriable_error_while_the_groups_log_is_offline(broker):
+    """An error for an unknown group, or an empty answer, would tell the client that the group was deleted."""
     broker.ask(FindCoordinatorRequest(key="g"), 3)
     topic = broker.broker.group_offsets.topic
     topic.log(topic.partition_for("g")).offline = "a test"

@@ -111,7 +111,7 @@ def test_expired_sessions_free_group_memory():
         assert len(fill(broker)) > 20
 
 
-def test_assignments_count_and_are_refused_at_twice_the_memory_limit():
+def test_assignments_count_as_group_memory_and_may_take_up_to_twice_the_limit():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         codes = []
         for number in range(10):

@@ -8,7 +8,7 @@ NONE = ErrorCode.NONE
 FIVE_MINUTES_MS = 300_000
 
 
-def test_kafka_7610_old_newcomers_that_died_in_their_first_join_are_dropped_early() -> None:
+def test_kafka_7610_old_clients_dead_in_their_first_join_are_removed_in_5_minutes() -> None:
     driver = GroupDriver()
     (first,) = driver.stable(rebalance_timeout_ms=3_600_000)
     ghosts = [driver.join(must_know_id=False, rebalance_timeout_ms=3_600_000) for _ in range(3)]

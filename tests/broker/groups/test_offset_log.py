@@ -319,7 +319,7 @@ def test_a_commit_that_no_record_can_hold_is_refused_and_changes_nothing() -> No
 
 
 @pytest.mark.slow
-def test_a_long_group_id_is_not_stored_once_per_partition() -> None:
+def test_committing_many_partitions_with_a_long_group_id_is_refused_in_little_memory() -> None:
     """Each record would contain the name: a request of 400 KB would make a batch of 600 MB."""
     name, many = "g" * 30_000, dict.fromkeys(range(9_000), 1)
     with SimulatedBroker() as world:

@@ -76,7 +76,7 @@ def test_broker_side_read_committed_omits_batches_of_aborted_transactions(client
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)
-def test_of_interleaved_transactions_only_the_aborted_ones_are_omitted(client, broker, where):
+def test_a_committed_only_fetch_omits_only_the_aborted_of_interleaved_transactions(client, broker, where):
     kept, dropped = begun(broker, name="kept"), begun(broker, name="dropped")
     for number in range(4):
         kept.write("t", b"k%d" % number)
@@ -89,7 +89,7 @@ def test_of_interleaved_transactions_only_the_aborted_ones_are_omitted(client, b
     assert shown(read(client)) == ["k0", "k1", "k2", "k3", "marker", "marker", "again", "marker"]
 
 
-def test_records_of_an_open_transaction_are_hidden_and_the_end_offset_is_before_it(client, broker):
+def test_a_committed_only_topic_hides_open_transactions_and_ends_before_them(client, broker):
     client.ask(produce("t", batch(value=b"a")), 9)
     txn = begun(broker)
     txn.write("t", b"b")
@@ -106,7 +106,9 @@ def test_records_of_an_open_transaction_are_hidden_and_the_end_offset_is_before_
 @pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
 @pytest.mark.parametrize("most_bytes", [1, 1 << 20])
-def test_a_fetch_moves_past_an_aborted_transaction_of_any_length(client, broker, where, most_bytes, monkeypatch):
+def test_a_committed_only_fetch_moves_past_an_aborted_transaction_of_any_length(
+    client, broker, where, most_bytes, monkeypatch
+):
     monkeypatch.setattr(running_fetch, "READ_ON_BYTES", 200)  # so that it takes many reads
     write(broker, b"x" * 50, commit=False, count=20)
     lie(broker, where)
@@ -216,7 +218,7 @@ def test_the_brokers_default_isolation_can_be_overridden_per_topic(broker):
 # All there is, for tools.
 
 
-def test_a_user_with_alter_on_the_topic_may_read_uncommitted_records(client, broker, monkeypatch):
+def test_with_alter_on_a_committed_only_topic_a_raw_fetch_reads_uncommitted_records(client, broker, monkeypatch):
     txn = begun(broker)
     txn.write("t", b"a")
     request, asked = fetch("t"), list_offsets("t", -1)
@@ -226,7 +228,7 @@ def test_a_user_with_alter_on_the_topic_may_read_uncommitted_records(client, bro
     assert client.ask(asked, 11).topics[0].partitions[0].offset == 1
 
 
-def test_a_user_with_only_read_sees_committed_records():
+def test_without_alter_on_a_committed_only_topic_a_raw_fetch_reads_only_committed():
     with SimulatedBroker(guarded(super_users="User:root", fencepost_isolation_level_min="read_committed")) as broker:
         world = Guarded(broker)
         world.have("allow User:alice READ TOPIC = t", "allow User:bob READ TOPIC = t", "allow User:bob ALTER TOPIC = t")

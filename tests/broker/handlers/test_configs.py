@@ -265,7 +265,7 @@ def test_a_stored_limit_that_would_keep_all_clients_out_is_ignored() -> None:
 
 
 def test_a_start_that_ignores_dynamic_settings_lets_them_be_reset() -> None:
-    """The others of them apply again at the next ordinary start."""
+    """Settings that were not reset apply again at the next ordinary start."""
     with SimulatedBroker() as broker:
         assert change(broker, BROKER, "1", ("max.connections", SET, "10")) == OK
         assert change(broker, BROKER, "", ("message.max.bytes", SET, "5000")) == OK

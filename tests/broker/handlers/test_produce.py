@@ -287,7 +287,7 @@ def test_a_duplicate_with_log_append_time_returns_the_first_timestamp(client):
     assert (again.base_offset, again.log_append_time_ms) == (first.base_offset, first.log_append_time_ms)
 
 
-def test_a_batch_that_claims_log_append_time_is_refused(client):
+def test_a_batch_that_claims_log_append_time_is_refused_by_a_log_append_time_topic(client):
     client.ask(create("stamped", message_timestamp_type="LogAppendTime"))
     claimed = batch(log_append_time=EARLY_MS)
     assert code(client.ask(produce("stamped", claimed))) == ErrorCode.INVALID_TIMESTAMP

@@ -166,9 +166,9 @@ def test_a_user_without_rights_on_a_share_group_can_do_nothing_with_it(served: S
 
 
 @pytest.mark.slow
-def test_a_user_with_a_share_group_but_not_its_topic_gets_no_record(served: ServedBroker) -> None:
-    """Also with the member id and the session epoch of one that may read it: whoever may read the group may end its
-    sessions, as in Kafka, but no record is given out.
+def test_a_user_who_may_read_a_share_group_but_not_its_topic_gets_no_record(served: ServedBroker) -> None:
+    """Not even with the member id and session epoch of a member that may read the topic: as in Kafka, whoever may read
+    the group may end its sessions, but no record is given out.
     """
     world = World(served, "READ GROUP = packing", "WRITE TRANSACTIONAL_ID = bobs")
     bobs = begin(world.bob, "bobs")
@@ -200,8 +200,8 @@ def test_records_are_not_acknowledged_in_the_transaction_of_another_user(served:
 
 @pytest.mark.slow
 def test_commands_name_no_topic_or_transaction_that_their_user_may_not_see(served: ServedBroker) -> None:
-    """One that may describe the group and one of its topics sees that its window is full, but not of whose transaction
-    it is, nor the other topic.
+    """A user who may describe the group and one of its topics sees that the group's window there is full, but neither
+    the transactional id of the transaction that has the records nor the other topic.
     """
     world = World(served, "READ GROUP = packing", "DESCRIBE TOPIC = jobs", "DELETE GROUP = packing")
     alices = begin(world.alice, "alices")

@@ -35,7 +35,7 @@ async def names_in(db):
     return [name for (name,) in await db.fetch("select transactional_id from fencepost_writers order by 1")]
 
 
-async def test_an_id_that_was_forgotten_begins_again_as_a_new_one(broker, db):
+async def test_a_transactional_id_that_was_forgotten_starts_again_at_number_0(broker, db):
     for name in ("orders-1", "orders-2"):
         async with Producer(broker, transactional_id=name) as producer:
             await write(producer, db, int(name[-1]))
@@ -51,7 +51,7 @@ async def test_an_id_that_was_forgotten_begins_again_as_a_new_one(broker, db):
     assert await rows_of(db) == await records_of(broker) == [1, 2, 3, 4]
 
 
-async def test_an_id_that_has_decided_lately_is_not_forgotten_unless_told_so(broker, db):
+async def test_a_transactional_id_used_recently_is_not_forgotten_unless_unused_ms_is_0(broker, db):
     async with Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 1)
     with pytest.raises(IllegalStateError, match="may write again"):
@@ -71,7 +71,7 @@ async def test_a_producer_that_still_writes_with_a_forgotten_id_is_fenced(broker
     assert await rows_of(db) == await records_of(broker) == [1]
 
 
-async def test_an_id_of_which_a_transaction_waits_is_not_forgotten(broker, db, monkeypatch):
+async def test_a_transactional_id_with_an_unfinished_transaction_is_not_forgotten(broker, db, monkeypatch):
     async def away(self, waiting, committed):
         raise RequestTimedOutError("away")
 
@@ -109,7 +109,7 @@ async def test_forgetting_that_was_cut_off_between_broker_and_database_can_be_re
     assert await names_in(db) == []
 
 
-async def test_a_row_that_is_decided_while_it_is_forgotten_stays(broker, db, monkeypatch):
+async def test_forget_keeps_the_row_of_a_transactional_id_that_commits_meanwhile(broker, db, monkeypatch):
     async with Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 1)
         await age(db)

@@ -242,7 +242,7 @@ async def test_inbox_batches_committed_in_another_order_than_read_apply_no_recor
     assert await effects(db) == [0, 1, 2]
 
 
-async def test_an_inbox_stores_an_own_offset_for_a_recreated_topic(broker, db):
+async def test_an_inbox_stores_a_separate_offset_for_a_topic_deleted_and_recreated(broker, db):
     await send(broker, 0, 1, 2)
     async with reading(broker) as consumer:
         await drain(db, consumer, 3)

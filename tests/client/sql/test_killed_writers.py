@@ -355,7 +355,7 @@ def test_each_bug_planted_in_a_writer_makes_rows_and_records_differ_or_raises(or
 
 
 @pytest.mark.slow
-def test_a_producer_without_a_database_raises_naming_the_one_that_must_decide(orders):
+def test_a_producer_without_a_database_raises_naming_the_database_that_must_decide(orders):
     """Its predecessor was killed between the database's COMMIT and EndTxn: only the database knows the outcome."""
 
     async def main(world):
@@ -420,7 +420,7 @@ def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessors_transac
     within(main, 2, transaction_two_phase_commit_enable=True)
 
 
-def test_a_producer_with_another_database_raises_naming_that_of_its_predecessor(tmp_path):
+def test_a_producer_with_another_database_raises_naming_its_predecessors_database(tmp_path):
     orders, other = SqliteOrders(tmp_path), SqliteOrders(tmp_path)
     other.renew("other")
 

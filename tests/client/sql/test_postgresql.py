@@ -106,7 +106,7 @@ async def test_postgresql_statements_that_would_end_the_transaction_are_refused(
         await db.execute(statement)
 
 
-async def test_sql_statements_outside_a_transaction_are_committed_at_once_and_counted(db, postgres_url):
+async def test_execute_outside_a_transaction_commits_at_once_and_returns_the_row_count(db, postgres_url):
     assert await db.execute("insert into orders select n, 'x' from generate_series(1, $1::int) n", 3) == 3
     async with sql.connect(postgres_url) as other:
         assert await rows_of(other) == [1, 2, 3]
@@ -122,7 +122,7 @@ async def test_rolling_back_a_savepoint_of_postgresql_keeps_the_rest_of_the_tran
     assert await rows_of(db) == await records_of(broker) == [1]
 
 
-async def test_a_block_that_changes_search_path_is_decided_in_the_tables_of_the_start(broker, db):
+async def test_a_transaction_that_sets_search_path_still_uses_the_tables_found_at_connect(broker, db):
     await db.execute("create schema if not exists tenant")
     await db.execute("create table if not exists tenant.fencepost_writers (like public.fencepost_writers)")
     async with Producer(broker, transactional_id="orders-1") as producer, producer.transaction(db=db) as tx:

@@ -90,7 +90,7 @@ async def test_connecting_to_a_postgresql_replica_raises(postgres, postgres_url)
         server.remove()
 
 
-async def test_a_broker_without_two_phase_commit_is_refused_by_the_settings_name(db):
+async def test_a_broker_without_two_phase_commit_is_refused_naming_the_setting_to_enable(db):
     async with (
         Broker(transaction_two_phase_commit_enable=False) as broker,
         Producer(broker.bootstrap_servers, transactional_id="orders-1") as producer,

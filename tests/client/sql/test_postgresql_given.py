@@ -66,7 +66,7 @@ async def test_each_transaction_takes_a_connection_of_the_users_pool_and_returns
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-async def test_in_a_users_connection_its_own_transaction_blocks_are_savepoints_of_ours(
+async def test_a_users_own_transaction_blocks_become_savepoints_of_a_producer_transaction(
     broker, db, postgres_url, driver
 ):
     async with (

@@ -91,7 +91,7 @@ async def test_committing_an_sqlalchemy_session_inside_a_producer_transaction_ra
     assert await records_of(broker) == [3]
 
 
-async def test_a_statement_outside_of_a_block_is_committed_without_the_sqlalchemy_session(broker, db, session):
+async def test_execute_outside_a_transaction_commits_without_the_sqlalchemy_session(broker, db, session):
     async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
         assert await own.execute("insert into orders values ($1, 'alice')", 1) == 1
         assert await rows_of(own) == await rows_of(db) == [1]
@@ -100,7 +100,7 @@ async def test_a_statement_outside_of_a_block_is_committed_without_the_sqlalchem
     assert await rows_of(db) == [1, 2]
 
 
-async def test_the_statement_commit_of_an_sqlalchemy_session_inside_a_block_raises(broker, db, session):
+async def test_executing_commit_in_a_session_inside_a_producer_transaction_raises(broker, db, session):
     async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(OutcomeDivergedError, match="committed or rolled back inside"):  # noqa: PT012
             async with producer.transaction(db=own) as tx:

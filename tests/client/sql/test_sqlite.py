@@ -228,7 +228,7 @@ async def test_refusing_a_second_transaction_of_a_database_object_leaves_the_fir
     assert await rows_of(db) == await records_of(broker) == [1, 3]
 
 
-async def test_an_sqlite_commit_that_fails_late_does_not_roll_back_the_next_transaction(broker, db):
+async def test_a_failed_end_at_the_broker_does_not_roll_back_the_next_sqlite_transaction(broker, db):
     async with (
         Producer(broker, transactional_id="orders-1") as first,
         Producer(broker, transactional_id="orders-2") as second,
@@ -291,7 +291,7 @@ async def test_a_restored_broker_raises_an_error_calling_it_older_than_the_datab
     assert await rows_of(db) == []
 
 
-async def test_a_broker_without_two_phase_commit_is_refused_by_the_settings_name(db):
+async def test_a_broker_without_two_phase_commit_is_refused_naming_the_setting_to_enable(db):
     async with (
         Broker(transaction_two_phase_commit_enable=False) as broker,
         Producer(broker.bootstrap_servers, transactional_id="orders-1") as producer,

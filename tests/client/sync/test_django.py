@@ -109,7 +109,7 @@ def test_models_of_django_are_committed_with_records_and_atomic_is_a_savepoint(b
 
 
 def test_a_producer_transaction_inside_djangos_atomic_is_refused_with_a_hint(broker, db, own, producer):
-    """So is one without autocommit."""
+    """A transaction on a connection without autocommit is refused, too."""
     with transaction.atomic(), pytest.raises(IllegalStateError, match="in a transaction already") as refused:
         write(producer, own, 1)
     assert "atomic() or ATOMIC_REQUESTS" in refused.value.hint
@@ -165,7 +165,7 @@ def test_a_transaction_that_swallowed_a_django_error_commits_nothing(broker, db,
     assert rows_of(db) == asyncio.run(records_of(broker)) == [2]
 
 
-def test_djangos_on_commit_functions_run_in_its_thread_only_after_a_commit(broker, db, own, producer, caplog):
+def test_djangos_on_commit_functions_run_in_the_callers_thread_only_after_a_commit(broker, db, own, producer, caplog):
     """An exception in one is logged, and the next ones run."""
     seen = []
 

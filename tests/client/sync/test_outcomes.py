@@ -20,7 +20,7 @@ def broker():
 
 
 @pytest.mark.slow
-def test_resolve_of_a_blocking_unknown_outcome_waits_and_returns_committed(broker):
+def test_resolve_of_a_sync_commit_outcome_unknown_error_returns_committed(broker):
     with sync.Producer(broker.bootstrap_servers, **HASTY) as producer:
         fault = broker.faults.blackhole("EndTxn", when="after_write")
         tx = producer.transaction()

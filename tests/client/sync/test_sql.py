@@ -32,7 +32,7 @@ def rows_of(db):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "asyncpg", "psycopg"])
-def test_a_blocking_database_by_url_commits_rows_with_records(broker, tmp_path, request, kind):
+def test_sync_sql_connect_by_url_commits_rows_with_records(broker, tmp_path, request, kind):
     """A block of the caller inside is a savepoint; wait="decided" and run() work as in the asynchronous client."""
     if kind == "sqlite":
         url = f"sqlite:///{tmp_path}/orders.db"

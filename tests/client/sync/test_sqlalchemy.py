@@ -198,7 +198,7 @@ def test_a_transaction_that_swallowed_a_blocking_sessions_error_commits_no_recor
     assert asyncio.run(records_of(broker)) == [2]
 
 
-def test_autocommit_engines_are_refused_with_postgresql_and_rolled_back_with_sqlite(broker, db, producer, url):
+def test_an_autocommit_engine_is_refused_for_postgresql_and_can_roll_back_for_sqlite(broker, db, producer, url):
     engine = durable(create_engine(url)) if url.startswith("sqlite") else None
     if engine is not None:
         engine = engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -284,7 +284,7 @@ def test_a_blocking_session_with_sqlite_settings_that_can_lose_commits_is_refuse
     engine.dispose()
 
 
-def test_a_session_gets_locked_while_another_sqlite_writer_is_open_and_then_commits(tmp_path, broker, producer):
+def test_a_session_raises_locked_while_another_sqlite_writer_is_open(tmp_path, broker, producer):
     engine = durable(create_engine(f"sqlite:///{tmp_path}/orders.db", connect_args={"timeout": 0.1}))
     with (
         Session(engine) as session,

@@ -220,7 +220,7 @@ def test_blocking_clients_take_settings_from_other_clients_configurations(broker
         assert topic in admin.list_topics()
 
 
-def test_all_clients_share_one_thread_of_the_process(broker):
+def test_all_sync_clients_of_a_process_share_one_thread(broker):
     def named() -> set[threading.Thread]:
         return {one for one in threading.enumerate() if one.name == "fencepost-sync"}
 
@@ -385,7 +385,7 @@ def test_starting_a_blocking_producer_aborts_a_killed_ones_transaction(broker, t
     assert values(broker, topic) == []
 
 
-def test_starting_a_killed_producers_id_again_lets_the_group_read_its_records(broker, topic):
+def test_starting_a_killed_producers_successor_frees_the_offsets_of_its_group(broker, topic):
     write(broker, topic, b"1", b"2")
     offsets = f"{{TopicPartition({topic!r}, 0): OffsetAndMetadata(2)}}, ConsumerGroupMetadata({topic!r})"
     killed_in_its_transaction(broker, topic, f"tx.send_offsets_to_transaction({offsets})")

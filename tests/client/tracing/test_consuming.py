@@ -36,7 +36,9 @@ def reader(broker: fp.Broker, topic: str, spans: CollectedSpans, group: str | No
     return fp.Consumer(at, topics=[topic], group_id=group, auto_offset_reset="earliest", tracing=spans.provider)
 
 
-async def test_the_work_on_a_record_continues_the_trace_that_sent_it(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_processing_a_record_continues_the_trace_in_which_it_was_sent(
+    broker: fp.Broker, spans: CollectedSpans
+) -> None:
     """The span of the poll is linked to it."""
     async with fp.Producer(broker.bootstrap_servers, tracing=spans.provider) as producer:
         with spans.current("request"):
@@ -226,7 +228,7 @@ def test_blocking_consumers_make_the_span_current_in_the_callers_thread(
     assert parent_of(spans.one("send answers")) == id_of(processed)
 
 
-async def test_without_tracing_the_work_has_no_span_and_runs(broker: fp.Broker) -> None:
+async def test_without_tracing_processing_yields_none_and_runs_the_block(broker: fp.Broker) -> None:
     consumer = fp.Consumer(broker.bootstrap_servers)
     with consumer.processing(record()) as span:
         assert span is None

@@ -354,7 +354,7 @@ def test_javas_transaction_methods_mark_a_batch_as_committed_or_aborted(version,
     within(main, version)
 
 
-def test_a_batch_is_marked_committed_after_a_cancelled_commit_unknown_if_unanswered():
+def test_a_cancelled_commit_marks_its_batch_committed_or_unknown_if_unanswered():
     async def main(world: TxnWorld) -> None:
         producer, batch = await world.producer(), RecordingBatch()
         await producer.partitions_for("t")

@@ -382,7 +382,7 @@ def test_a_timeout_by_a_broker_clock_that_is_ahead_is_reported_as_timeout(awaits
 
 
 @both
-def test_an_operators_abort_and_a_timeout_have_different_errors(version):
+def test_an_operators_abort_raises_fenced_with_reason_admin_abort(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012

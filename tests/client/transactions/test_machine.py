@@ -127,7 +127,7 @@ def test_worst_returns_verdict_and_code_of_the_most_severe_partition_error():
     assert worst([3, 90, 29]) == (Verdict.FENCED, 90)
 
 
-def test_with_version_2_the_next_transaction_has_the_epoch_of_the_answer():
+def test_with_version_2_the_next_transaction_has_the_epoch_that_end_txn_returned():
     client = committing()
     assert client.ended(0, NEXT) is Verdict.DONE
     assert (client.state, client.identity, client.outcome) == (State.READY, NEXT, "committed")

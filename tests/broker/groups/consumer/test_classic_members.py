@@ -119,7 +119,7 @@ def test_a_classic_member_that_does_not_sync_in_time_is_removed(driver):
     assert driver.member_ids == {new.member_id}
 
 
-def test_a_classic_member_id_that_heartbeats_becomes_a_consumer_protocol_member(driver):
+def test_consumer_group_heartbeat_makes_a_classic_member_a_consumer_protocol_member(driver):
     old, new = mixed(driver)
     driver.heartbeat(Caller(old.member_id, None, old.generation))
     driver.beat(old.member_id, 0, rebalance_timeout_ms=REBALANCE_MS, topics=("t",), owned={})

@@ -132,7 +132,7 @@ def test_a_deleted_consumer_group_stays_deleted_after_a_restart(broker):
         assert listed(again) == []
 
 
-def test_a_consumer_join_to_an_unreadable_classic_group_is_refused_until_it_is_empty(broker):
+def test_a_classic_group_with_unreadable_metadata_refuses_consumer_joins_until_empty(broker):
     member, _ = alone(broker, "g")
     assert beat(broker, "a", 0).error_code == NOT_FOUND
     broker.ask(leaving("g", member))

@@ -144,7 +144,7 @@ def test_a_session_timeout_of_the_last_consumer_protocol_member_downgrades_a_gro
     assert broker.ask(beating("g", old, 2)).error_code == REBALANCING
 
 
-def test_converting_an_empty_classic_group_and_the_join_are_logged_at_once(broker):
+def test_converting_an_empty_classic_group_and_the_join_are_logged_in_one_unit(broker):
     old = classic_group(broker)
     broker.ask(leaving("g", old))
     before = broker.broker.store.journal.last_unit
@@ -224,7 +224,7 @@ def test_a_sync_group_with_the_protocol_from_before_a_conversion_must_rejoin(bro
     assert synced.error_code == REBALANCING
 
 
-def test_the_classic_member_that_triggers_the_downgrade_gets_its_protocol(broker):
+def test_a_classic_join_that_downgrades_the_group_returns_the_common_protocol(broker):
     static = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=0, instance_id="i", **static)
     assert broker.ask(request).error_code == NONE

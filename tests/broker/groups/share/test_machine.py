@@ -141,7 +141,7 @@ def test_a_share_partition_that_cannot_be_initialized_now_is_initialized_later(d
     assert (one.owned, driver.grown, driver.group.state_partitions.initializing) == (places(0, 1), set(), {})
 
 
-def test_many_share_partitions_are_initialized_in_portions_and_begin_at_the_reset():
+def test_many_share_partitions_initialized_in_portions_begin_at_auto_offset_reset():
     """Partitions added to a known topic would begin at their first record instead of share.auto.offset.reset."""
     driver = ShareGroupDriver(t=INITIALIZED_AT_ONCE + 5)
     one = driver.join("m-1")
@@ -151,7 +151,7 @@ def test_many_share_partitions_are_initialized_in_portions_and_begin_at_the_rese
     assert (len(one.owned), driver.grown) == (INITIALIZED_AT_ONCE + 5, set())
 
 
-def test_share_partitions_of_a_new_topic_initialized_later_begin_at_the_reset(driver):
+def test_share_partitions_initialized_later_begin_at_auto_offset_reset(driver):
     driver.offline = set(places(1))
     driver.join("m-1")
     driver.offline = set()
@@ -171,7 +171,7 @@ def test_a_share_join_that_cannot_be_logged_changes_and_initializes_nothing(driv
     assert driver.join("m-1").owned == places(0, 1)
 
 
-def test_resetting_one_share_partition_leaves_the_beginning_of_others_at_the_reset(driver):
+def test_after_a_reset_of_one_share_partition_others_begin_at_auto_offset_reset(driver):
     driver.group.begin_anew([(T, 1)], driver.states((T, 1)))
     assert driver.group.state_partitions.initializing[T].partitions == {0}
     driver.restart()

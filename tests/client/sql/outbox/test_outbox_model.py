@@ -12,7 +12,7 @@ OK, NO = Answer.OK, Answer.NO
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", Way)
-def test_each_row_is_sent_once_and_in_the_order_of_its_key_in_any_order_of_steps(way: Way):
+def test_the_outbox_model_sends_each_row_once_and_in_order_per_key_in_any_step_order(way: Way):
     states, steps = look_at_all(Model(Variant(way), "aa"))
     print(way, states, steps)
     assert states > 1_000
@@ -21,7 +21,7 @@ def test_each_row_is_sent_once_and_in_the_order_of_its_key_in_any_order_of_steps
 @pytest.mark.long
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("keys", ["aab", "aaa"])
-def test_each_row_of_three_writers_is_sent_once_and_in_the_order_of_its_key(way: Way, keys: str):
+def test_the_outbox_model_sends_rows_of_three_writers_once_and_in_order_per_key(way: Way, keys: str):
     states, steps = look_at_all(Model(Variant(way), keys))
     print(way, keys, states, steps)
     assert states > 10_000

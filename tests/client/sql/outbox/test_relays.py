@@ -313,7 +313,7 @@ async def test_an_outbox_relay_refuses_resume_at_unless_it_works_by_offsets(brok
 
 
 @pytest.mark.parametrize("by", WAYS)
-async def test_rows_of_one_position_are_refused_and_none_is_lost(broker, db, path, topic, by):
+async def test_two_outbox_rows_with_the_same_position_are_refused_and_none_is_lost(broker, db, path, topic, by):
     change(path, "create table events (at text default 'now', value text, seq integer)")
     change(path, *["insert into events (value) values ('a')"] * 5)
     with pytest.raises(InvalidConfigurationError, match="two rows of events have the same 'at'"):
@@ -329,7 +329,7 @@ async def test_a_row_without_a_position_ends_the_relay_and_is_not_overlooked(bro
         await send_all(broker, db, topic, by, table="events", at_once=1)
 
 
-async def test_a_table_of_sqlite_that_fills_seq_itself_is_refused(broker, db, path, topic):
+async def test_an_outbox_table_in_sqlite_with_a_default_for_column_seq_is_refused(broker, db, path, topic):
     change(path, "create table events (position integer primary key, value text, seq integer not null default 0)")
     with pytest.raises(InvalidConfigurationError, match="fills the column 'seq' itself"):
         await send_all(broker, db, topic, "hold", table="events")

@@ -60,7 +60,7 @@ async def test_an_outbox_row_without_a_position_ends_the_relay(broker, db, by):
 
 
 @pytest.mark.parametrize(("by", "when"), [("hold", "delete"), ("offsets", "update"), ("names", "update")])
-async def test_outbox_rows_that_a_trigger_keeps_end_the_relay(broker, db, by, when):
+async def test_an_outbox_relay_ends_if_a_trigger_prevents_deleting_or_changing_a_row(broker, db, by, when):
     await db.execute("create table events (position bigint, value text, seq bigint)")
     await db.execute("create function nothing() returns trigger language plpgsql as 'begin return null; end'")
     await db.execute(f"create trigger keep before {when} on events for each row execute function nothing()")
@@ -88,7 +88,7 @@ async def test_an_outbox_from_which_nothing_can_be_deleted_ends_the_relay(broker
 
 
 @pytest.mark.parametrize("by", WAYS)
-async def test_an_outbox_that_numbers_its_rows_itself_is_refused(broker, db, by):
+async def test_an_outbox_table_in_postgresql_with_a_default_for_column_seq_is_refused(broker, db, by):
     await db.execute("create table events (position bigint, value text, seq bigserial)")
     await db.execute("insert into events values (1, 'a')")
     with pytest.raises(InvalidConfigurationError, match="fills the column 'seq' itself") as refused:
