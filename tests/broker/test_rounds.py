@@ -220,7 +220,7 @@ async def test_replies_of_touch_first_are_sent_before_those_of_connections_waiti
 
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
-def test_after_rounds_end_appended_units_are_written_but_nothing_while_it_is_idle(mode):
+def test_without_its_timers_a_journal_writes_appended_units_but_nothing_while_idle(mode):
     @driven_by(mode)
     async def test(disk, driven, log, rounds):
         rounds.end()
@@ -336,7 +336,7 @@ async def test_answers_that_need_no_sync_leave_before_sockets_are_read_once_more
 
 
 @driven_by("fsync", quick=True)
-async def test_answers_sent_before_the_second_look_have_their_request_times_end_there(disk, driven, log, rounds):
+async def test_request_times_of_answers_that_need_no_sync_end_before_the_second_look(disk, driven, log, rounds):
     """The second look: before it syncs a small round, the loop reads its sockets once more."""
     ask(driven, log, rounds)
     await end_of_turn()
@@ -402,7 +402,7 @@ async def test_an_unsynced_round_does_not_wait_for_clients_nor_make_the_next_rou
 
 @driven_by("fsync")
 async def test_clients_that_send_during_a_workers_sync_need_no_second_look_to_be_seen(disk, driven, log, rounds):
-    """The next round is asked whether to wait for clients: those that sent during the sync (one and three) are here."""
+    """They count as present (clients one and three) when the next round decides whether to take a second look."""
     one, two = ask(driven, log, rounds), ask(driven, log, rounds)
     await asyncio.sleep(0.01)
     three = ask(driven, log, rounds)

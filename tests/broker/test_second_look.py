@@ -58,7 +58,7 @@ def test_clients_that_come_before_the_second_look_share_the_journal_round(look):
 
 
 def test_a_second_look_merges_two_groups_of_clients_into_shared_journal_rounds(look):
-    """Without a look each is found while the other's round is synced, and answered when the next one has begun."""
+    """Without it, each group would send while the round of the other is synced, and they would alternate for ever."""
     begin(look, "ab")
     assert begin(look, "cd", late="ab")
     assert not begin(look, "abcd")
@@ -117,7 +117,7 @@ def test_a_second_look_remembers_only_connections_of_the_last_journal_round(roun
 
 @pytest.mark.slow
 @given(st.lists(st.frozensets(st.sampled_from("abcd")), min_size=3 * PAUSE_ROUNDS, max_size=4 * PAUSE_ROUNDS))
-def test_at_most_one_in_pause_rounds_takes_a_second_look_that_finds_nobody(rounds):
+def test_fruitless_second_looks_are_at_most_one_in_pause_rounds_plus_1_rounds(rounds):
     look = SecondLook()
     looks = sum(begin(look, here) for here in rounds)
     assert looks <= len(rounds) // (PAUSE_ROUNDS + 1) + 1

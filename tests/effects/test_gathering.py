@@ -74,7 +74,7 @@ def test_write_gathered_with_a_larger_slice_size_makes_larger_writes():
 @pytest.mark.parametrize("paced", [True, False])
 @pytest.mark.parametrize("past_cache", [True, False])
 @pytest.mark.parametrize("size", [BULK_BYTES - 1, BULK_BYTES, BULK_BYTES + 1])
-def test_write_gathered_bypasses_the_page_cache_if_told_to_and_from_bulk_bytes_on(size, past_cache, paced):
+def test_write_gathered_bypasses_the_page_cache_for_large_writes_with_past_cache(size, past_cache, paced):
     file = Writes()
     write_gathered(file, [bytes(size)], 7, size, past_cache=past_cache, paced=paced)
     went_past = past_cache and size >= BULK_BYTES
@@ -92,7 +92,7 @@ def test_join_buffers_joins_small_buffers_into_one_and_does_not_copy_large_ones(
     assert count == 1 or all(one is other for one, other in zip(found, buffers, strict=True))
 
 
-def test_join_neighbours_joins_adjacent_small_buffers_and_keeps_large_ones_and_parts():
+def test_join_neighbours_joins_small_neighbours_and_keeps_large_ones_and_file_parts():
     large, part = bytes(100), object()
     found = join_neighbours([b"a", memoryview(b"b"), large, bytearray(b"c"), part, b"d", b"", b"e"], 100)
     assert found == [b"ab", large, b"c", part, b"de"]

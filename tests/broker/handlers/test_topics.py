@@ -235,7 +235,7 @@ def test_a_topic_may_be_deleted_by_its_id(broker: SimulatedBroker) -> None:
     assert [answer[:2] for answer in delete(broker, Gone(name="a"))] == [("a", 3)]
 
 
-def test_delete_topics_with_both_name_and_id_neither_or_duplicates_deletes_nothing(broker: SimulatedBroker) -> None:
+def test_delete_topics_refuses_duplicates_and_entries_with_both_or_no_name_and_id(broker: SimulatedBroker) -> None:
     (a, b) = create(broker, New(name="a"), New(name="b"))
     assert delete(
         broker,
@@ -339,7 +339,7 @@ def test_create_partitions_with_validate_only_returns_its_error_and_changes_noth
     assert len(broker.ask(MetadataRequest(topics=None)).topics[0].partitions) == 2
 
 
-def test_a_topic_repeated_in_create_partitions_gets_no_partitions(broker: SimulatedBroker) -> None:
+def test_a_topic_named_twice_in_create_partitions_gets_one_error_and_no_partitions(broker: SimulatedBroker) -> None:
     create(broker, New(name="a"))
     assert grow(broker, More(name="a", count=3), More(name="a", count=4)) == [(42, "Duplicate topic name.")]
 

@@ -85,7 +85,9 @@ def test_scram_users_and_their_removal_survive_a_restart_and_a_power_cut() -> No
 
 
 def test_no_password_equivalent_is_on_disk_or_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """The stored key is on disk, from which nobody can log in; the log names who changed how many credentials."""
+    """The disk has the stored key, with which nobody can log in; the log says how many credentials were changed, and by
+    whom.
+    """
     asked = putting("alice")
     with caplog.at_level(logging.DEBUG), SimulatedBroker() as broker:
         altered(broker, asked)

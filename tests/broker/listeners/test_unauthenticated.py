@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_one_unauthenticated_connection_above_an_addresss_limit_closes_its_oldest():
+def test_an_address_over_its_limit_of_unauthenticated_connections_loses_its_oldest():
     clients = UnauthenticatedClients()
     assert [clients.add(name, "h", 0, 10, 2) for name in "abc"] == [None, None, "a"]
     assert clients.add("d", "other", 0, 10, 2) is None
     assert len(clients) == 3
 
 
-def test_one_unauthenticated_connection_above_the_total_limit_closes_the_oldest():
+def test_above_the_total_limit_the_oldest_unauthenticated_connection_is_closed():
     clients = UnauthenticatedClients()
     for name in "abc":
         clients.add(name, name, 0, 3, 2)

@@ -148,7 +148,7 @@ def test_a_reply_waits_for_its_journal_unit_and_delays_later_replies():
     assert wire.written == [b"ab", b"c"]
 
 
-def test_a_deferred_reply_waits_for_the_journal_unit_it_was_decided_in():
+def test_a_parked_reply_waits_for_the_journal_unit_at_which_it_was_answered():
     connection, _, wire = connect()
     slot = connection.park(Parked())
     slot.fill([b"x"], 9)
@@ -279,7 +279,7 @@ def test_a_large_request_waits_until_a_journal_file_has_room_for_it(backlog):
     assert wire.reading
 
 
-def test_readers_are_served_while_the_store_is_full():
+def test_requests_other_than_produce_are_served_while_the_store_is_congested():
     connection, owner, wire = connect(echo)
     owner.store.congested = True
     connection.data_received(frame(OTHER) * 3)

@@ -29,7 +29,7 @@ def names(highest: dict[int, int]) -> list[str]:
     return [feature.name for feature in complete_features({key: Api(version) for key, version in highest.items()})]
 
 
-def test_a_broker_without_transactions_offers_no_version_of_them() -> None:
+def test_transaction_version_is_listed_only_if_the_transaction_apis_are_served() -> None:
     assert names({}) == ["metadata.version"]
     assert names(TRANSACTIONS) == ["metadata.version", "transaction.version"]
 
@@ -46,7 +46,7 @@ def test_fenceposts_own_apis_are_offered_completely_or_not_at_all() -> None:
         assert names({each: highest for each, highest in OURS.items() if each != key}) == ["metadata.version"]
 
 
-def test_features_whose_lowest_version_is_0_are_listed_from_version_4_on() -> None:
+def test_features_with_lowest_version_0_are_listed_from_api_versions_4_on() -> None:
     features = list(FEATURES)
     for version in range(4):
         assert [each.name for each in named_as_supported(features, version)] == [
@@ -62,8 +62,10 @@ def test_features_list_transaction_version_2_and_the_newest_fencepost_version() 
     assert versions["fencepost.version"] == (1, max(*OWN_APIS.values(), *WITHOUT_NEW_APIS))
 
 
-def test_our_api_keys_have_no_gap_and_each_new_one_has_a_version_of_its_own() -> None:
-    """Else the SDK would ask a broker for an API that it does not have yet, because its version is high enough."""
+def test_our_api_keys_have_no_gap_and_each_new_api_raises_fencepost_version() -> None:
+    """The SDK asks a broker for one of our APIs if the fencepost.version of the broker is at least that of the API. If
+    two APIs came with one version, the SDK would ask a broker for one that it does not have yet.
+    """
     assert sorted(OWN_APIS) == list(range(OWN_APIS_FROM, OWN_APIS_FROM + len(OWN_APIS)))
     since = [OWN_APIS[key] for key in sorted(OWN_APIS)]
     assert since[: len(FIRST)] == FIRST
@@ -76,7 +78,7 @@ def test_our_api_keys_have_no_gap_and_each_new_one_has_a_version_of_its_own() ->
 
 
 @pytest.mark.parametrize("key", OWN_APIS)
-def test_the_sdk_uses_each_of_our_apis_from_its_version_of_the_feature_on(key: int) -> None:
+def test_the_sdk_uses_each_of_our_apis_from_its_fencepost_version_on(key: int) -> None:
     request, api = next(each for each in SPOKEN.items() if each[1].key == key)
     assert request not in common(NOTHING)
     assert request not in common(Offer({}, {OWN_FEATURE: OWN_APIS[key] - 1}))

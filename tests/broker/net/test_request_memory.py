@@ -126,8 +126,8 @@ def test_all_request_memory_is_released_in_the_end(world):
 
 @small_pool
 def test_requests_that_together_exceed_the_request_memory_all_succeed(world):
-    """Each request holds a part of the memory; the oldest may exceed the limit, is completed and frees its part for
-    the next.
+    """Each request holds some of the memory; the oldest may exceed the limit: it is completed, and frees what it holds
+    for the next.
     """
     large = batch(value=bytes(900_000))
     world.ask(create("many", 10))

@@ -263,7 +263,7 @@ def test_answers_are_copied_when_no_descriptor_is_left_for_sendfile(served, monk
 
 
 @pytest.mark.slow
-def test_without_free_descriptors_an_answer_is_copied_one_window_ahead_of_the_client(served, monkeypatch):
+def test_without_free_descriptors_answers_are_read_at_most_one_window_ahead(served, monkeypatch):
     def none_left(fd, call):
         raise OSError(24, "Too many open files")
 

@@ -333,7 +333,7 @@ def test_random_or_damaged_requests_close_only_their_own_connection(served, clie
 # Ending.
 
 
-def test_a_stopping_broker_lets_answers_leave_and_closes_its_connections():
+def test_a_stopping_broker_sends_its_finished_answers_and_closes_its_connections():
     with ServedBroker() as served:
         port = served.port
         client, waiting = served.connect(), served.connect()

@@ -213,7 +213,7 @@ def test_stopping_the_broker_drops_unfinished_long_requests(broker):
     assert len(broker.broker.topics.by_name) < 1_000
 
 
-def test_work_of_requests_in_separate_loop_turns_does_not_add_up_to_one_turns_limit(monkeypatch, broker):
+def test_the_work_limit_of_a_loop_turn_counts_no_work_of_earlier_turns(monkeypatch, broker):
     monkeypatch.setattr(turns, "SLICE_UNITS", 50)
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 70)
     broker.ask(create(["t"]))
@@ -315,7 +315,7 @@ def test_a_short_request_does_not_wait_until_thirty_long_ones_have_ended(turns_b
     assert len(done) == 31
 
 
-def test_a_request_that_yields_behind_short_continues_after_all_queued_short_ones():
+def test_a_request_whose_next_steps_take_long_lets_all_queued_short_requests_pass():
     store, later, done = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 

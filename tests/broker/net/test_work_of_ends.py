@@ -34,6 +34,6 @@ def most_lines_of_an_end(partitions: int, *, decided: bool) -> int:
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_ending_a_transaction_executes_at_most_marker_lines_per_partition(decided):
+def test_ending_a_transaction_executes_a_limited_number_of_code_lines_per_partition(decided):
     few, many = (most_lines_of_an_end(count, decided=decided) for count in (FEW, MANY))
     assert MANY - FEW < many - few <= MARKER_LINES * (MANY - FEW)

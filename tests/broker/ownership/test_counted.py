@@ -28,7 +28,7 @@ class World:
                 self.counted.create(ROUND, b"1")
 
 
-def test_object_store_calls_are_counted_by_call_kind_of_object_and_result():
+def test_calls_of_the_object_store_are_counted_by_method_object_kind_and_result():
     world = World()
     world.create()
     world.create(Exists)

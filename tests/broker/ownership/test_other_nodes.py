@@ -88,7 +88,7 @@ def test_describe_cluster_lists_a_waiting_broker_only_with_fenced_brokers(fenced
         assert told == [(OWNER, False), (OTHER, True)][: 1 + fenced]
 
 
-def test_a_waiting_broker_that_missed_several_puts_is_not_listed_any_more():
+def test_a_waiting_broker_that_stops_renewing_its_object_in_the_store_is_not_listed():
     objects = SimulatedObjects()
     other = waiting(objects)
     with serve(objects) as owner:
@@ -145,7 +145,7 @@ def test_clients_are_not_told_of_a_broker_that_listens_on_every_interface(caplog
     assert "set advertised.listeners" in caplog.text
 
 
-def test_a_waiting_broker_puts_its_address_into_the_store_until_it_owns_it():
+def test_a_waiting_broker_has_its_address_in_the_store_until_it_is_the_owner():
     objects = SimulatedObjects()
     first = serve(objects)
     first.abandon()
@@ -159,7 +159,7 @@ def test_a_waiting_broker_puts_its_address_into_the_store_until_it_owns_it():
     second.stop()
 
 
-def test_a_waiting_broker_whose_puts_are_refused_puts_no_more_often_than_others():
+def test_a_waiting_broker_does_not_repeat_refused_puts_sooner_than_others():
     """A policy may allow only creates. Each refused attempt costs as much as one that succeeds."""
     objects = SimulatedObjects()
     told = waiting(objects)
@@ -171,8 +171,8 @@ def test_a_waiting_broker_whose_puts_are_refused_puts_no_more_often_than_others(
 
 
 def test_objects_of_brokers_that_are_gone_are_removed_and_hide_no_waiting_broker():
-    """Each waiting broker puts one object, and at most MOST_NODES of them are read. Machines whose node ids grow leave
-    old ones.
+    """Metadata lists at most MOST_NODES waiting brokers. Replaced machines may leave as many objects, with lower node
+    ids.
     """
     objects = SimulatedObjects()
     for node in range(2, 2 + MOST_NODES):

@@ -82,7 +82,7 @@ def test_a_standby_reads_no_part_of_a_checkpoint_once_it_takes_over():
 
 
 @pytest.mark.parametrize("is_standby", [True, False])
-def test_a_takeover_reads_each_journal_round_once_and_a_standby_reads_them_before(is_standby):
+def test_a_takeover_reads_each_round_once_and_a_standby_reads_most_before_its_claim(is_standby):
     objects = SimulatedObjects()
     owner = serve(objects.client())
     owner.ask(create("t"))
@@ -197,7 +197,7 @@ def test_a_broker_retries_while_the_store_refuses_reads_of_a_checkpoint(is_stand
     second.stop()
 
 
-def test_an_owner_makes_a_checkpoint_that_its_store_refused_again_later():
+def test_an_owner_repeats_a_checkpoint_that_its_store_refused():
     objects = SimulatedObjects()
     seen = objects.client()
     refused = 0

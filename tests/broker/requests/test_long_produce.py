@@ -176,7 +176,7 @@ def test_a_topic_deleted_while_a_worker_checks_its_records_is_unknown(broker, cl
     assert answers(client.receive()) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 
-def test_records_checked_for_a_deleted_topic_are_checked_by_the_recreated_ones_rules(broker, client, workers):
+def test_records_are_checked_again_if_their_topic_is_recreated_during_their_check(broker, client, workers):
     begun(client, workers, produce("keys", batch(MANY)))
     broker.ask(delete("keys"))
     broker.ask(create("keys"))

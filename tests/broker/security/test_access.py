@@ -32,7 +32,7 @@ def test_without_an_authorizer_every_operation_is_allowed(kind: ResourceType, na
 
 
 def test_an_authorizer_is_asked_with_the_connections_user_and_address() -> None:
-    """allowed(), operations() and the check of any resource ask it in the same way."""
+    """All methods of Access ask the authorizer in this way."""
     access = access_of(
         "allow User:alice READ TOPIC ^ a @10.0.0.1",
         "deny User:alice READ TOPIC = ab",

@@ -91,7 +91,7 @@ def test_decoys_of_unknown_names_look_like_users_made_by_known_clients(client):
 
 
 @pytest.mark.slow
-def test_salts_made_by_kafkas_tools_are_recognised_as_numbers_of_130_bits():
+def test_decoys_of_users_made_by_kafkas_tools_have_salts_of_130_bits_in_base_36():
     decoys = [answered(users_of("kafka-configs.sh"), name)[0] for name in NOBODY]
     assert max(int(salt, 36) for salt in decoys) < 1 << 130
     assert {len(salt) for salt in decoys} >= {25, 26}
@@ -126,9 +126,9 @@ def test_adding_or_removing_a_user_changes_few_decoys():
 
 
 @pytest.mark.slow
-def test_decoys_imitate_at_most_most_kinds_kinds_of_credential_in_any_order_of_users():
-    """MOST_KINDS bounds the work for one name. A decoy is the credential with which the broker answers a login of an
-    unknown user.
+def test_decoys_imitate_few_kinds_of_credential_the_same_in_any_order_of_users():
+    """MOST_KINDS is the limit: it bounds the work for one name. A decoy is the credential with which the broker answers
+    a login of an unknown user.
     """
     users, reordered = ScramUsers(), ScramUsers()
     made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MOST_KINDS)]

@@ -162,7 +162,7 @@ def test_a_second_login_gets_illegal_sasl_state_if_sessions_do_not_expire():
     assert (line.login.name, line.login.phase) == ("alice", Phase.KNOWN)
 
 
-def test_admits_another_is_false_after_requests_at_most_requests_before_the_login():
+def test_admits_another_returns_false_after_the_limit_of_requests_before_a_login():
     login = Line().login
     assert [login.admits_another() for _ in range(REQUESTS_AT_MOST + 2)] == [True] * REQUESTS_AT_MOST + [False] * 2
 

@@ -140,7 +140,7 @@ def test_from_half_of_the_delivery_limit_on_fewer_records_are_acquired_at_once(l
     assert most_at_once(suspected, limit, 100) is not None
 
 
-def test_kafka_17541_records_near_the_delivery_limit_come_in_halves_and_last_alone() -> None:
+def test_kafka_17541_near_the_delivery_limit_the_acquired_number_is_halved_down_to_1() -> None:
     assert [most_at_once(deliveries, 10, 500) for deliveries in range(10)] == [None] * 5 + [250, 125, 62, 31, 1]
     assert most_at_once(5, 10, 1) == 1
 

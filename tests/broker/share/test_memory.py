@@ -22,8 +22,8 @@ keys = st.builds(key, st.sampled_from("abc"), st.integers(0, 3))
 def test_memory_of_runs_is_counted_over_all_share_partitions_and_divided_among_them(
     counts: list[tuple[SharePartitionKey, int]],
 ):
-    """A run is consecutive records of one state. Each share partition has a part of the memory limit; all parts
-    together are at most the limit.
+    """A run is consecutive records of one state. Each share partition may always use its portion of the memory limit;
+    all portions together are at most the limit.
     """
     memory, runs = RunMemory(), dict[SharePartitionKey, int]()
     for each, count in counts:
@@ -52,7 +52,7 @@ def test_a_share_partition_without_runs_may_add_one_whatever_memory_others_use(
     assert memory.has_room(key("a", 9), MOST)
 
 
-def test_above_the_memory_limit_a_share_partition_has_room_up_to_its_part_of_it():
+def test_above_the_memory_limit_a_share_partition_has_room_up_to_its_own_portion():
     memory = RunMemory()
     memory.count(key("a", 0), 95)
     memory.count(key("b", 0), 1)

@@ -215,7 +215,9 @@ def test_a_deleted_share_state_stays_deleted_after_its_tombstone_was_pruned() ->
 
 
 def test_pruning_keeps_acknowledgements_that_were_pending_at_the_newest_snapshot() -> None:
-    """A log that began with the snapshot would have the marker without what it decides: the record comes again."""
+    """Without them a replay would find the marker of the transaction, but not the acknowledgement that it decides, and
+    the record would be delivered again.
+    """
     with SimulatedBroker(settings()) as world:
         shares, key = world.broker.share_partitions, one_partition(world)
         home = shares.state_log.home(key)

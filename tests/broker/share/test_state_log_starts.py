@@ -220,7 +220,9 @@ def test_a_replayed_transaction_marker_leaves_later_acknowledgements_pending(wor
 
 
 def test_share_records_below_the_start_offset_are_not_pending_after_a_restart(world: SimulatedBroker) -> None:
-    """The update that moved the window up lies below the newest snapshot, what was pending lies below both."""
+    """In the state log, the acknowledgement comes first, then the update that moved the start offset, then the
+    snapshot.
+    """
     (key,) = begin(world, "t")
     acquire(world, key, 0, 9)
     assert ShareWorker(world).acknowledge((key, 0, 3)) == [0]

@@ -116,7 +116,7 @@ def test_kafka_9065_a_log_that_is_empty_after_compaction_is_replayed_to_its_end(
 
 @pytest.mark.parametrize(("at", "reason"), [(0, "base offset .* where 10 must be"), (70, "at byte 1200: the CRC")])
 def test_redpanda_9d75795_a_damaged_partition_is_skipped_and_others_load(at: int, reason: str) -> None:
-    """Redpanda 9d75795: the state was served although the replay had read only a part."""
+    """Redpanda 9d75795: the state was served although the replay had stopped before the end of the log."""
     world = SimulatedBroker(BrokerSettings(log_dir="/d"))
     topic = topic_of(world.broker)
     topic.ensure()

@@ -83,7 +83,9 @@ def test_kafka_20090_a_late_batch_of_a_producer_out_of_epochs_is_refused(broker,
 
 
 def test_kafka_20090_a_plain_batch_under_a_retired_producer_id_opens_no_transaction(broker):
-    """No client sends such a batch. The partition does not know the producer any more: a plain batch."""
+    """No client sends such a batch. The partition has forgotten the producer, so it accepts the batch, and as one
+    without a transaction.
+    """
     txn = begun(broker)
     become(broker, producer_epoch=HIGHEST)
     txn.goes_on_as(txn.producer_id, HIGHEST)

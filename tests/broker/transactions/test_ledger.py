@@ -31,8 +31,8 @@ def asked(number=5, owner="A", digest=b"d", commit=True, takeover=False, items=(
     return Proposal("sink", number, owner, digest, commit, takeover, items)
 
 
-def test_the_ledger_decides_repeats_or_refuses_each_proposed_decision_as_documented():
-    """Number, owner, digest and outcome are compared with the ledger's entry for the key."""
+def test_each_proposed_decision_gets_the_documented_verdict_of_the_ledger():
+    """The verdict follows from number, owner, digest and outcome, compared with the entry of the key."""
     for number, owner, digest, commit, takeover in product((4, 5, 6), "AB", (b"d", b"e"), (True, False), (True, False)):
         verdict = judge(STANDS, asked(number, owner, digest, commit, takeover))
         if number == 6 and (owner == "A" or takeover):

@@ -49,7 +49,7 @@ def debts(broker: SimulatedBroker) -> dict:
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.requirement("S-70")
-def test_a_marker_for_an_offline_partition_is_written_first_once_back(broker, version, commit):
+def test_a_marker_owed_to_an_offline_partition_is_the_first_write_after_its_return(broker, version, commit):
     """The outcome is visible in the other partitions at once, and later transactions can be committed."""
     txn = begun(broker, version)
     txn.write("t", b"x", 0, 1)

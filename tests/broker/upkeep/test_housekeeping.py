@@ -242,8 +242,8 @@ def checkpoint_files(broker):
     return {name for name in store.disk.list(store.directory) if name.startswith("checkpoint-")}
 
 
-def test_a_flush_with_one_failed_part_ends_only_when_all_parts_ended(monkeypatch):
-    """Nothing is flushed again before the other part has ended."""
+def test_a_flush_by_several_threads_of_which_one_failed_ends_when_all_have_ended(monkeypatch):
+    """Nothing is flushed again before that."""
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t", 2))
         for partition in range(2):

@@ -169,7 +169,7 @@ def test_a_restored_group_is_empty_and_its_members_have_to_join_again(origin):
     assert state_of(origin) == "Stable"
 
 
-def test_a_restored_directory_is_prepared_only_at_its_first_start(origin):
+def test_a_restored_directory_gets_new_producer_ids_only_at_its_first_start(origin):
     """The first start gives new producer ids and removes the mark; the second start goes on with those ids."""
     txn = begun(origin)
     with restored(origin) as copy:
@@ -184,7 +184,7 @@ def test_a_restored_directory_is_prepared_only_at_its_first_start(origin):
 
 
 @pytest.mark.slow
-def test_a_restored_directory_whose_first_start_lost_power_is_prepared_again(origin):
+def test_a_restored_directory_fences_producers_also_if_its_first_start_lost_power(origin):
     txn = begun(origin)
     txn.write("a", b"open")
     directory = origin.settings.log_dir

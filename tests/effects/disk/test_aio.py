@@ -111,7 +111,7 @@ def test_an_async_write_of_many_buffers_writes_them_consecutively(loop, writer, 
     assert file.read(len(content) + 8, 0) == content + b"before.."
 
 
-def test_at_most_most_at_once_async_writes_run_at_once_and_each_calls_back_once(loop, writer, file):
+def test_a_limited_number_of_async_writes_run_at_once_and_each_calls_back_once(loop, writer, file):
     assert writer.at_once == MOST_AT_ONCE
     told, size = [], 50 * BLOCK_BYTES
     for turn in range(5):

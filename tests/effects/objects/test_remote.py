@@ -61,7 +61,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("status", "body", "error"), ANSWERS[:-1])
-def test_each_failed_answer_to_a_create_raises_the_error_listed_for_it_unrepeated(store, objects, status, body, error):
+def test_each_failed_answer_to_a_create_raises_its_error_without_a_retry(store, objects, status, body, error):
     store.answers = [(status, body)]
     with pytest.raises(error):
         objects.create("a/1", b"x")

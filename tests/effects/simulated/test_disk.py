@@ -106,7 +106,7 @@ def test_a_truncation_is_undone_by_a_crash_until_it_is_synced(disk):
     assert read(disk.after_power_cut(), "/d/f") == b"012\0\0x"
 
 
-def test_until_the_directory_is_synced_a_crash_restores_the_file_that_was_recreated(disk):
+def test_a_crash_undoes_the_replacement_of_a_file_until_its_directory_is_synced(disk):
     write(disk, "/d/f", b"first", sync=True)
     disk.sync_directory("/d")
     disk.unlink("/d/f")
@@ -130,7 +130,7 @@ def test_write_blocks_synced_makes_only_the_blocks_it_writes_durable(disk):
     assert read(disk.after_power_cut(), "/d/f") == b"bessre"
 
 
-def test_without_syncs_blocks_write_blocks_synced_returns_false_also_after_a_crash(disk):
+def test_a_disk_that_syncs_no_blocks_refuses_write_blocks_synced_also_after_a_crash(disk):
     disk.open("/d/f", create=True)
     disk.sync_directory("/d")
     disk.syncs_blocks = False
@@ -225,7 +225,7 @@ def test_a_failed_simulated_operation_changes_nothing(disk, call):
     assert fault.hits == 1
 
 
-def test_fail_step_makes_the_disk_call_of_that_number_counting_reads_too_fail(disk):
+def test_fail_step_makes_the_disk_call_of_a_number_fail_and_reads_count_as_calls(disk):
     write(disk, "/d/f", b"bytes")
     for number in range(9):
         twin = disk.after_process_crash()
@@ -400,7 +400,7 @@ def test_a_simulated_disk_without_history_cannot_be_restored_to_an_earlier_opera
     st.data(),
 )
 @settings(max_examples=150)
-def test_a_simulated_power_cut_leaves_synced_bytes_and_the_operations_it_names(steps, data):
+def test_after_a_simulated_power_cut_synced_bytes_and_chosen_operations_remain(steps, data):
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)
     disk.sync_directory("/")

@@ -228,8 +228,8 @@ def test_an_async_write_to_a_file_closed_meanwhile_fails_with_ebadf(disk):
     assert read(disk, "/d/f") == BEFORE
 
 
-def test_a_simulated_writer_begins_at_most_at_once_writes_also_from_a_callback(disk):
-    """at_once is the number that the disk had when the writer was made."""
+def test_a_simulated_writer_begins_no_write_beyond_its_limit_even_from_a_callback(disk):
+    """The limit, at_once, is the number that the disk had when the writer was made."""
     disk.latency = lambda: (0.001, 0.001)
     disk.at_once = 2
 

@@ -65,7 +65,7 @@ def drained(broker, **more):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_cold", [False, True])
 @pytest.mark.parametrize("tail", [0, 1])
-def test_batches_too_large_for_one_answer_are_delivered_before_later_ones(broker, tail, is_cold):
+def test_batches_that_exceed_one_share_fetch_answer_are_each_delivered_once(broker, tail, is_cold):
     sent = []
     for partition in range(PARTITIONS):
         write(broker, partition, *(f"{number:<{LARGE}}" for number in range(3)))
@@ -226,7 +226,7 @@ def held_read(broker, monkeypatch):
 
 
 def test_a_share_session_that_ends_during_a_disk_read_gets_no_records(broker, held_read):
-    """A fetch that does not wait is not among those that the end of a session answers."""
+    """The end of a session answers only fetches that wait. One that reads from the disk has to notice it itself."""
     write(broker, 1, "tail")
     member, again = ShareClient(broker), ShareClient(broker)
     member.client.send(member.fetching(0, 1), 2)
@@ -268,8 +268,8 @@ def test_a_share_fetch_whose_session_ends_before_it_waits_is_answered_at_once(br
     assert got(member.client.receive()) == {}
 
 
-def test_a_disk_read_that_ends_after_its_connection_acquires_nothing(broker, held_read):
-    """The share session does not end with this connection, because another one has opened it."""
+def test_a_disk_read_that_ends_after_its_connection_closed_acquires_no_record(broker, held_read):
+    """The share session does not end with that connection, because another one has opened it."""
     member, other = ShareClient(broker), ShareClient(broker)
     member.fetch(1)
     other.client.send(other.fetching(0, epoch=member.epoch, max_wait_ms=500), 2)

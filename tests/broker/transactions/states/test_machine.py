@@ -308,7 +308,7 @@ def test_only_transactional_ids_without_an_open_or_prepared_transaction_may_expi
 
 
 @pytest.mark.parametrize(("version", "error"), [(0, FENCED), (2, BAD_STATE)])
-def test_after_an_admins_abort_of_one_partition_commit_is_refused_the_rest_aborted(environment, version, error):
+def test_an_admins_abort_of_one_partition_aborts_the_rest_and_a_commit_is_refused(environment, version, error):
     decision = part_aborted(transaction(Status.ONGOING), environment)
     assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
     assert end(decision.states[-1], True, environment, version=version).error is error
