@@ -119,7 +119,7 @@ def test_a_close_cancelled_at_any_await_still_leaves_the_group_when_repeated(com
     assert at_every_turn(main) > 5
 
 
-def test_a_close_cancelled_at_any_await_during_a_position_lookup_leaves_nothing():
+def test_a_close_cancelled_at_any_await_during_a_position_lookup_leaves_no_member():
     async def main(world, cancelling):
         await write(world, b"1")
         consumer = member(world)

@@ -122,7 +122,7 @@ def test_corrupt_batches_raise_an_error_with_their_position(damaged, reason):
     assert caught.value.position == 70
 
 
-def test_iterating_batches_stops_at_trailing_zero_bytes():
+def test_iterating_batches_raises_corrupt_batch_at_trailing_zero_bytes():
     batches = walk(view(batch(), bytes(3192)))
     assert next(batches).record_count == 1
     with pytest.raises(CorruptBatch):

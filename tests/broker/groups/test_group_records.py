@@ -57,7 +57,7 @@ def test_the_must_rebalance_flag_of_a_downgraded_group_is_in_its_record() -> Non
     assert group_records.read_value(value[:-4] + b"\0") == GROUP  # without the tag
 
 
-def test_the_record_of_an_empty_group_says_at_which_store_age_it_became_empty() -> None:
+def test_the_record_of_an_empty_group_has_the_data_directory_age_at_which_it_emptied() -> None:
     group = KeptGroup("consumer", 9, None, None, (), 1_700_000_000_000, 123_456_789)
     value = group_records.value(group)
     assert value[:2] == b"\0\4"
@@ -105,7 +105,7 @@ def test_a_record_that_ends_early_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize("length", [b"\xff" * 6, b"\xff\xff\xff\xff\x7f"])
-def test_a_length_with_an_invalid_varint_is_refused(length: bytes) -> None:
+def test_a_group_record_with_an_invalid_varint_length_is_refused(length: bytes) -> None:
     with pytest.raises(UnreadableGroup):
         group_records.read_value(b"\0\4" + length + bytes(40))
 

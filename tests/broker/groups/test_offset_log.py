@@ -278,7 +278,7 @@ def test_offset_expiry_is_repeated_only_after_it_removed_a_full_portion(
         assert not world.broker.group_offsets.state.of_group("g")
 
 
-def test_an_offset_record_without_a_topic_id_is_loaded() -> None:
+def test_an_offset_without_topic_id_counts_and_one_with_another_topics_id_does_not() -> None:
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 1)
         commit(world, "g", "t", {0: 5})

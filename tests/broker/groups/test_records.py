@@ -42,7 +42,9 @@ def test_offsets_are_written_in_the_same_bytes_as_by_kafka() -> None:
 
 
 @given(texts, texts, st.integers(0, 2**31 - 1))
-def test_record_keys_of_the_offsets_topic_decode_by_their_version(group: str, topic: str, partition: int) -> None:
+def test_an_offset_record_key_has_version_1_and_decodes_to_group_topic_and_partition(
+    group: str, topic: str, partition: int
+) -> None:
     key = offset_key(Place(group, topic, partition))
     assert key_kind(key) == 1
     assert read_offset_key(key) == Place(group, topic, partition)

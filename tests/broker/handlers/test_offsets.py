@@ -26,7 +26,7 @@ def found(client, timestamp, version=11, **more):
     return part.error_code, part.offset, part.timestamp
 
 
-def test_list_offsets_returns_the_first_and_last_offset_of_the_log(client):
+def test_list_offsets_earliest_and_latest_return_the_start_and_end_offset(client):
     assert found(client, LATEST) == (OK, 5, -1)
     assert found(client, LATEST, committed=True) == (OK, 5, -1)
     assert found(client, EARLIEST) == found(client, EARLIEST_LOCAL) == (OK, 0, -1)

@@ -140,7 +140,7 @@ def test_the_bound_of_pending_acknowledgements_counts_the_names_of_groups() -> N
         assert [states(world, key) for key in done] == ["1"] * len(done)
 
 
-def test_a_transaction_ends_after_its_records_and_then_its_group_were_deleted(world: SimulatedBroker) -> None:
+def test_a_transaction_can_end_after_its_records_and_then_its_group_were_deleted(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 2)

@@ -100,7 +100,7 @@ async def test_closing_a_producer_after_a_wait_decided_transaction_tells_the_bro
     assert await records_of(broker) == [2]
 
 
-async def test_after_wait_decided_an_outcome_the_broker_missed_is_sent_before_the_next_one(broker, db, caplog):
+async def test_after_wait_decided_an_outcome_unknown_to_the_broker_is_sent_before_the_next(broker, db, caplog):
     async with Producer(broker, transactional_id="orders-1", max_block_ms=300) as producer:
         await write(producer, db, 2)
         decisions = producer._driver.databases._decisions

@@ -62,7 +62,7 @@ def test_a_producer_that_is_closed_after_a_failed_commit_leaves_nothing_open(ver
 
 
 @both
-def test_a_commit_cancelled_while_one_of_its_records_fails_aborts(version):
+def test_cancelling_a_commit_while_one_of_its_records_fails_aborts_the_transaction(version):
     async def main(world):
         producer = await world.producer()
         await write(producer, b"a")

@@ -37,7 +37,7 @@ def test_a_transaction_cancelled_in_its_body_is_aborted(version):
 
 
 @both
-def test_a_commit_cancelled_while_it_waits_for_deliveries_aborts(version):
+def test_cancelling_a_commit_that_waits_for_deliveries_aborts_the_transaction(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(delivery_timeout_ms=60_000)
         await write(producer, b"a")

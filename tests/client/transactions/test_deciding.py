@@ -23,7 +23,7 @@ def test_a_commit_with_a_database_has_a_next_step_for_every_answer_until_it_stop
     assert set(TABLE) == {(step, answer) for step in Step if step is not Step.STOPPED for answer in Answer}
 
 
-def test_an_unanswered_step_of_a_database_commit_is_repeated_save_decide_and_commit():
+def test_an_unanswered_database_commit_step_is_repeated_except_decide_and_commit():
     again = {step for step in Step if TABLE.get((step, Answer.NONE)) is step}
     assert set(Step) - again == {Step.DECIDE, Step.COMMIT, Step.STOPPED}
     assert TABLE[Step.COMMIT, Answer.NONE] is TABLE[Step.COMMIT, Answer.NO] is Step.CLOSE_OWN

@@ -264,7 +264,7 @@ def test_fenced_by_derives_the_reason_from_the_described_transaction(state, iden
     assert fenced_by(FIRST, None, elapsed_ms, 60_000) == "unknown"
 
 
-def test_fenced_by_is_transaction_timeout_if_the_broker_says_it_was_too_old():
+def test_fenced_by_returns_transaction_timeout_if_the_broker_reports_a_txn_too_old():
     assert fenced_by(FIRST, Described("CompleteAbort", NEXT, is_old=True), 10, 60_000) == "transaction_timeout"
 
 

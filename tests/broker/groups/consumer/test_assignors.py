@@ -52,7 +52,7 @@ def test_every_partition_has_one_owner_who_subscribes_to_it(name, members, topic
 
 
 @given(data=st.data(), before=members, after=members, topics=shapes, later=shapes)
-def test_uniform_stays_complete_and_balanced_as_members_and_topics_change(data, before, after, topics, later):
+def test_the_uniform_assignor_stays_balanced_as_members_and_topics_change(data, before, after, topics, later):
     had = uniform([Subscriber(name, subscribed) for name, subscribed in before.items()], topics)
     subscribers = [Subscriber(name, topics, had.get(name, {})) for name, topics in after.items()]
     assigned = uniform(subscribers, later)
@@ -63,7 +63,7 @@ def test_uniform_stays_complete_and_balanced_as_members_and_topics_change(data, 
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 40))
-def test_uniform_moves_no_more_than_balance_needs(before, after, partitions):
+def test_the_uniform_assignor_moves_no_more_partitions_than_balance_needs(before, after, partitions):
     topics, subscribed = {TOPICS[0]: TopicShape(partitions)}, frozenset(TOPICS[:1])
     had = uniform([Subscriber(str(number), subscribed) for number in range(before)], topics)
     subscribers = [Subscriber(str(number), subscribed, had.get(str(number), {})) for number in range(after)]
@@ -80,7 +80,7 @@ def test_uniform_moves_no_more_than_balance_needs(before, after, partitions):
     assert stayed == sum(min(had, least + (rank < more)) for rank, had in enumerate(loads))
 
 
-def test_uniform_ignores_owned_partitions_that_a_member_cannot_have():
+def test_the_uniform_assignor_ignores_owned_partitions_that_a_member_cannot_have():
     topics, subscribed = {TOPICS[0]: TopicShape(2)}, frozenset(TOPICS[:1])
     has = {TOPICS[0]: frozenset({0, 9}), TOPICS[1]: frozenset({0})}
     subscribers = [Subscriber("a", subscribed, has), Subscriber("b", subscribed, {TOPICS[0]: frozenset({0})})]

@@ -272,7 +272,7 @@ def test_an_absent_static_member_is_not_removed_for_not_revoking_in_time(driver)
     assert "a" in driver.group.subscriptions
 
 
-def test_an_assignment_that_could_not_be_logged_does_not_start_the_interval():
+def test_an_assignment_that_could_not_be_logged_starts_no_assignment_interval():
     driver = ConsumerGroupDriver(Rules(assignment_interval_ms=1_000), t=4)
     one = driver.join()
     driver.wait(1_000)
@@ -335,7 +335,7 @@ def resolve(driver, **topics):
     return due
 
 
-def test_topics_of_a_regex_are_assigned_when_it_is_resolved_and_it_is_refreshed(driver):
+def test_topics_matching_a_regex_are_assigned_once_resolved_and_after_each_refresh(driver):
     """Resolving: the broker looks up which topics match. It does so again after regex_refresh_ms."""
     one = driver.join(topics=None, regex="x")
     assert (one.epoch, one.owned) == (1, frozenset())

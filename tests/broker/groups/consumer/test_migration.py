@@ -217,7 +217,7 @@ def two_preferences(broker):
     return both, joined, one.receive()
 
 
-def test_a_sync_group_with_the_protocol_from_before_a_conversion_must_rejoin(broker):
+def test_a_member_that_joined_before_a_group_conversion_must_rejoin_at_its_sync(broker):
     client, joined, _ = two_preferences(broker)
     assert beat(broker, "new", 0).error_code == NONE
     synced = client.ask(syncing("g", joined.member_id, joined.generation_id))
