@@ -46,7 +46,7 @@ def test_the_memory_count_of_small_unflushed_batches_is_near_their_measured_memo
     assert taken > 4 * store.tail_bytes
 
 
-def test_the_store_is_congested_while_unflushed_small_batches_use_all_their_memory():
+def test_the_store_is_congested_while_unflushed_batches_use_more_than_tail_max_bytes():
     driven = Driven(SimulatedDisk(history=False), settings=StoreSettings(tail_max_bytes=100_000, min_free_bytes=0))
     driven.fill()
     log = driven.create("t")

@@ -118,7 +118,7 @@ def test_a_system_error_in_a_flush_checkpoint_or_journal_write_loses_no_record(
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
-def test_a_start_with_unreadable_logs_offline_succeeds_whatever_file_is_unreadable(workload: Script) -> None:
+def test_with_unreadable_logs_offline_set_no_unreadable_file_of_a_log_fails_a_start(workload: Script) -> None:
     make = left_by(workload)
     logs = Driven(make(), settings=SETTINGS).store.logs.values()
     folders = [log.directory for log in logs if log.topic != layout.CATALOGUE_TOPIC]

@@ -349,7 +349,7 @@ def test_a_flush_of_one_large_log_is_not_split_between_workers(monkeypatch):
 
 
 def test_upkeep_is_behind_once_the_time_since_the_checkpoint_reaches_may_lose_ms():
-    """A checkpoint restarts that time, and the directory's age survives a power cut to the last one."""
+    """A checkpoint restarts that time. After a power cut, the directory has the age that the last checkpoint noted."""
     driver = Driven(SimulatedDisk())
     may_lose = [LOST_AGE_MS]
     driver.upkeep = Upkeep(driver.store, lambda: may_lose[0])

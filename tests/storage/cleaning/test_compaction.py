@@ -123,7 +123,7 @@ def test_compaction_removes_a_superseded_tombstone_at_once() -> None:
     assert [record.offset for record in visible(driver).values()] == [1]
 
 
-def test_compaction_takes_several_passes_if_there_are_more_keys_than_most_keys() -> None:
+def test_compaction_takes_several_passes_for_more_keys_than_one_pass_may_hold() -> None:
     driver = compacted_log()
     for number in range(60):
         put(driver, (b"k%d" % (number % 20), b"%d" % number))
@@ -181,7 +181,7 @@ def test_kafka_14055_a_record_key_that_looks_like_a_marker_removes_no_other_reco
 
 
 def test_kafka_8351_compacting_a_transaction_of_several_segments_keeps_its_outcome() -> None:
-    """KAFKA-8351: it begins in one segment and ends in another; one pass compacts both, or several do."""
+    """KAFKA-8351: a transaction begins in one segment and ends in another. One pass compacts both, or several do."""
     for most_keys in (1, 2, 100):
         driver = compacted_log()
         put(driver, (b"k", b"old"))
@@ -267,7 +267,7 @@ def test_compaction_keeps_no_last_batch_of_a_producer_that_has_expired() -> None
     assert [b.producer_id for b in kept(driver) if b.producer_id > 0] == [2]
 
 
-def test_the_last_marker_of_a_producer_without_records_is_kept_with_its_epoch() -> None:
+def test_compaction_keeps_the_last_marker_of_a_producer_whose_records_are_all_gone() -> None:
     driver = compacted_log()
     put_in_transaction(driver, 9, 3, (b"k", b"aborted"))
     driver.marker(9, 4, Marker.ABORT)
@@ -282,7 +282,7 @@ def test_the_last_marker_of_a_producer_without_records_is_kept_with_its_epoch() 
 
 
 def test_kafka_13194_compaction_never_passes_the_last_stable_offset() -> None:
-    """KAFKA-13194: it stops there, and at the high watermark, too."""
+    """KAFKA-13194: compaction also stops at the high watermark."""
     driver = compacted_log()
     for number in range(6):
         put(driver, (b"k", b"%d" % number))
@@ -298,7 +298,7 @@ def test_kafka_13194_compaction_never_passes_the_last_stable_offset() -> None:
     assert values(driver) == {b"k": b"later 5", b"t": b"?"}
 
 
-def test_compaction_stays_below_the_checkpoint_and_the_older_snapshot() -> None:
+def test_compaction_stays_below_the_checkpoint_and_the_older_producer_snapshot() -> None:
     driver = compacted_log()
     for number in range(12):
         put(driver, (b"k", b"%d" % number), producer_id=1, producer_epoch=0, base_sequence=number)
@@ -320,7 +320,7 @@ def test_compaction_stays_below_the_checkpoint_and_the_older_snapshot() -> None:
 
 
 def test_kafka_17076_the_end_offset_survives_when_compaction_leaves_nothing() -> None:
-    """KAFKA-17076."""
+    """KAFKA-17076: cleaning could lose the end offset of a log."""
     driver = compacted_log()
     for _ in range(6):
         put(driver, (b"k", None))

@@ -225,7 +225,7 @@ WORKLOADS: list[Callable[[Noted], None]] = [
 
 @pytest.mark.requirement("S-11")
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one.__name__)
-def test_after_any_crash_exactly_the_synced_journal_units_are_there_in_order(workload):
+def test_after_any_crash_the_journal_has_every_synced_unit_in_order_without_a_gap(workload):
     disk = new_disk()
     large = workload in (files_of_many_sizes, rounds_in_flight_together)
     sizes = {"largest_file_bytes": 16 * BLOCK, "max_bytes": 128 * BLOCK} if large else {}
@@ -235,8 +235,8 @@ def test_after_any_crash_exactly_the_synced_journal_units_are_there_in_order(wor
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_any_crash_around_journal_units_as_large_as_a_file_loses_no_synced_unit(more):
-    """The units have the size that is left in the current file, and of the largest prepared file, and one byte more or
-    less.
+    """The first unit is as large as the space left in the current file, the second as the largest prepared file; both
+    also with one byte less and one more.
     """
     disk = new_disk()
     driven = Noted(disk, first_file_bytes=6 * BLOCK)
@@ -357,7 +357,7 @@ def test_after_the_preparation_of_a_new_journal_file_failed_the_journal_recovers
     each_crash(disk)
 
 
-def test_damage_to_a_synced_journal_round_is_found_in_every_later_crash():
+def test_damage_to_a_synced_journal_round_is_found_after_any_later_crash():
     """Rot and a crash together: a damaged synced round before an unsynced one must not be cut off with it."""
     disk = new_disk()
     driven = Noted(disk, first_file_bytes=8 * BLOCK)

@@ -60,7 +60,7 @@ def test_a_journal_file_header_of_another_format_raises_unknown_format(version):
         form.read_file_header(bytes(block))
 
 
-def test_the_last_round_of_a_journal_file_has_its_header_flag_set():
+def test_the_round_that_ends_a_journal_file_has_flag_1_set_in_its_header():
     last = ROUND._replace(units=0, length=0, ends_file=True)
     packed = form.pack_round_header(last, FILE.seed, 8192)
     assert packed[10:12] == b"\0\1"
@@ -103,7 +103,7 @@ def test_zero_bytes_are_refused_as_a_journal_unit():
     ],
     ids=str,
 )
-def test_exactly_the_journal_units_announced_by_the_round_header_are_decoded(changed, fault):
+def test_first_fault_names_each_way_journal_units_can_differ_from_their_round_header(changed, fault):
     body = memoryview(b"".join(b"".join(form.frame_unit(7, number, [Part(3, 1, 0, ())])) for number in (10, 11)))
     header = RoundHeader(7, 5, 10, 4, 2, len(body), False)
     assert form.first_fault(body, header) == ""

@@ -115,7 +115,7 @@ def test_a_journal_round_that_spans_two_files_is_not_written_by_the_async_writer
     assert not driven.journal.take_round(sync=True).begin(writer, lambda error: None)
 
 
-def test_a_journal_round_below_the_writers_from_bytes_is_not_written_asynchronously(driven, writer):
+def test_a_journal_round_smaller_than_from_bytes_is_not_written_by_the_async_writer(driven, writer):
     writer.from_bytes = BLOCK + 1
     driven.append(b"x" * 100)
     write = driven.journal.take_round(sync=True)

@@ -174,7 +174,7 @@ def test_journal_files_are_reused_once_all_their_units_were_given_to_recycle(dis
     assert [unit.number for unit in result.units(above=77)] == [78, 79, 80]
 
 
-def test_journal_files_with_units_not_yet_named_by_recycle_are_not_reused(disk, driven):
+def test_journal_files_with_units_above_the_one_given_to_recycle_are_not_reused(disk, driven):
     fill_up(driven)
     driven.journal.recycle(5)
     driven.fill()

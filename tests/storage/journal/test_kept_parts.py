@@ -127,7 +127,7 @@ def delete_a_topic_that_is_offline():
 
 
 def test_deleting_the_topic_of_an_offline_log_removes_its_kept_journal_parts():
-    """The hint for an offline log names this as the other way, beside a restore."""
+    """The hint for an offline log names deleting the topic as the alternative to a restore."""
     disk, again = delete_a_topic_that_is_offline()
     assert disk.list(KEPT)
     for _ in range(3):
@@ -252,7 +252,7 @@ def test_no_crash_while_a_start_applies_kept_journal_parts_loses_a_record():
             assert values_of(Driven(image).log("t")) == ALL, number
 
 
-def test_a_log_that_misses_journal_parts_stays_offline_with_missing_offsets():
+def test_a_log_that_misses_journal_parts_stays_offline_naming_the_missing_offsets():
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     driver.append(log, [b"a"])
@@ -404,7 +404,7 @@ def test_reading_kept_journal_parts_that_do_not_parse_raises_damaged(payload):
 @pytest.mark.parametrize(
     "name", ["t-0.1", "t-0.1.2", "t-0.1.02.0", "t-0.1.2.x", "t-0.01.2.0", "t-0.1.2.0.writing", "t.1.2.0", "notes.1.2"]
 )
-def test_files_without_the_name_form_of_kept_journal_parts_are_not_read_as_such(name):
+def test_parse_name_returns_none_for_names_that_no_file_of_kept_journal_parts_has(name):
     assert kept_parts.parse_name(name) is None
 
 
@@ -435,7 +435,7 @@ def whole_log() -> tuple[SimulatedDisk, str]:
     return driver.disk.after_power_cut(), log.directory
 
 
-def test_kept_parts_in_the_logs_folder_by_an_older_version_are_applied_and_removed():
+def test_parts_that_an_older_version_kept_in_the_logs_folder_are_applied_and_removed():
     disk, folder = whole_log()
     old_parts(disk, folder, 0, (2, b"acknowledged"), torn=b"a crash tore it")
     old_parts(disk, folder, 1, (2, b"acknowledged"), (3, b"too"))

@@ -37,7 +37,7 @@ def unsealed(disk):
     [{"length": 2**32 - 1}, {"length": 5}, {"length": 200}, {"units": 2}, {"units": 2**32 - 1}, {"units": 0}],
     ids=str,
 )
-def test_a_journal_round_of_false_unit_count_or_size_is_dropped_without_memory(disk, unsealed, changes):
+def test_a_journal_round_with_false_unit_count_or_size_is_dropped_in_little_memory(disk, unsealed, changes):
     forge(disk, unsealed, **changes)
     tracemalloc.start()
     result = scan(disk, DIRECTORY)

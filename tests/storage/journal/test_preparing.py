@@ -108,7 +108,7 @@ def test_small_journal_units_are_admitted_while_a_large_one_waits_for_space(driv
     assert driven.ready_bytes > 8 * BLOCK
 
 
-def test_journal_is_ready_for_a_size_once_a_file_is_made_or_if_none_can_be_so_large(driven):
+def test_is_ready_for_is_true_once_a_file_of_that_size_is_made_or_if_none_can_be(driven):
     journal = driven.journal
     size = journal.largest_unit_bytes
     assert not journal.is_ready_for(size)

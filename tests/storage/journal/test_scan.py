@@ -213,7 +213,7 @@ def test_a_round_header_with_torn_units_still_says_that_the_round_before_was_syn
 
 
 def test_a_damaged_last_round_without_a_seal_is_dropped_although_it_was_synced(disk):
-    """Nothing in the journal can tell that it was synced; only the last moments before a crash."""
+    """No later round or seal says that the round was synced. So this concerns only the newest rounds before a crash."""
     driven = Driven(disk)
     driven.append(b"synced")
     driven.round()
@@ -447,7 +447,7 @@ def test_a_journal_file_that_changes_between_two_reads_of_a_scan_is_damage(disk,
 
 
 def test_a_scan_raises_if_the_oldest_files_first_round_is_missing_after_file_reuse(disk):
-    """In a new journal nothing was written then; but files are reused only after later rounds were synced."""
+    """Only in a new journal may the first round be missing: files are reused after later rounds were synced."""
     driven = long_journal(disk, 6)
     driven.journal.recycle(4)
     driven.fill()

@@ -136,8 +136,8 @@ def test_bytes_the_newest_checkpoint_does_not_name_are_not_sent_from_the_file():
     part_of(found).release()
 
 
-def test_file_parts_of_one_more_segment_file_than_the_limit_are_not_given():
-    """More of a file that already counts are given."""
+def test_file_parts_are_given_of_a_limited_number_of_segment_files_at_once():
+    """Further parts of a file that already counts are given."""
     driver = flushed(segment_bytes=500)
     read_all(driver)
     places = [state.base_offset for state in driver.log.segments if state.size_bytes > FROM_BYTES]
@@ -298,7 +298,7 @@ def test_an_unreadable_file_part_puts_the_log_offline_if_its_segment_is_still_us
     assert "Input/output error" in driver.log.offline
 
 
-def test_if_the_batch_after_a_file_part_cannot_be_read_none_is_given():
+def test_no_file_part_is_given_if_the_batch_after_it_cannot_be_read():
     driver = flushed()
     read_all(driver)
     driver.disk.fail(lambda one: isinstance(one, Read), error=errno.EIO)

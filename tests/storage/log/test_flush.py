@@ -21,7 +21,7 @@ def bases(driver: LogDriver) -> list[int]:
     return [state.base_offset for state in driver.log.segments]
 
 
-def test_a_segment_rolls_before_it_exceeds_its_bytes() -> None:
+def test_a_segment_rolls_before_it_exceeds_segment_bytes() -> None:
     size = len(batch_of([b"12345"]))
     driver = LogDriver(segment_bytes=3 * size)
     for _ in range(7):
@@ -124,7 +124,7 @@ def test_a_flush_leaves_out_batches_that_are_not_released_yet() -> None:
     assert (driver.log.flushed_offset, driver.log.tail_bytes, driver.log.first_unflushed_unit) == (2, 0, None)
 
 
-def test_a_flush_takes_the_oldest_batches_up_to_its_bytes_but_at_least_one() -> None:
+def test_a_flush_takes_the_oldest_batches_up_to_max_bytes_but_at_least_one() -> None:
     driver = LogDriver()
     size = len(batch_of([b"12345"]))
     for _ in range(5):

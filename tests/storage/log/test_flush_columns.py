@@ -103,7 +103,7 @@ def tail_of(rows: list[tuple[int, int, int, int]]) -> list[TailBatch]:
 
 @pytest.mark.slow
 @given(BATCHES, SETTINGS, st.integers(1, 40), st.integers(1, 41), st.sampled_from((25, 200, 4 << 20)))
-def test_a_flush_writes_the_same_segments_and_indexes_as_a_model_batch_by_batch(
+def test_a_flush_writes_the_same_segments_and_indexes_as_a_batch_by_batch_model(
     rows, settings, first, together, gathered
 ) -> None:
     """The tail is written in two flushes; first: the number of batches in the first one."""
@@ -152,7 +152,7 @@ def test_a_flush_takes_the_oldest_batches_that_fit_its_max_bytes_and_at_least_on
 
 
 def test_a_flush_lets_the_event_loop_run_after_a_fixed_number_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part holds the interpreter (GIL), so between parts the flush lets the event loop run."""
+    """The flush holds the interpreter lock (GIL) while it handles these batches; it gives it up between them."""
     monkeypatch.setattr(flush, "TAKEN_TOGETHER", 10)
     given: list[int] = []
     monkeypatch.setattr(flush, "give_way", lambda: given.append(1))

@@ -42,7 +42,7 @@ def test_a_search_by_time_starts_at_the_latest_earlier_index_entry(indexes: Inde
     assert [indexes.offset_before_time(t) for t in (0, 100, 101, 250, 251)] == [0, 0, 10, 10, 35]
 
 
-def test_an_index_grows_with_its_file() -> None:
+def test_an_index_row_grown_by_appended_bytes_equals_the_row_of_the_whole_file() -> None:
     content = bytes(range(48))
     row = IndexRow().grown(content[:8], 8).grown(b"", 8).grown(content[8:], 8)
     assert row == IndexRow.of(content, 8)

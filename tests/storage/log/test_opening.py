@@ -76,7 +76,7 @@ def test_the_last_five_batches_of_a_producer_are_remembered_after_a_restart() ->
     assert window(driver.reopen()) == [4, 5, 6, 7, 8]
 
 
-def test_kafka_12520_5249_producers_state_is_the_snapshot_and_batches_above_it() -> None:
+def test_kafka_12520_5249_producer_state_is_rebuilt_from_snapshot_and_later_batches() -> None:
     """KAFKA-12520 threw the snapshot away; KAFKA-5249 used one of another offset."""
     driver = LogDriver(segment_bytes=300, index_interval_bytes=0)
     produce(driver, 8)

@@ -37,7 +37,7 @@ def identify(objects: SimulatedObjects, pause: Pauses) -> None:
 
 
 @pytest.mark.parametrize("ask", [claim, identify])
-def test_a_create_refused_for_a_name_nothing_has_is_tried_again_after_growing_pauses(ask):
+def test_a_create_answered_409_though_no_object_has_the_name_is_retried_with_pauses(ask):
     pause = Pauses()
     with pytest.raises(GivenUp):
         ask(SimulatedObjects(faults=Faults(conflicts=1.0)), pause)

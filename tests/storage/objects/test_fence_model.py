@@ -156,7 +156,7 @@ def epochs_that_have_not_begun_are_not_ended(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
-def test_the_fence_model_finds_each_bug_planted_in_the_rules_between_owners(name: str, monkeypatch: Any):
+def test_the_fence_model_finds_each_bug_planted_in_the_fencing_rules(name: str, monkeypatch: Any):
     plant, bounds, letters = MUTANTS[name]
     plant(monkeypatch)
     with pytest.raises(Violated) as violated:

@@ -62,7 +62,7 @@ def test_newer_returns_the_place_of_a_seal_behind_the_newest_journal_round():
     assert ahead.newer(Place(1, 0)) == (Place(1, last.number + 1), True)
 
 
-def test_kept_rounds_holds_at_most_most_bytes_and_can_forget_old_journal_rounds():
+def test_kept_rounds_keeps_no_more_than_most_bytes_and_can_forget_journal_rounds():
     written_to, _ = written(10)
     names = [form.place_name(Place(1, number)) for number in range(6)]
     sizes = [len(written_to.content[name]) for name in names]

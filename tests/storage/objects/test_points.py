@@ -101,7 +101,7 @@ def test_fetching_a_point_removes_the_directorys_files_that_the_point_does_not_h
     assert dump(Owning(objects, disk, node=2).store) == dump(owner.store)
 
 
-def test_a_directory_whose_filling_died_at_any_call_is_filled_by_the_takeover():
+def test_a_fetch_of_a_point_killed_at_any_store_call_is_completed_by_the_takeover():
     call = 0
     while True:
         objects = SimulatedObjects()
@@ -124,7 +124,7 @@ def test_a_directory_whose_filling_died_at_any_call_is_filled_by_the_takeover():
 
 
 @pytest.mark.slow
-def test_a_directory_whose_filling_was_cut_by_a_power_loss_is_filled_by_the_takeover():
+def test_a_fetch_of_a_point_interrupted_by_a_power_cut_is_completed_by_the_takeover():
     objects = SimulatedObjects()
     owner = begin(objects)
     disk = filled(objects, history=True)

@@ -341,7 +341,7 @@ class ReadFourAtOnce(SimulatedObjects):
         return super().read(name, start, length)
 
 
-def test_a_takeover_reads_rounds_beside_each_other_and_applies_them_in_order():
+def test_a_takeover_reads_rounds_concurrently_and_applies_them_in_order():
     objects = ReadFourAtOnce()
     owner = begin(objects)
     for number in range(18):

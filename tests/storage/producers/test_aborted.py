@@ -74,7 +74,7 @@ def test_overlapping_continues_after_an_entry_that_an_open_transaction_overlappe
     assert overlapping(entries[1:], 0, 10) == ([], True)
 
 
-def test_aborted_transaction_entries_are_identified_by_their_first_offset():
+def test_by_first_offset_sorts_aborted_transaction_entries_by_their_first_offset():
     entries = [AbortedTransaction(1, 30, 40, 0), AbortedTransaction(2, 20, 50, 51), AbortedTransaction(3, 0, 60, 61)]
     assert [each.producer_id for each in sorted(entries, key=by_first_offset)] == [3, 2, 1]
 

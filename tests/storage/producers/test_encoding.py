@@ -67,7 +67,7 @@ def test_batches_on_the_fast_path_do_not_change_a_snapshot_begun_before(partitio
     assert contents(b"".join(pieces)) == contents(before)
 
 
-def test_a_producer_evicted_and_new_during_a_snapshot_is_in_it_with_its_old_state(partition):
+def test_a_producer_evicted_and_added_during_a_snapshot_is_in_it_with_its_old_state(partition):
     partition.send(P, 0, 0)
     partition.states.begin_snapshot()
     partition.states.evict()

@@ -155,14 +155,14 @@ def test_the_lowest_refused_sequence_is_found_across_the_wrap_to_zero(partition)
     assert [partition.send(P, 0, n, 3) for n in (1, LAST - 1, 1)] == [GAP, 0, 3]
 
 
-def test_after_a_refused_batch_a_new_epoch_or_the_same_records_in_parts_are_accepted(partition):
+def test_after_a_refused_batch_a_new_epoch_or_smaller_batches_of_it_are_accepted(partition):
     partition.states.turned_away(make(P, 0, 0, 5))
     assert partition.send(P, 1, 0) == 0
     partition.states.turned_away(make(Q, 0, 0, 5))
     assert [partition.send(Q, 0, n) for n in range(3)] == [1, 2, 3]
 
 
-def test_batches_are_accepted_again_once_the_refused_one_is_stored(partition):
+def test_a_refused_batch_is_forgotten_once_it_is_stored_or_a_snapshot_is_restored(partition):
     empty = partition.states.snapshot()
     partition.states.turned_away(make(P, 0, 0))
     partition.send(P, 0, 0)
@@ -397,7 +397,7 @@ def test_after_a_crash_set_the_store_age_back_producers_expire_a_full_time_later
     assert known(partition) == []
 
 
-def test_setting_the_wall_clock_changes_no_expiry_of_producers(partition):
+def test_the_timestamps_of_a_producers_records_do_not_change_when_it_expires(partition):
     for sequence, timestamp in enumerate([2**62, 0, -1]):
         partition.send(P, 0, sequence, timestamp=timestamp)
     partition.states.expire(999, 1000)

@@ -179,7 +179,7 @@ def test_kafka_12520_producer_state_rebuilt_from_the_log_equals_the_snapshots(pa
 
 
 @pytest.mark.slow
-def test_kafka_16229_producers_expire_in_slices_of_the_same_work(partition):
+def test_kafka_16229_each_slice_of_expiring_producers_takes_bounded_work(partition):
     """In Kafka, expiring 100,000 producers took 5.7 s at once, because each expiry looked at all that remained."""
     states, count = partition.states, 20_000
     sent = make(0, 0, 0)

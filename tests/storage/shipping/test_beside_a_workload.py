@@ -93,7 +93,7 @@ def test_despite_store_errors_a_backup_restores_to_every_moment_it_says_it_cover
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
-def test_followers_that_replace_each_other_lose_no_record(number):
+def test_backup_followers_that_replace_each_other_lose_no_record(number):
     """Each follower begins at a random moment while the one before continues, which must then be fenced."""
     recorded = SimulatedDisk()
     (journal_files_change_and_are_used_again, a_restart_between)[number](recorded)

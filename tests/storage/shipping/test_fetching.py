@@ -98,7 +98,7 @@ def test_a_restored_directory_is_marked_for_its_first_start(objects):
     assert disk.exists(mark_path(DIRECTORY))
 
 
-def test_a_restore_repeats_unclear_reads(objects):
+def test_a_restore_repeats_reads_that_raise_unclear(objects):
     objects.faults = Faults(reads=0.5, lists=0.5)
     waiting = Waiting()
     assert len(values_on(restored(objects, wait=waiting)[0])) == 7
