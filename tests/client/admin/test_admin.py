@@ -247,7 +247,9 @@ class _Forgetful(Admin):
 
 @pytest.mark.slow
 async def test_admin_ends_a_hanging_transaction_by_a_marker(admin: Admin, broker: ServedBroker) -> None:
-    """Only one that its coordinator does not know hangs. A wrong start offset raises INVALID_TXN_STATE."""
+    """Only a transaction that its coordinator does not know counts as hanging. A wrong start offset raises
+    INVALID_TXN_STATE.
+    """
     await admin.create_topics("hung")
     tp = TopicPartition("hung", 0)
     await asyncio.to_thread(transaction, broker, "hanger", "hung", 2)

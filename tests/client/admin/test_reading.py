@@ -71,7 +71,7 @@ async def test_read_batches_raises_if_a_batch_does_not_fit_into_a_fetch_of_most_
     assert (found, "offset 1" in str(error), admin.asked[-1]) == ([0], True, (1, MOST_BYTES))
 
 
-async def test_read_batches_returns_the_batches_before_damage_and_then_raises() -> None:
+async def test_read_page_returns_the_batches_before_damage_and_the_next_call_raises() -> None:
     damaged = bytearray(batch(1))
     damaged[-1] ^= 0xFF
     admin = Cutting(batch(0), bytes(damaged))

@@ -72,7 +72,7 @@ def test_admin_calls_that_a_release_lacks_raise_unsupported_version(release: str
     run(main)
 
 
-def test_every_admin_call_times_out_when_the_broker_is_gone() -> None:
+def test_an_admin_call_times_out_when_the_broker_is_gone() -> None:
     async def main(world: World) -> None:
         await world.start_broker()
         async with admin_of(world, default_api_timeout_ms=3_000, request_timeout_ms=1_000) as admin:

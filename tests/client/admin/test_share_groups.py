@@ -68,7 +68,7 @@ async def test_an_error_of_a_share_group_call_names_the_refused_partition_topic_
     await admin.delete_groups("refused")
 
 
-async def test_describing_a_share_group_shows_its_members_and_changes_nothing(admin: Admin) -> None:
+async def test_a_share_group_with_members_is_described_and_refuses_offset_changes(admin: Admin) -> None:
     joining = ShareGroupHeartbeatRequest(
         group_id="busy", member_id="m1", member_epoch=0, subscribed_topic_names=["work"]
     )

@@ -129,7 +129,7 @@ def test_cooperative_sticky_never_gives_away_an_owned_partition_and_ends_balance
     assert {p for places in now.values() for p in places} == {p for places in goal.values() for p in places}
 
 
-def test_a_third_sticky_member_gets_one_partition_of_each_other_and_none_else_moves():
+def test_a_third_sticky_member_gets_one_partition_from_each_other_and_no_other_moves():
     had = {"a": tps("t0 t1 t2"), "b": tps("t3 t4 t5")}
     found = STICKY.assign({"t": 6}, {**{name: saying("t", places) for name, places in had.items()}, "c": saying("t")})
     assert sorted(map(len, found.values())) == [2, 2, 2]
@@ -137,7 +137,7 @@ def test_a_third_sticky_member_gets_one_partition_of_each_other_and_none_else_mo
     assert set(found["b"]) < set(had["b"])
 
 
-def test_sticky_members_that_release_topics_evenly_keep_a_mix_of_topics():
+def test_a_sticky_member_that_gives_up_half_its_partitions_keeps_some_of_each_topic():
     """KAFKA-16277: low numbers of all topics are kept, not all of the first topic."""
     had = tps("a0 a1 a2 b0 b1 b2")
     found = STICKY.assign({"a": 3, "b": 3}, {"x": saying("ab", had), "y": saying("ab")})

@@ -67,7 +67,7 @@ def test_read_committed_is_the_default_and_skips_aborted_records():
     within(main)
 
 
-def test_read_committed_returns_no_record_of_an_open_transaction_counting_it_as_lag():
+def test_a_record_of_an_open_transaction_is_not_read_and_is_only_uncommitted_lag():
     async def main(world):
         producer = await world.producer()
         await producer.init_transactions()
@@ -439,7 +439,7 @@ def test_getmany_without_a_timeout_waits_until_there_are_records():
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_commit_before_the_first_join_has_nothing_to_do(protocol):
+def test_before_the_first_join_commit_does_nothing_and_with_given_offsets_it_raises(protocol):
     async def main(world):
         await make(world)
         async with Consumer(

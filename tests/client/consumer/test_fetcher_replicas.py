@@ -53,7 +53,7 @@ def test_after_an_error_of_the_follower_records_are_read_from_the_leader(cluster
 
 
 def test_a_follower_behind_the_consumer_is_not_reported_as_a_truncated_log(cluster):
-    """Such a follower answers a fetch with an epoch with the end of its own log, and not with OFFSET_OUT_OF_RANGE."""
+    """To a fetch with an epoch, such a follower answers the end of its own log, and not OFFSET_OUT_OF_RANGE."""
     followed(cluster).answer(0, b"0")
     asked = cluster.next()
     assert (asked.node_id, asked.offset) == (2, 1)

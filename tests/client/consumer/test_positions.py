@@ -59,7 +59,7 @@ def test_a_partition_without_a_leader_does_not_delay_reading_another(monkeypatch
     within(main)
 
 
-def test_end_offsets_are_found_without_the_group_coordinator():
+def test_seek_to_beginning_works_while_the_group_coordinator_does_not_answer():
     async def main(world: TxnWorld) -> None:
         await two_partitions(world)
         async with reader(world, group_id="g") as consumer:

@@ -61,7 +61,7 @@ def test_a_truncated_log_is_reported_before_other_partitions_return_anything(bad
 
 
 @pytest.mark.parametrize("bad", PARTITIONS)
-def test_a_truncated_log_is_reported_after_the_fetched_records(bad):
+def test_a_truncated_log_is_reported_after_the_records_already_fetched_from_it(bad):
     read, states = reading()
     bring(states, bad)
     refuse(states, bad)

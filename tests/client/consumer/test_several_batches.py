@@ -47,7 +47,7 @@ async def fail_after_a_refused_earlier_batch(producer, earlier, later):
 
 @pytest.mark.parametrize("passed", ["the later batch", "the consumer", "the later batch after the earlier was refused"])
 def test_after_an_abort_earlier_uncommitted_batches_are_returned_again_too(passed):
-    """Whichever of them the transaction had: the consumer, the later batch, or after the earlier one was refused."""
+    """The transaction was given the later batch, the consumer, or the later batch after the earlier was refused."""
 
     async def main(world):
         await write(world, *FOUR, b"e", b"f")

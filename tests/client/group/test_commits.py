@@ -36,7 +36,7 @@ def test_concurrent_commits_complete_in_the_order_they_were_made():
     run(scenario)
 
 
-def test_no_commit_is_made_while_the_member_is_joining():
+def test_commit_raises_rebalance_in_progress_while_the_member_is_joining():
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed, **COOPERATIVE).start() for seed in (1, 2)]
         await a.poll()

@@ -369,7 +369,7 @@ def test_unsubscribe_leaves_the_group_and_subscribe_joins_with_a_new_member_id()
     go(scenario)
 
 
-def test_a_broker_restart_causes_no_rebalance():
+def test_cut_connections_to_the_broker_cause_no_rebalance():
     async def scenario(broker):
         a = await newer(broker).start()
         await a.poll()

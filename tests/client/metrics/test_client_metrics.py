@@ -59,7 +59,7 @@ async def test_transactions_are_counted_by_their_outcome(at: str) -> None:
     assert now.transaction_durations.count == 4
 
 
-async def test_records_of_an_aborted_transaction_that_were_not_sent_have_failed(at: str) -> None:
+async def test_unsent_records_of_an_aborted_transaction_count_as_failed_in_client_metrics(at: str) -> None:
     metrics = fp.ClientMetrics()
     async with fp.Producer(at, transactional_id="x", linger_ms=10_000, metrics=metrics) as producer:
         with pytest.raises(ZeroDivisionError):
@@ -145,7 +145,7 @@ def test_clients_can_be_created_while_another_thread_reads_the_metrics() -> None
 
 
 @given(st.lists(st.integers(min_value=-5, max_value=1 << 30)))
-def test_a_bucket_of_client_durations_counts_all_of_at_most_its_bound_in_ms(durations: list[int]) -> None:
+def test_a_bucket_of_client_metrics_counts_all_durations_up_to_its_bound(durations: list[int]) -> None:
     counted = Durations()
     for ms in durations:
         counted.add(ms)

@@ -35,7 +35,7 @@ def values(chunk: Chunk | None) -> list[bytes | None]:
     return [] if chunk is None else [each.value for each in chunk.records]
 
 
-def test_the_mirror_leaves_out_records_below_its_position_of_a_batch_that_has_them() -> None:
+def test_of_a_batch_that_begins_below_its_position_the_mirror_copies_only_the_rest() -> None:
     chunk = fed(records(0, b"a", b"b", b"c"), position=2).take(0, 1 << 20)
     assert values(chunk) == [b"c"]
     assert chunk is not None

@@ -68,7 +68,9 @@ async def own(admin, topic):
 
 @pytest.mark.slow
 async def test_mirrored_topics_are_created_grow_and_get_the_sources_settings_at_the_end():
-    """Until then a topic of the target stamps no records itself; that its source refuses writes is never copied."""
+    """Until then a topic of the target stamps no records itself. The setting by which a source refuses writes is never
+    copied.
+    """
     async with two_clusters() as to:
         configs = {
             "retention.ms": "1000000",

@@ -128,7 +128,7 @@ def test_waiting_for_a_topic_ends_when_it_is_created():
     run(main)
 
 
-def test_metadata_listeners_are_called_once_a_watched_topic_is_created():
+def test_metadata_listeners_are_called_when_a_watched_topic_is_created():
     async def main(world):
         await world.start_broker()
         cluster, admin = await world.cluster(), await world.cluster()

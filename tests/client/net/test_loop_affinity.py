@@ -105,7 +105,7 @@ def _in_the_child(client, use, reported):
 @pytest.mark.parametrize(
     ("make", "use"), [(Producer, _write), (Consumer, lambda consumer: consumer.end_offsets([("t", 0)]))]
 )
-def test_a_child_forked_inside_the_loop_is_refused_and_its_parent_continues(servers, make, use):
+def test_a_client_raises_forked_error_in_a_forked_child_and_works_on_in_the_parent(servers, make, use):
     async def main():
         context = multiprocessing.get_context("fork")
         async with make(servers) as client:

@@ -181,7 +181,7 @@ def test_renewals_of_a_login_session_lose_and_reorder_no_requests():
 
 @pytest.mark.parametrize("act", ["refuse", "cut", "ignore"])
 def test_a_failed_session_renewal_closes_the_connection_and_fails_waiting_requests(act, caplog):
-    """Those were not sent. A new connection works, and no log line has the password."""
+    """The waiting requests were not sent. A new connection works, and no log line has the password."""
 
     async def main(server):
         connection = await server.open()

@@ -82,7 +82,9 @@ def test_cancelling_an_awaiter_does_not_cancel_the_delivery(world):
 
 
 def test_done_callbacks_get_the_delivery_once_in_a_later_turn_of_the_loop(world):
-    """In their context. One that was removed is not called; one added to a delivery that is done is called, too."""
+    """Each runs in the context it was added with. A removed callback is not called; one added to a delivery that is
+    done is called, too.
+    """
     cluster = world()
     delivery = cluster.put()
     seen = []

@@ -154,7 +154,7 @@ def test_after_partitions_were_added_a_named_producer_raises_invalid_partitions(
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_a_named_producer_ends_when_its_topic_was_deleted_and_created_again(partitions):
+def test_a_named_producer_raises_unknown_topic_after_its_topic_was_recreated(partitions):
     async def main(world):
         topics = world.broker.topics
         topics.create("t", 1)

@@ -182,7 +182,7 @@ def test_a_duplicate_counts_as_delivered_at_an_unknown_offset(world):
 @pytest.mark.requirement("S-07", "S-41")
 @pytest.mark.parametrize("maybe", [True, False])
 def test_maybe_written_of_a_delivery_timeout_says_if_a_request_was_sent(world, maybe):
-    """Its memory is free afterwards, and the next batch has a new epoch."""
+    """The memory of the batch is free afterwards, and the next batch has a new epoch."""
     cluster = world(delivery_timeout_ms=1_000)
     delivery = cluster.put()
     while cluster.loop.time() < 0.9:
@@ -296,7 +296,7 @@ def test_a_retry_goes_to_the_partitions_new_leader(world):
     assert cluster.next().node_id == 2
 
 
-def test_librdkafka_1_9_a_recreated_topic_gets_its_new_id_and_the_next_sequence(world):
+def test_librdkafka_1_9_a_retry_to_a_recreated_topic_keeps_its_sequence(world):
     cluster = world(version=13, topic_id=TOPIC_ID)
     cluster.put()
     cluster.next().answer()
@@ -467,7 +467,7 @@ def test_cve_2026_35554_bytes_of_an_expired_request_are_not_overwritten(world):
     assert request.values() == [b"first" * 100]
 
 
-def test_cancelling_one_flush_does_not_affect_another(world):
+def test_cancelling_one_awaiter_of_a_delivery_does_not_affect_another(world):
     cluster = world()
     delivery = cluster.put()
 

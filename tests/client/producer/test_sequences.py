@@ -103,7 +103,7 @@ def test_a_sixth_batch_is_not_sent_before_the_first_is_answered():
 
 def test_one_batch_is_in_flight_until_the_broker_knows_the_producer():
     """A broker that does not know a producer accepts any sequence as its first: the second batch must not arrive
-    before the first. In a transaction five may be in flight, because such an error only aborts it.
+    before the first. In a transaction five may be in flight, because batches out of order only abort it.
     """
     sequences, entry = producer(is_known=False)
     send(sequences, entry, first := Sent())

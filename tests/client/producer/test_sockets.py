@@ -49,7 +49,7 @@ async def test_10_000_records_sent_in_a_loop_are_stored_once_in_order(broker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weather", ["requests cut", "replies cut", "late requests"])
-async def test_lost_connections_and_late_requests_keep_records_once_in_order(broker, weather):
+async def test_despite_lost_connections_and_late_requests_records_are_stored_once_in_order(broker, weather):
     topic = weather.replace(" ", "-")
     with ChaosProxy(f"127.0.0.1:{broker.port}", seed=7) as proxy:
         settings = {"max_batch_size": 500, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}

@@ -100,7 +100,7 @@ runs = st.lists(
 @given(runs, asked_columns, st.integers(0, 300), st.integers(0, 300))
 @example([(9000, None, 1, 1, 0, False)], WantedColumns(), 50, 8000)
 @example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)], WantedColumns(), 0, 300)
-def test_neighbouring_records_of_equal_shape_decode_to_the_columns_of_their_records(drawn, asked, low, high):
+def test_columns_of_neighbouring_records_of_equal_shape_equal_a_consumers_records(drawn, asked, low, high):
     made, offset, timestamp = [], 0, 1_700_000_000_000
     for count, key, value, late, gap, headers in drawn:
         offset += gap

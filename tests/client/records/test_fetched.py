@@ -94,7 +94,7 @@ def test_a_fetch_with_only_a_part_of_one_batch_raises_record_too_large():
 
 
 @pytest.mark.requirement("S-105")
-def test_a_damaged_batch_is_raised_when_it_is_reached_and_every_time():
+def test_a_damaged_batch_is_raised_when_it_is_reached_and_at_every_later_read():
     damaged = bytearray(written(1, b"bbbb"))
     damaged[-3] ^= 1
     fetched = opened(written(0, b"a"), bytes(damaged), written(2, b"c"))

@@ -155,7 +155,7 @@ def doubted(count: int) -> Held:
     return held
 
 
-def test_after_an_abort_sent_records_are_released_except_lost_ones() -> None:
+def test_an_abort_releases_records_whose_acknowledgement_was_sent_except_lost_ones() -> None:
     """A refused release names a partition only, so the client releases halves of the range until the lost record is
     alone.
     """

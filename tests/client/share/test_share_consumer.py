@@ -202,7 +202,7 @@ def test_implicit_mode_does_not_accept_the_last_record_if_its_async_with_raised(
     within(main)
 
 
-def test_after_a_cut_connection_records_are_lost_and_redelivered() -> None:
+def test_after_a_cut_connection_held_records_are_redelivered_and_not_acknowledged() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         async with sharer(world) as consumer:
@@ -324,8 +324,8 @@ def test_start_refuses_an_auto_offset_reset_that_differs_from_the_share_groups()
     within(main)
 
 
-def test_of_two_first_consumers_with_other_offset_resets_one_is_told() -> None:
-    """Both find that the group has none, and set theirs."""
+def test_of_two_first_share_consumers_with_different_offset_resets_one_is_refused() -> None:
+    """Both find that the group has no share.auto.offset.reset yet, and set their own."""
 
     async def main(world: TxnWorld) -> None:
         await make(world)

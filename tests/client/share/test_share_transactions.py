@@ -178,7 +178,7 @@ def test_a_refused_acknowledgement_fails_a_transaction_whose_records_are_unanswe
     within(main)
 
 
-def test_a_failed_commit_leaves_unanswered_records_to_the_abort() -> None:
+def test_a_refused_acknowledgement_fails_a_commit_before_unsent_records_time_out() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer(delivery_timeout_ms=120_000, max_block_ms=3_000)
@@ -257,7 +257,7 @@ def test_if_one_records_lock_ended_the_transaction_aborts_and_the_rest_is_releas
 
 
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_after_an_unanswered_acknowledgement_the_records_are_redelivered(when: Any) -> None:
+def test_the_record_of_a_timed_out_acknowledgement_in_a_transaction_is_redelivered(when: Any) -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         producer = await world.producer()
@@ -395,7 +395,7 @@ def test_acknowledging_an_object_that_is_not_a_share_record_raises_type_error() 
     within(main)
 
 
-def test_in_implicit_mode_a_transaction_acknowledges_nothing() -> None:
+def test_in_implicit_mode_acknowledging_in_a_transaction_raises_illegal_state() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer()
