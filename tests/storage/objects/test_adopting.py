@@ -137,8 +137,7 @@ def test_taking_a_damaged_directory_into_a_store_raises_and_begins_no_epoch():
     assert not Looking(objects, pause).look().epoch
 
 
-def test_the_restored_mark_of_a_directory_taken_into_a_store_is_on_the_next_node_too():
-    """The mark is the file `restored`: the directory comes from a backup, and its clients are to be fenced."""
+def test_the_file_restored_of_a_directory_taken_into_a_store_is_on_the_next_node_too():
     objects = SimulatedObjects()
     disk = plain()
     disk.open(f"{DIRECTORY}/restored", create=True).close()

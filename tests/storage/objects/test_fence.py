@@ -103,8 +103,7 @@ def test_a_takeover_ends_the_newest_begun_epoch_and_all_later_ones():
     assert taker.complete().began(created=True).phase is Phase.OWNER
 
 
-def test_a_takeover_of_the_first_epoch_has_no_base_and_reads_no_journal_rounds():
-    """The base of a takeover is the earlier epoch that it continues, and where that epoch ends."""
+def test_a_takeover_of_the_first_epoch_continues_none_and_reads_no_journal_rounds():
     taker = Taker(epoch=1, window=2).looked(begun=1, passed=False)
     assert (taker.phase, taker.base) == (Phase.READ, (0, 0))
     assert fence.runs(*taker.base, header=lambda place: pytest.fail(f"reads {place}")) == []
