@@ -170,7 +170,7 @@ def test_metadata_is_answered_without_waiting_for_undurable_changes(broker):
 
 
 @pytest.mark.requirement("S-16")
-def test_no_producer_id_is_answered_before_its_block_is_durable(broker):
+def test_no_producer_id_is_given_out_before_its_block_is_durable(broker):
     clients = [SimulatedClient(broker) for _ in range(2)]
     for client in clients:
         client.send(InitProducerIdRequest(transaction_timeout_ms=0))
@@ -254,7 +254,7 @@ def test_records_shown_or_acknowledged_survive_a_power_cut(broker):
 
 
 @pytest.mark.slow
-def test_a_topic_creation_is_answered_only_when_a_power_cut_keeps_the_topic(broker):
+def test_a_topic_creation_is_answered_only_once_a_power_cut_would_keep_the_topic(broker):
     admin = SimulatedClient(broker)
     admin.send(create("slow"))
     broker.wait(SYNC_S / 2)

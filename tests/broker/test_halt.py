@@ -289,7 +289,7 @@ def syncs_of_a_start(disk: SimulatedDisk) -> list[int]:
     return found
 
 
-def test_a_failed_sync_during_a_start_fails_the_start_and_the_next_loses_no_records():
+def test_a_failed_sync_fails_the_start_and_the_next_start_loses_no_records():
     disk = SimulatedDisk()
     broker = begin(disk)
     run_traffic(broker, "before", 5.0)

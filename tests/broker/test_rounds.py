@@ -192,8 +192,8 @@ async def test_a_journal_that_is_about_to_be_synced_is_not_idle(disk, driven, lo
 
 
 @driven_by("fsync")
-async def test_replies_of_touch_first_are_sent_before_those_of_connections_waiting_longer(disk, driven, log, rounds):
-    """Touch first is used for the leader of a group, whose SyncGroup answer goes out before those of followers that
+async def test_a_connection_given_to_touch_first_gets_its_reply_before_those_that_waited(disk, driven, log, rounds):
+    """touch_first() is used for the leader of a group, whose SyncGroup answer goes out before those of followers that
     wait already.
     """
     reported = []

@@ -80,7 +80,7 @@ def test_after_a_second_look_that_found_a_client_the_next_journal_round_looks_to
         assert begin(look, "c", late="ab")
 
 
-def test_after_a_round_without_a_second_look_the_next_waits_only_for_its_clients(look):
+def test_a_second_look_does_not_wait_for_clients_of_the_round_before_the_last(look):
     """The second look: before it syncs a small round, the loop reads its sockets once more, for clients that the last
     round answered.
     """

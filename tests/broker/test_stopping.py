@@ -70,7 +70,7 @@ def test_stopping_a_broker_whose_directory_is_not_used_again_writes_no_checkpoin
     assert_all_there(disk)
 
 
-def test_a_stop_shorter_than_said_after_ms_logs_no_progress(said):
+def test_a_stop_that_takes_a_short_time_logs_no_progress(said):
     broker = filled(SimulatedDisk(history=False))
     assert stop(broker) * 1000 < SAID_AFTER_MS
     assert not [line for line in said.messages if line.startswith("stopping")]

@@ -291,7 +291,7 @@ def test_added_partitions_leave_existing_records_unchanged(broker: SimulatedBrok
     assert produce(broker, "a", 1, partition=3).base_offset == 0
 
 
-def test_the_partitions_added_by_one_request_are_limited_over_all_topics(broker: SimulatedBroker) -> None:
+def test_create_partitions_limits_the_new_partitions_of_all_its_topics_together(broker: SimulatedBroker) -> None:
     create(broker, New(name="a"), New(name="b"))
     half = MOST_PARTITIONS // 2
     too_many = [(44, "Excessively large number of partitions per request.")] * 2

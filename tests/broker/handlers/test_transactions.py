@@ -35,7 +35,7 @@ def test_no_producer_id_is_assigned_twice_over_a_restart(broker: SimulatedBroker
 
 @pytest.mark.slow
 @pytest.mark.requirement("S-16")
-def test_producer_ids_continue_in_the_next_block_when_one_is_used_up(broker: SimulatedBroker) -> None:
+def test_producer_ids_continue_in_the_next_block_when_a_block_is_used_up(broker: SimulatedBroker) -> None:
     assert [init(broker)[1] for _ in range(1001)] == list(range(1001))
     with broker.after_power_cut() as unplugged:
         assert init(unplugged)[1] == 2000
@@ -56,7 +56,7 @@ def test_a_malformed_init_producer_id_request_is_refused(broker: SimulatedBroker
 
 
 @pytest.mark.requirement("S-61")
-def test_init_producer_id_keeps_the_ids_producer_id_and_increments_its_epoch(broker: SimulatedBroker) -> None:
+def test_a_repeated_init_producer_id_keeps_the_producer_id_and_increments_the_epoch(broker: SimulatedBroker) -> None:
     assert init(broker, transactional_id="t", transaction_timeout_ms=1) == (0, 0, 0)
     assert init(broker, transactional_id="t", transaction_timeout_ms=1) == (0, 0, 1)
     assert init(broker, transactional_id="u", transaction_timeout_ms=1) == (0, 1, 0)

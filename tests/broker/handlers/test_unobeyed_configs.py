@@ -25,7 +25,9 @@ def beyond(row: Option) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(name for name in SETTABLE if beyond(NO_EFFECT[name])))
-def test_a_setting_without_effect_is_refused_outside_kafkas_bounds(broker: SimulatedBroker, name: str) -> None:
+def test_a_value_outside_kafkas_bounds_is_refused_for_a_setting_without_effect(
+    broker: SimulatedBroker, name: str
+) -> None:
     for value in beyond(NO_EFFECT[name]):
         code, text = change(broker, BROKER, "1", (name, SET, value))
         assert code == ErrorCode.INVALID_REQUEST

@@ -21,7 +21,7 @@ def test_above_the_total_limit_the_oldest_unauthenticated_connection_is_closed()
     assert "a" not in clients
 
 
-def test_clients_are_late_at_their_login_deadline_unless_they_were_removed():
+def test_late_returns_clients_whose_login_deadline_has_passed_unless_removed():
     clients = UnauthenticatedClients()
     assert clients.next_deadline_ms() is None
     for at, name in enumerate("abc"):

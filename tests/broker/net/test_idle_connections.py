@@ -76,7 +76,7 @@ def test_a_late_answer_restarts_the_idle_time(world, client):
     assert client.ask(fetch("t", offset=10), NAMED)
 
 
-def test_a_client_that_waits_for_a_worker_is_not_idle(world, client):
+def test_a_client_whose_request_waits_for_a_worker_is_not_idle(world, client):
     world.ask(create("keys", cleanup_policy="compact"))
     workers = world.broker.records_executor = SlowWorkers()
     client.send(produce("keys", batch(key=b"k", codec=4)))

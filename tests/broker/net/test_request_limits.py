@@ -273,7 +273,7 @@ def test_a_commit_may_name_as_many_partitions_as_a_fetch():
         read(commit(MOST_ITEMS), 9)
 
 
-def test_write_txn_markers_is_limited_by_the_batches_it_would_write():
+def test_write_txn_markers_is_limited_by_the_number_of_batches_it_would_write():
     Marker = WriteTxnMarkersRequest.Marker
 
     def markers(count):

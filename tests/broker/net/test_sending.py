@@ -418,7 +418,7 @@ def test_nothing_is_read_or_written_for_a_transport_that_is_closing():
     assert (wire.written, part.released) == ([], 1)
 
 
-def test_a_copied_file_is_read_window_bytes_at_a_time_as_the_transport_sends():
+def test_a_file_that_is_copied_is_read_one_window_at_a_time_as_the_transport_sends():
     wire = Wire(takes=sending.WINDOW_BYTES)
     content = [random.Random(seed).randbytes(3 * sending.WINDOW_BYTES + seed) for seed in range(2)]
     parts = [Part(each) for each in content]

@@ -129,7 +129,7 @@ def test_an_idle_connection_is_closed_and_an_active_one_stays_open():
 
 
 @pytest.mark.slow
-def test_localhost_is_served_on_both_families_at_one_port():
+def test_localhost_is_served_over_ipv4_and_ipv6_at_one_port():
     with ServedBroker(listeners=("localhost:0",)) as served:
         families = {host for host, _ in served.broker.addresses}
         assert len({port for _, port in served.broker.addresses}) == 1

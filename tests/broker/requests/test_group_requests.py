@@ -49,7 +49,7 @@ class Looked:
         return ErrorCode.NONE
 
 
-def test_rights_to_a_groups_topics_are_checked_once_however_often_it_is_described() -> None:
+def test_rights_to_the_topics_of_a_group_described_ten_times_are_checked_once() -> None:
     looked = Looked(Group("a", "b", "c"))
     assert len(list(looked.groups.look(["g"] * 10))) >= 3, "in steps"
     assert [looked.refusal() for _ in range(10)] == [ErrorCode.NONE] * 10
@@ -63,7 +63,7 @@ def test_describing_a_group_with_a_topic_that_the_client_may_not_describe_is_ref
 
 
 @pytest.mark.parametrize("epoch", ["epoch", "target_epoch"])
-def test_rights_to_a_groups_topics_are_checked_anew_if_the_group_changed_meanwhile(epoch: str) -> None:
+def test_rights_to_the_topics_of_a_group_are_checked_anew_if_it_changed_meanwhile(epoch: str) -> None:
     group = Group("a")
     looked = Looked(group)
     list(looked.groups.look(["g"]))

@@ -61,7 +61,7 @@ def test_jwks_keys_are_fetched_at_once_and_then_periodically(world):
     assert world.put == [{"p256-1"}, {"p256-2"}, {"p256-2"}]
 
 
-def test_an_unknown_key_id_hurries_the_next_jwks_fetch_but_not_every_time(world):
+def test_an_unknown_key_id_makes_the_next_jwks_fetch_earlier_at_most_every_10_s(world):
     """Two fetches are at least SOONEST_MS (10 s) apart."""
     world.wait(1)
     began = world.fetched_s[0]

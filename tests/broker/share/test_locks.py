@@ -140,7 +140,7 @@ def test_a_new_share_session_gets_the_records_of_the_members_last_one_and_keeps_
     assert not shares.locks._releases
 
 
-def test_share_locks_released_while_the_member_has_another_release_running_end_too(world: SimulatedBroker) -> None:
+def test_a_second_release_of_a_members_share_locks_works_during_the_first(world: SimulatedBroker) -> None:
     """A release ends the acquisition locks of a member on some share partitions, in steps. A second release of the same
     member, for other partitions, begun before the first is done, is carried out as well.
     """

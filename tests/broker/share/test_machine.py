@@ -92,7 +92,7 @@ def test_released_records_are_delivered_again_until_the_delivery_limit(how: str,
 
 @pytest.mark.parametrize("state", "APKX")
 @pytest.mark.parametrize("how", ["session ends", "lock expires"])
-def test_a_share_sessions_end_and_lock_expiry_change_only_acquired_records(how: str, state: str) -> None:
+def test_the_end_of_a_share_session_or_lock_changes_only_acquired_records(how: str, state: str) -> None:
     driver = driver_in(state)
     driver.acknowledge("other", ack(0, 0, RENEW), ack(2, 2, RENEW))
     driver.release("me") if how == "session ends" else driver.expire(59)
@@ -245,7 +245,7 @@ def test_kafka_19953_a_session_end_releases_only_its_own_records() -> None:
     assert driver.states() == "AALLAA"
 
 
-def test_kafka_19972_deliveries_never_fall_when_records_are_released() -> None:
+def test_kafka_19972_the_delivery_count_does_not_fall_when_records_are_released() -> None:
     driver = ShareDriver()
     for deliveries in (1, 2, 3):
         assert driver.acquire("me", (0, 0)) == [AcquiredRange(0, 0, deliveries)]

@@ -170,7 +170,7 @@ def batch_of(count: int) -> Batch:
     return read(memoryview(build([Record(offset, 1, None, b"x") for offset in range(count)])))
 
 
-def test_a_missing_share_partition_is_unknown_topic_or_partition(world: World) -> None:
+def test_requests_for_a_missing_share_partition_get_unknown_topic_or_partition(world: World) -> None:
     other = SharePartitionKey("h", *world.place)
     assert (world.shares.knows(other), world.shares.describe(other)) == (False, None)
     for call in (

@@ -141,7 +141,7 @@ def test_unknown_share_state_keys_and_versions_are_refused() -> None:
         read_update(b"\0\1" + update_value(Update(0, 0, []), 0)[2:])
 
 
-def test_the_log_record_of_an_acknowledgement_of_one_range_takes_few_bytes() -> None:
+def test_the_log_record_of_an_acknowledgement_of_one_range_takes_at_most_160_bytes() -> None:
     one = update_value(Update(1_000_000, 0, [StateBatch(1_000_000, 1_000_049, K, 1)]), 9)
     two = update_value(Update(1_000_000, 0, [StateBatch(1_000_000, 1_000_049, K, 1)] * 2), 9)
     assert len(record_key(Kind.UPDATE, KEY)) + len(one) + 61 + 10 <= 160, "the head of a batch and of a record included"

@@ -129,7 +129,7 @@ def test_fetching_more_bytes_than_the_limit_raises_cannot_fetch(server: str, tmp
 
 
 @pytest.mark.parametrize("url", ["", "x", "ftp://h/x", "file:", "file://", "http://", "data:,x", "/etc/passwd"])
-def test_urls_of_other_schemes_are_refused(url: str) -> None:
+def test_urls_of_other_schemes_or_without_a_host_or_path_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="is no URL"):
         scheme_of(url)
     with pytest.raises(CannotFetch):

@@ -180,7 +180,7 @@ def test_an_address_family_missing_on_the_machine_is_skipped():
         net_module.bind(places[:1], dual_stack=False)
 
 
-def test_bind_tries_another_port_if_the_chosen_one_is_taken_in_the_second_family(monkeypatch):
+def test_bind_tries_another_port_if_the_chosen_one_is_taken_in_one_address_family(monkeypatch):
     real, failures = net_module._bind, iter([False, True, False, False])
 
     def taken_once(family, address, dual_stack):

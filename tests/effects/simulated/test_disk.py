@@ -172,7 +172,7 @@ def test_after_a_failed_directory_sync_a_power_cut_loses_the_new_file_names(disk
 # Faults and space
 
 
-def test_a_write_on_a_simulated_full_disk_writes_a_part_and_fails(disk):
+def test_a_write_that_fills_a_simulated_disk_writes_what_fits_and_raises_disk_full(disk):
     disk.capacity_bytes = 10
     file = disk.open("/d/f", create=True)
     file.write([b"12345678"], 0)
@@ -189,7 +189,7 @@ def test_a_write_on_a_simulated_full_disk_writes_a_part_and_fails(disk):
     assert disk.free_bytes("/d") == 10
 
 
-def test_fail_operation_makes_the_change_of_that_number_fail_after_some_bytes(disk):
+def test_fail_operation_makes_the_nth_change_of_the_disk_fail_after_some_bytes(disk):
     first = len(disk.operations)
     disk.fail_operation(first + 2, error=errno.ENOSPC, after_bytes=-1)
     file = disk.open("/d/f", create=True)
@@ -255,7 +255,7 @@ def fails(step):
     return False
 
 
-def test_simulated_reads_fail_only_at_the_position_given_to_fail(disk):
+def test_fail_for_reads_at_one_position_makes_no_other_simulated_read_fail(disk):
     write(disk, "/d/f", b"bytes")
     disk.fail(lambda one: isinstance(one, Read) and one.position == 2, times=None)
     file = disk.open("/d/f")

@@ -40,7 +40,7 @@ def test_after_a_power_cut_a_forgetful_disk_has_synced_bytes_and_torn_later_writ
         assert left[6 + start : 6 + start + 512] in (SECTORS[start : start + 512], bytes(512))
 
 
-def test_of_several_unsynced_writes_only_sectors_of_the_first_survive_a_power_cut(disk, tmp_path):
+def test_of_several_unsynced_writes_at_most_sectors_of_the_first_survive_a_power_cut(disk, tmp_path):
     path = path_of(tmp_path)
     file = disk.open(path, create=True)
     file.write([b"0" * 10], 0)

@@ -96,7 +96,7 @@ def test_the_seed_decides_the_order_of_simulated_timers_due_together(seed):
     assert run(main(), seed=1) != run(main(), seed=2)
 
 
-def test_to_thread_runs_as_a_plain_call_in_the_simulated_loop():
+def test_asyncio_to_thread_runs_as_a_plain_call_in_the_simulated_loop():
     async def main():
         loop = asyncio.get_running_loop()
         loop.call_soon_threadsafe(lambda: None)

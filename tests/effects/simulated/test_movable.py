@@ -13,7 +13,7 @@ def loop(request):
     loop.close()
 
 
-def test_set_wall_right_undoes_the_advances_of_the_wall_clock_not_of_the_monotonic():
+def test_set_wall_right_undoes_advances_of_the_wall_clock_not_of_the_monotonic_clock():
     clock = MovableClock()
     wall, monotonic = clock.now_ms(), clock.monotonic_ms()
     clock.advance(3_600_000)

@@ -134,7 +134,7 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=30), st.integers(0, 1000), st.booleans(), st.sampled_from([200, 2000, 100_000]))
 @settings(max_examples=40)
-def test_the_simulated_net_loses_doubles_or_reorders_no_byte(steps, seed, fragments, capacity_bytes):
+def test_the_simulated_net_neither_loses_nor_duplicates_nor_reorders_bytes(steps, seed, fragments, capacity_bytes):
     async def main():
         net = SimulatedNet(seed=seed)
         net.network.delay_ms, net.network.fragments = (0, 10), fragments
