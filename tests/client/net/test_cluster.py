@@ -191,7 +191,7 @@ def test_a_topic_above_max_partitions_raises_policy_violation_with_a_hint():
 
 @pytest.mark.parametrize("error", [InvalidConfigurationError("no such mechanism"), BrokerUnreachableError("gone")])
 def test_an_error_raised_to_several_waiters_has_the_traceback_of_one_wait(error):
-    """One exception object is raised to all. Its traceback grew with each waiter and kept the frames of all of them."""
+    """One exception object is raised to all: its traceback must not grow with each waiter and keep all their frames."""
 
     async def main(world):
         await world.start_broker()

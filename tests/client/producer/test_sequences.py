@@ -101,7 +101,7 @@ def test_a_sixth_batch_is_not_sent_before_the_first_is_answered():
     assert sequences.may_take_new(entry)
 
 
-def test_one_batch_is_in_flight_until_the_broker_knows_the_producer():
+def test_at_most_one_batch_is_in_flight_until_the_broker_knows_the_producer():
     """A broker that does not know a producer accepts any sequence as its first: the second batch must not arrive
     before the first. In a transaction five may be in flight, because batches out of order only abort it.
     """

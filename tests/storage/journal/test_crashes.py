@@ -341,7 +341,7 @@ def test_a_journal_round_with_a_failed_sync_of_one_of_its_files_releases_no_unit
     each_crash(disk)
 
 
-def test_after_the_preparation_of_a_new_journal_file_failed_the_journal_recovers():
+def test_after_a_new_journal_file_failed_to_be_prepared_a_crash_loses_no_synced_unit():
     disk = new_disk()
     driven = Noted(disk)
     for number in range(3):

@@ -308,7 +308,7 @@ def test_damaged_kept_parts_keep_the_log_offline_until_their_file_is_restored():
     assert values_of(Driven(disk).log("t")) == ALL
 
 
-def test_unreadable_kept_parts_fail_the_start_or_with_a_setting_keep_the_log_offline():
+def test_unreadable_kept_parts_fail_a_start_unless_unreadable_logs_offline_is_set():
     disk, path = offline_with_copy()
     fault = disk.fail(lambda one: one.path == path, error=errno.EIO, times=None)
     with pytest.raises(OSError, match="Input/output error"):

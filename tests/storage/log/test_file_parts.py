@@ -80,7 +80,7 @@ def test_a_file_part_is_given_only_for_bytes_whose_crc_a_read_has_checked_before
     assert uses(driver.files) == 0
 
 
-def test_consecutive_file_parts_give_the_same_batches_as_copied_reads():
+def test_consecutive_file_parts_give_the_same_batches_as_reads_into_memory():
     driver = flushed()
     read_all(driver)
     copied = read_all(driver, max_bytes=450)
@@ -227,7 +227,7 @@ SIZES = st.lists(st.integers(1, 400), min_size=1, max_size=25)
     segment_bytes=st.sampled_from([1500, 1 << 20]),
     asked=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 3000), st.integers(0, 60)), max_size=12),
 )
-def test_a_file_part_sent_from_the_file_is_a_prefix_of_what_a_read_returns(sizes, interval, segment_bytes, asked):
+def test_the_bytes_of_a_file_part_are_a_prefix_of_what_a_read_returns(sizes, interval, segment_bytes, asked):
     driver = flushed(sizes, index_interval_bytes=interval, segment_bytes=segment_bytes)
     end = driver.log.end_offset
     read_all(driver, max_bytes=700)

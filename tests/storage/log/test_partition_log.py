@@ -176,7 +176,7 @@ def test_the_last_stable_offset_never_passes_the_high_watermark() -> None:
     assert driver.log.last_stable_offset == 1
 
 
-def test_delete_records_in_an_open_transaction_leaves_its_later_records_unstable() -> None:
+def test_after_delete_records_in_an_open_transaction_the_lso_is_the_new_log_start() -> None:
     driver = LogDriver()
     transaction(driver, 1, 0, b"a")
     transaction(driver, 1, 1, b"b")

@@ -59,7 +59,7 @@ def test_a_lookup_by_time_returns_the_first_record_at_or_after_that_time(driver:
     assert first(driver, 91) is None
 
 
-def test_kafka_5522_a_lookup_by_time_ignores_batches_that_end_above_its_bound(driver: LogDriver) -> None:
+def test_kafka_5522_a_lookup_by_time_finds_no_batch_that_ends_above_the_upper_bound(driver: LogDriver) -> None:
     """KAFKA-5522: a look-up by time may not pass the last stable offset."""
     assert first(driver, 31, below=7) == (5, 90)
     assert first(driver, 31, below=4) is None
