@@ -243,7 +243,7 @@ def test_kafka_python_recognises_our_api_versions_as_a_kafka_release(client):
     assert BrokerVersionData(api_versions=ranges).broker_version >= (4, 2)
 
 
-def test_produce_is_listed_from_version_0_and_0_to_2_close_the_connection(served, client):
+def test_produce_is_listed_from_version_0_but_versions_0_to_2_close_the_connection(served, client):
     produce_versions = next(each for each in client.call(ApiVersionsRequest(), 0).api_keys if each.api_key == 0)
     assert produce_versions.min_version == 0
     for version in range(3):
@@ -269,7 +269,7 @@ def test_an_incomplete_frame_takes_memory_only_for_received_bytes(served):
 
 
 @pytest.mark.slow
-def test_large_requests_on_many_connections_are_received_in_turns():
+def test_large_requests_on_many_connections_are_read_only_as_request_memory_allows():
     with ServedBroker(queued_max_request_bytes=4 << 20, socket_request_max_bytes=4 << 20) as served:
         body = bytes(3 << 20)
         liars = [served.connect() for _ in range(8)]

@@ -386,7 +386,7 @@ def test_a_slice_of_a_long_request_reads_the_clock_every_twenty_units_of_work():
     assert turns.Job(7 for _ in range(10)).work(Clock(0, 1), 100, 10**9) == (True, 70)
 
 
-def test_a_slow_step_uses_up_the_turns_allowance_by_the_time_it_took():
+def test_a_slow_step_counts_against_the_work_limit_of_a_turn_by_the_time_it_took():
     clock = Clock()
     queue = turns.Turns(SimpleNamespace(turn=0), clock, lambda call: None, lambda: False)
 

@@ -410,7 +410,7 @@ def test_the_worst_case_request_of_each_api_stays_within_the_limits_of_a_loop_tu
     world.broker.stop()
 
 
-def test_the_worst_case_request_of_each_reading_api_stays_within_a_loop_turn(short_turns):
+def test_worst_case_requests_of_all_reading_apis_stay_within_the_limits_of_a_turn(short_turns):
     world = World()
     for name in sorted(READING):
         check_work(name, world)

@@ -160,7 +160,7 @@ def test_of_a_hundred_thousand_addresses_at_most_1001_rates_are_kept(monkeypatch
 # ---- with sockets of a kind ----------------------------------------------------------------------------------
 
 
-def test_a_connection_over_its_addresss_rate_is_closed_without_an_answer() -> None:
+def test_a_connection_above_the_rate_of_its_address_is_closed_without_an_answer() -> None:
     with SimulatedBroker() as broker:
         set_quota(broker, f"ip={HOST}", connection_creation_rate=1)
         clients = [SimulatedClient(broker) for _ in range(14)]

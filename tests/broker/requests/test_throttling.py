@@ -121,7 +121,7 @@ def test_changing_or_removing_a_quota_applies_at_once_to_the_next_request(broker
     assert produced(other, KB * 900) == 0
 
 
-def test_a_user_quota_is_shared_by_the_users_clients_a_client_id_quota_is_not(broker: SimulatedBroker) -> None:
+def test_all_clients_of_a_user_share_its_user_quota_but_not_a_client_id_quota(broker: SimulatedBroker) -> None:
     set_quota(broker, "user=ANONYMOUS", producer_byte_rate=1000)
     assert [produced(SimulatedClient(broker, name), KB * 8) > 0 for name in ("a", "b")] == [False, True]
     set_quota(broker, "user=ANONYMOUS client-id=<default>", producer_byte_rate=1000)

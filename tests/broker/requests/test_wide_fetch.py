@@ -61,7 +61,7 @@ def test_other_clients_are_served_while_a_wide_fetch_is_read(broker):
 
 
 @pytest.mark.parametrize(("few", "many"), [(2, 4), (PARTITIONS - 1, PARTITIONS)])
-def test_a_second_fetch_of_many_partitions_ends_the_wait_of_the_first_one(broker, monkeypatch, few, many):
+def test_a_second_fetch_of_many_partitions_on_a_connection_ends_the_firsts_wait(broker, monkeypatch, few, many):
     monkeypatch.setattr(fetches, "FEW_PARTITIONS", few)
     monkeypatch.setattr(running_fetch, "FEW_PARTITIONS", few)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)

@@ -397,7 +397,7 @@ def test_a_topic_recreated_inside_a_transaction_gets_no_marker(broker, version):
     assert offset_at(broker, "t", -1) == 0
 
 
-def test_tv1_must_add_a_recreated_topic_again(broker):
+def test_a_tv1_transaction_must_add_a_recreated_topic_again(broker):
     txn = begun(broker)
     txn.write("t", b"x")
     delete(broker, "t")

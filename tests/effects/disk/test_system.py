@@ -31,13 +31,13 @@ def test_buffers_are_written_one_after_another_at_a_position(file):
     assert file.size() == 8
 
 
-def test_more_buffers_than_one_call_takes_are_written_whole(file):
+def test_more_buffers_than_one_system_call_takes_are_all_written(file):
     pieces = [bytes([i % 251]) for i in range(IOV_MAX * 2 + 7)]
     file.write(pieces, 5)
     assert file.read(10_000, 5) == b"".join(pieces)
 
 
-def test_after_a_short_write_system_call_write_writes_the_remaining_bytes(file, monkeypatch):
+def test_write_continues_after_a_system_call_that_wrote_only_some_of_the_bytes(file, monkeypatch):
     real, calls = os.pwritev, []
 
     def three_bytes_at_most(fd, buffers, position, flags):

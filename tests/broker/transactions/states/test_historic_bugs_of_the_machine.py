@@ -134,7 +134,7 @@ def test_kafka_20090_a_timeout_at_the_last_epoch_writes_a_marker_of_epoch_32767(
     assert begin(done, environment).error is ErrorCode.NONE
 
 
-def test_kafka_20310_the_producer_ids_before_and_after_survive_a_restart(environment):
+def test_kafka_20310_the_previous_and_the_next_producer_id_survive_a_restart(environment):
     prepare, complete = end(transaction(Status.ONGOING, 32766), True, environment, epoch=32766).states
     for state in (prepare, complete):
         assert records.read(records.key("id"), records.value(state)) == ("id", state)
@@ -161,7 +161,7 @@ def test_kafka_18575_with_tv2_the_next_transaction_begins_at_once_after_the_end(
     assert machine.add_partitions(done.states[-1], *pair(done), NEW, 2, environment.inputs()).error is ErrorCode.NONE
 
 
-def test_redpanda_51f42c1_ending_an_ended_transaction_the_other_way_is_refused(environment):
+def test_redpanda_51f42c1_an_ended_transaction_cannot_get_the_other_outcome(environment):
     for commit in (True, False):
         done = end(transaction(Status.ONGOING), commit, environment, version=0).states[-1]
         assert end(done, commit, environment, version=0).error is ErrorCode.NONE

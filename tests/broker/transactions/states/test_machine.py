@@ -246,7 +246,7 @@ def test_with_tv2_the_epoch_after_32766_is_epoch_0_of_a_new_producer_id(environm
     assert end(opened, commit, environment, epoch=32766).error is FENCED
 
 
-def test_with_tv1_the_last_epoch_ends_any_number_of_transactions(environment):
+def test_with_tv1_any_number_of_transactions_can_end_at_the_last_epoch(environment):
     txn = end(transaction(Status.ONGOING, 32766), True, environment, version=0, epoch=32766).states[-1]
     assert (txn.producer_id, txn.producer_epoch) == (PRODUCER, 32766)
     assert pair(begin(txn, environment)) == (NEXT_PRODUCER, 0)
@@ -340,7 +340,7 @@ def part_aborted(
 # Prepared ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_prepared_transaction_has_the_prepared_timeout_from_its_prepare_on(environment):
+def test_a_prepared_transaction_times_out_by_the_timeout_of_its_prepare_request(environment):
     asked = Prepared("sink", 3, 5_000, since_age_ms=0)
     txn = machine.prepare(transaction(Status.ONGOING), PRODUCER, EPOCH, asked, 2, environment.inputs()).states[-1]
     assert txn.status is Status.ONGOING
