@@ -293,8 +293,13 @@ async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncGe
 
 
 async def _undo(sides: Sides, record: CutoverRecord, tell: Tell) -> None:
-    """Take back the refusals of writes and the offsets that the record has, and remove it."""
-    await sides.write(replace(record, state="undoing"), {})
+    """Take back the refusals of writes and the offsets that the record has, and remove it.
+
+    A change by Admin cannot be fenced. So the record is written again before each of them: that fails if another
+    cutover has begun meanwhile, which may need what would be taken back.
+    """
+    undoing = replace(record, state="undoing")
+    await sides.write(undoing, {})
     there: Mapping[str, GroupFound] = (await sides.look(record.groups)).groups if record.groups else {}
     for name, carried in sorted(record.groups.items()):
         group = there[name]
@@ -302,8 +307,10 @@ async def _undo(sides: Sides, record: CutoverRecord, tell: Tell) -> None:
             tell(f"group {name} has members at the target: its offsets there stay")
             continue
         ours = {at: each for at, each in carried.items() if group.there.get(at) == each.target}
+        await sides.write(undoing, {})
         await sides.put_back(name, {at: each.before for at, each in ours.items()})
     for topic in record.refused:
+        await sides.write(undoing, {})
         await sides.allow_writes(topic, record.barrier)
         tell(f"{topic}: writes are allowed again at the source")
     await sides.write(None, {})

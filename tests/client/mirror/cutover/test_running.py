@@ -311,6 +311,24 @@ def test_a_cutover_stops_without_undoing_anything_if_a_second_one_begins():
         check(made, "done", world())
 
 
+def test_a_failing_cutover_takes_nothing_more_back_once_a_second_one_has_begun():
+    second = []
+
+    class OvertakenSides(FakeSides):
+        async def allow_writes(self, topic, barrier):
+            await super().allow_writes(topic, barrier)
+            if not second:
+                self.world.mirror_runs = True
+                second.append(run_beside(self.world))
+
+    made = world()
+    made.mirror_runs = False
+    with pytest.raises(Overtaken):
+        asyncio.run(cut_over(OvertakenSides(made, lambda step: None), lambda line: None))
+    assert second == ["done"]
+    check(made, "done", world())
+
+
 def run_beside(made):
     """Run a cutover within another one's step."""
     work = cut_over(FakeSides(made, lambda step: None), lambda line: None)
