@@ -61,7 +61,9 @@ class Target:
 
     @property
     def is_looked_into(self) -> bool:
-        """Whether a worker's result is stored, and is still valid because partition and rules are the same."""
+        """Whether a worker thread has checked the batch already, and the result still holds: it does as long as the
+        partition and its rules for batches are the same objects as then.
+        """
         seen = self._seen
         return seen is not None and seen is self.partition and self._rules is seen.rules
 

@@ -108,7 +108,9 @@ def run_columns(
 
 
 def _shape(payload: bytes, start: int) -> _Shape | None:
-    """Return the positions and sizes of the record's fields; None if they are unusual."""
+    """Return the positions and sizes of the record's fields. Return None if it has headers or lengths that do not add
+    up, or if a length or the offset delta takes more than two bytes.
+    """
     at = start + (2 if payload[start] & 0x80 else 1) + 1  # the timestamp, after length and attributes
     offset_at = at + (2 if payload[at] & 0x80 else 1)
     number, key_length_at = _short(payload, offset_at)

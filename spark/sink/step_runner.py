@@ -43,7 +43,10 @@ class StepRunner:
         self._is_old = False  # the open transaction is being prepared because of its age
 
     def do(self, step: Step) -> Any:
-        """Carry out one step. Raises KafkaError and other errors: the transaction must be aborted."""
+        """Carry out one step. Returns for Begin a Written, for Write the number of rows or None, else None.
+
+        Raises KafkaError and other errors, after which the caller must abort the transaction.
+        """
         if isinstance(step, Write):
             return self._write(step.rows)
         if isinstance(step, Begin):

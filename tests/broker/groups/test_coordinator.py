@@ -249,7 +249,7 @@ def test_a_deleted_group_stays_deleted():
         assert listed(after) == []
 
 
-def test_empty_groups_without_offsets_are_forgotten_after_the_retention_time():
+def test_empty_groups_without_offsets_are_forgotten_at_the_next_retention_check():
     with begin(offsets_retention_check_interval_ms=60_000) as before:
         alone(before, "stays", session_timeout_ms=1_800_000)
         for number in range(3):

@@ -294,7 +294,7 @@ def test_a_waiting_fetch_waits_until_min_bytes_are_there(client):
     assert len(offsets(fetched(reader.receive()))) == 3
 
 
-def test_a_fetch_whose_min_bytes_exceed_max_bytes_is_answered_with_max_bytes(client):
+def test_a_fetch_whose_min_bytes_exceed_max_bytes_waits_only_for_max_bytes(client):
     fill(client, 5)
     assert timed(client, fetch("t", max_wait_ms=5000, min_bytes=1 << 30, max_bytes=200))[1] >= 5
     fill(client, 1)

@@ -124,7 +124,9 @@ def test_one_lock_over_many_separate_records_times_out_in_small_units(
 def test_a_new_share_session_gets_the_records_of_the_members_last_one_and_keeps_them(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The release of the last session goes in turns. The new session ends it first, else it would end the new locks."""
+    """When a session ends, its locks are released in several turns of the event loop. A new session of the same member
+    first finishes that release; otherwise the rest of it would end the locks of the new session.
+    """
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     again = ShareClient(world, member="m")
