@@ -20,7 +20,14 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from ..client.admin.admin import Admin
-from ..client.admin.values import ClusterDescription, GroupDescription, HeldOffsets, MetricFamily, TopicDescription
+from ..client.admin.values import (
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    HeldOffsets,
+    MetricFamily,
+    TopicDescription,
+)
 from ..client.errors import (
     AuthorizationError,
     BrokerUnreachableError,
@@ -63,9 +70,9 @@ READ = (
     Exported("kafka_topic_partition_in_sync_replica", (TOPIC, PARTITION), "Replicas that are in sync."),
     Exported("kafka_topic_partition_under_replicated_partition", (TOPIC, PARTITION), "1 unless all are in sync."),
     Exported("kafka_consumergroup_members", (GROUP,), "Members."),
-    Exported("kafka_consumergroup_current_offset", (GROUP, TOPIC, PARTITION), "Committed offset."),
-    Exported("kafka_consumergroup_current_offset_sum", (GROUP, TOPIC), "Committed offsets of all partitions."),
-    Exported("kafka_consumergroup_lag", (GROUP, TOPIC, PARTITION), "From the committed offset to the high watermark."),
+    Exported("kafka_consumergroup_current_offset", (GROUP, TOPIC, PARTITION), "Committed offset, or start offset."),
+    Exported("kafka_consumergroup_current_offset_sum", (GROUP, TOPIC), "These, of all partitions."),
+    Exported("kafka_consumergroup_lag", (GROUP, TOPIC, PARTITION), "To the high watermark, less records done."),
     Exported("kafka_consumergroup_lag_sum", (GROUP, TOPIC), "That, of all partitions."),
     Exported("fencepost_consumergroup_lag_stable", (GROUP, TOPIC, PARTITION),
              "From the committed offset to the last stable offset: what a read_committed consumer can read now."),
@@ -250,14 +257,14 @@ def _add_ends(samples: _Samples, ends: _Ends) -> None:
 
 async def _add_groups(samples: _Samples, admin: Admin, ends: _Ends) -> None:
     """Add the metrics of up to MOST_GROUPS consumer groups, and one with how many groups were left out."""
-    names = [each.group_id for each in await admin.list_groups()]
-    left_out = max(0, len(names) - MOST_GROUPS)
-    names = names[:MOST_GROUPS]
-    for start in range(0, len(names), GROUPS_AT_ONCE):
-        some = names[start : start + GROUPS_AT_ONCE]
-        described = await admin.describe_groups(some)
-        for name in some:
-            left_out += not await _add_group(samples, admin, name, described.get(name), ends)
+    listed = await admin.list_groups()
+    left_out = max(0, len(listed) - MOST_GROUPS)
+    for start in range(0, min(len(listed), MOST_GROUPS), GROUPS_AT_ONCE):
+        some = listed[start : min(start + GROUPS_AT_ONCE, MOST_GROUPS)]
+        described = await admin.describe_groups([each.group_id for each in some])
+        for each in some:
+            places = await _places_of(admin, each)
+            left_out += not _add_group(samples, each.group_id, described.get(each.group_id), places, ends)
     samples.add("fencepost_scrape_left_out", left_out, "groups")
 
 
@@ -271,28 +278,53 @@ def _add_held(samples: _Samples, found: Iterable[HeldOffsets]) -> None:
             samples.add("fencepost_consumergroup_offsets_held", len(partitions), name)
 
 
-async def _add_group(samples: _Samples, admin: Admin, name: str, group: GroupDescription | None, ends: _Ends) -> bool:
-    """Add the members, committed offsets and lags of a group. group: its description; None if there is none. Returns
-    False, and adds none, if the limit on bytes does not allow it.
+class _Place(NamedTuple):
+    """Where a group stands in a partition: its offset, and how many records from there on it has not done; None if
+    those are all.
     """
-    offsets = await admin.list_group_offsets(name)
-    counts = Counter(partition.topic for partition in offsets)
+
+    offset: int
+    lag: int | None
+
+
+async def _places_of(admin: Admin, group: GroupListing) -> dict[TopicPartition, _Place]:
+    """Return where the group stands: the committed offsets of a consumer group, the start offsets of a share group,
+    which may have done records above them.
+    """
+    if group.group_type.lower() == "share":
+        starts = await admin.list_share_group_offsets(group.group_id)
+        return {at: _Place(each.start_offset, each.lag) for at, each in starts.items()}
+    committed = await admin.list_group_offsets(group.group_id)
+    return {at: _Place(each.offset, None) for at, each in committed.items()}
+
+
+def _add_group(
+    samples: _Samples,
+    name: str,
+    group: GroupDescription | None,
+    places: dict[TopicPartition, _Place],
+    ends: _Ends,
+) -> bool:
+    """Add the members, offsets and lags of a group. group: its description; None if there is none. Returns False, and
+    adds none, if the limit on bytes does not allow it.
+    """
+    counts = Counter(partition.topic for partition in places)
     series = [(1, (name,)), *((count * SERIES_OF_GROUP + 2, (name, topic)) for topic, count in counts.items())]
     if not samples.has_room(series):
         return False
     if group is not None:  # else one of a protocol that the classic API does not describe
         samples.add("kafka_consumergroup_members", len(group.members), name)
     sums: dict[str, list[int]] = {}
-    for partition, committed in offsets.items():
-        samples.add("kafka_consumergroup_current_offset", committed.offset, name, *partition)
+    for partition, place in places.items():
+        samples.add("kafka_consumergroup_current_offset", place.offset, name, *partition)
         if partition not in ends.high:
             continue  # deleted, without a leader, or left out
-        lag = ends.high[partition] - committed.offset
+        lag = ends.high[partition] - place.offset if place.lag is None else place.lag
         samples.add("kafka_consumergroup_lag", lag, name, *partition)
-        stable = max(0, ends.stable[partition] - committed.offset)
+        stable = min(max(0, lag), max(0, ends.stable[partition] - place.offset))
         samples.add("fencepost_consumergroup_lag_stable", stable, name, *partition)
         of_topic = sums.setdefault(partition.topic, [0, 0])
-        of_topic[0] += committed.offset
+        of_topic[0] += place.offset
         of_topic[1] += lag
     for topic, (committed_sum, lags) in sums.items():
         samples.add("kafka_consumergroup_current_offset_sum", committed_sum, name, topic)

@@ -75,6 +75,28 @@ async def test_metrics_have_the_names_of_kafka_exporter_and_show_an_open_transac
     assert set(found["fencepost_scrape_errors"].values()) == {0}
 
 
+async def test_metrics_count_as_lag_of_a_share_group_the_records_it_has_not_done() -> None:
+    with ServedBroker() as broker:
+        at = f"127.0.0.1:{broker.port}"
+        async with Admin(at) as admin, fp.Producer(at) as producer:
+            await admin.create_topics(fp.NewTopic("jobs", num_partitions=1))
+            queue = fp.ShareConsumer(at, topics=["jobs"], group_id="packing", auto_offset_reset="earliest")
+            async with queue:
+                for _ in range(5):
+                    await producer.send_and_wait("jobs", b"v")
+                held = []
+                while len(held) < 5:
+                    held += await queue.getmany(timeout_ms=5_000)
+                queue.acknowledge(held[3])  # the records before it are not done, so the start offset stays
+                await queue.commit()
+                found = await scraped(broker)
+    group = ("packing", "jobs", "0")
+    assert found["kafka_consumergroup_current_offset"][group] == 0
+    assert found["kafka_consumergroup_lag"][group] == 4
+    assert found["fencepost_consumergroup_lag_stable"][group] == 4
+    assert found["kafka_consumergroup_lag_sum"][("packing", "jobs")] == 4
+
+
 async def test_metrics_of_a_kafka_broker_lack_only_the_families_of_fenceposts_broker() -> None:
     with ServedBroker() as broker:
         await something_happened(broker)
