@@ -1,6 +1,7 @@
 """What every test has: tests/support with its folders on the path, a hypothesis profile, the table of requirements."""
 
 import gc
+import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -10,6 +11,10 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = map(str, (ROOT / "tests" / "support").glob("**/"))  # names of modules are unique among them all
+
+# What a shell starts in the background ignores Ctrl-C, and Python then has no handler: tests of Ctrl-C waited for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test ends by the clock: a busy machine is slow, not wrong.
 settings.register_profile("fencepost", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
