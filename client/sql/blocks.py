@@ -6,6 +6,7 @@ would roll back without an error.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
@@ -24,7 +25,7 @@ ROLLBACK_TIMEOUT_S = 5.0
 _SWALLOWED = "25P02"
 
 
-class Blocks:
+class Blocks(ABC):
     """What a database needs for the blocks of producers and inboxes. Subclasses add opening, the decision, and what is
     asked over other connections. connections: gives the connection of a block. name: how errors call the database.
     """
@@ -49,11 +50,11 @@ class Blocks:
     ) -> None:
         await self.close()
 
+    @abstractmethod
     async def open(self) -> None:
         """Connect, and read the database's settings and its id. Raises InvalidConfigurationError, and the driver's
         error.
         """
-        raise NotImplementedError
 
     async def close(self) -> None:
         """Roll back an open transaction, and give the connection back."""

@@ -7,7 +7,7 @@ over a connection of ours to the same file.
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import InvalidConfigurationError
+from ..errors import IllegalStateError, InvalidConfigurationError
 from ..transactions.deciding import Row, Waiting
 from . import sqlite, statements
 from .blocks import Blocks
@@ -36,7 +36,8 @@ class Database(Blocks):
         self._file = sqlite.Database(path, create=create)
 
     async def _no_other(self) -> Adapter:
-        raise NotImplementedError  # what is asked goes over `_file`
+        """Refuse a second connection: this class has the user's alone, and asks the database through `_file`."""
+        raise IllegalStateError("a connection of the user's own cannot be opened again")
 
     def __repr__(self) -> str:
         return f"<Database sqlite {self._file.path} {'open' if self._id else 'closed'}>"
