@@ -69,8 +69,8 @@ class Partition:
 
     @property
     def appended_bytes(self) -> int:
-        """The bytes appended to the log since the broker's start. A waiting fetch compares two values of it: their
-        difference is the most that it can have got in addition.
+        """The bytes appended to the log since the broker's start. A waiting fetch compares two values of it: what has
+        become readable meanwhile is at most their difference.
         """
         return self.log.snapshots.taken_bytes
 
@@ -100,8 +100,8 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (the largest known epoch not above `epoch`, the end offset of that epoch).
 
-        Returns (-1, -1) for an epoch above the present one. The end is the high watermark even for earlier epochs,
-        because the logs of later epochs contain all that readers were shown.
+        Returns (-1, -1) for -1 or an epoch above the present one, and (epoch, 0) for one below -1. The end is the high
+        watermark even for earlier epochs, because the logs of later epochs contain all that readers were shown.
         """
         if 0 <= epoch <= self.leader_epoch:
             return epoch, self.log.high_watermark
@@ -135,7 +135,9 @@ class Partition:
         return self._fitting(batch)
 
     def work_inside(self, produced: memoryview, wall_ms: int) -> int:
-        """Return how many records accept() would look at; 0 if it looks at the header only.
+        """Return how much work accept() would have inside the batch, as a number of records: those that it would look
+        at, plus as many as would take as long as compressing the batch, if it does that. 0 if it looks at the header
+        only.
 
         More than FEW_RECORDS if that is not known before the batch is decompressed.
         """

@@ -38,8 +38,8 @@ def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
 
 
 def why_refused(error: Exception, log: PartitionLog) -> str:
-    """Return what is wrong with a log that the start needs. If the cause is an OSError that says nothing about the
-    log's bytes, raise that instead.
+    """Return, as a text, why a start cannot read or apply this log. If the cause is an OSError that says nothing about
+    the log's bytes, raise that instead.
     """
     cause = error.__cause__
     if isinstance(cause, OSError) and not isinstance(cause, MISPLACED):

@@ -309,7 +309,7 @@ class Topics:
         return self.catalogue.broker_configs.get(broker, {})
 
     def config_synonyms(self, option: str, configs: Mapping[str, str]) -> Synonyms:
-        """Return (name, value, source) of each value of a topic's option, the one in effect first. configs: its own."""
+        """Return each value of a topic's option as (name, value, source), in effect first. configs: the topic's own."""
         settings = self._broker_settings.now
         *own, default = topic_synonyms(option, configs, settings)
         of_one, of_all = self.broker_configs(str(settings.node_id)), self.broker_configs("")
@@ -326,8 +326,8 @@ class Topics:
             self._reflect(topic_id)
 
     def check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
-        """Check the configs of a broker. Raises InvalidOption; INVALID_CONFIG, POLICY_VIOLATION if they are too
-        large.
+        """Check the configs of a broker. Raises InvalidOption; INVALID_CONFIG if one value or all together are too
+        large; POLICY_VIOLATION if the settings of all topics and brokers would exceed configs.max.bytes.
         """
         self._check_sizes(self.broker_configs(broker), configs)
         known = _known_settings(configs)

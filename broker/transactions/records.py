@@ -140,8 +140,8 @@ REMEMBERED_PARTITIONS = 8
 def read(key: Buffer, value: Buffer | None, age_ms: int = 0) -> tuple[str, Transaction | None]:
     """Decode a record into the transactional id and its state, None for a tombstone.
 
-    age_ms: the store's age, used where a record written by Kafka has none; its partitions get log id -1. Raises
-    DamagedTransactionRecord, NewerTransactionRecord.
+    age_ms: the store's age, used where a record written by Kafka has none; the partitions in such a record get log id
+    -1. Raises DamagedTransactionRecord, NewerTransactionRecord.
     """
     try:
         transactional_id = _read_key(bytes(key))

@@ -37,7 +37,9 @@ def state_batch(key: bytes, states: Sequence[Transaction], now_ms: int, *, gone:
 
 
 def _record(number: int, key: bytes, txn: Transaction) -> bytes:
-    """Encode one state as record `number` of the batch, by filling in a layout that is cached for its shape."""
+    """Encode one state as record `number` of the batch, by filling the fields into a layout that is kept for all states
+    with the same partitions. A state with fields that the layout lacks is encoded by records.py.
+    """
     (
         _,
         producer_id,

@@ -13,8 +13,10 @@ from .transaction import LAST_EPOCH, NO_EPOCH, NO_OFFSET, Decision, Inputs, Stat
 
 
 def with_new_producer_id(txn: Transaction, given: Inputs) -> Decision:
-    """Return the decision that gives the id a new producer id. A transaction in a PREPARE state must have been
-    completed before.
+    """Return the decision that gives the id a new producer id. It aborts an open transaction; but one that is prepared,
+    or of two-phase commit, stays open, and the id gets the new producer id when it ends.
+
+    A transaction in a PREPARE state must have been completed before.
     """
     if txn.status is not Status.ONGOING:
         started = txn._replace(
