@@ -419,7 +419,7 @@ def error_of(code: int, detail: str = "", *, transactional: bool = False) -> Kaf
 
 
 def refusal(code: int, words: str | None = None) -> KafkaError:
-    """Return the error for a code that may be retried. words: the broker's message, which is put on one line."""
+    """Return the error for a code, with the code's name and the broker's message in `words`, if any, on one line."""
     return error_of(code, f"{code_of(code).name}: {' '.join(words.split())}" if words else "")
 
 

@@ -51,7 +51,9 @@ class Asking:
     async def _ask(
         self, target: Target, request: Any, codes: Callable[[Any], Iterable[int]], *, cap: int | None = None
     ) -> Any:
-        """Send a request and return the response; repeat it while the response has a retriable error code."""
+        """Send a request and return the response. Repeats it while one of `codes(response)` is retriable; after
+        default_api_timeout_ms raises RequestTimedOutError.
+        """
         return await self._cluster.ask_until(
             target,
             request,
@@ -191,7 +193,7 @@ def first_retriable(codes: Iterable[int]) -> ErrorCode:
 
 
 def only(answers: Sequence[T], what: str) -> T:
-    """Return the only answer of a response. Raises ClientError if there is none."""
+    """Return the only answer of a response. Raises ClientError if there is none, or more than one."""
     if len(answers) != 1:
         raise ClientError(f"the broker did not answer for {what}")
     return answers[0]

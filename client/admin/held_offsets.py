@@ -28,7 +28,9 @@ class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
     """Open transactions that hold committed offsets. Needs Kafka 3.0, and Read on __consumer_offsets."""
 
     async def find_held_offsets(self, group_ids: str | Iterable[str] | None = None) -> list[HeldOffsets]:
-        """Return the open transactions that hold committed offsets of these groups, or of any, the oldest first."""
+        """Return the open transactions in which offsets of these groups, or of any, are committed and pending; the
+        oldest first.
+        """
         topic = (await self.describe_topics()).get(OFFSETS_TOPIC)
         if topic is None:
             return []
@@ -57,8 +59,8 @@ class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
     async def _held_in(
         self, partition: TopicPartition, transactions: list[OpenTransaction]
     ) -> dict[tuple[OpenTransaction, str], set[TopicPartition]]:
-        """Return, for each transaction and group, the partitions whose offsets the transaction holds. They are read
-        from the records that it wrote to this partition of __consumer_offsets.
+        """Return, for each transaction and group, the partitions with an offset that is pending in the transaction.
+        They are read from the records that it wrote to this partition of __consumer_offsets.
         """
         by_producer = {each.producer.producer_id: each for each in transactions}
         found: dict[tuple[OpenTransaction, str], set[TopicPartition]] = {}

@@ -45,8 +45,8 @@ class NamedProducerAdmin(Asking):
             asked = sorted(later)
 
     async def _described(self, names: list[str] | None) -> DescribeNamedProducersResponse:
-        """Return the broker's answer about these named producers, or all. Asks again while every name in the answer
-        has a retriable error; so a name may still have one if another has none.
+        """Return the broker's answer about these named producers, or all. Asks again while all names in the answer have
+        a retriable error; if only some have one, returns the answer with their errors.
         """
 
         def codes(response: DescribeNamedProducersResponse) -> list[int]:

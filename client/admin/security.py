@@ -85,7 +85,9 @@ class SecurityAdmin(Asking):
     async def describe_user_scram_credentials(
         self, users: str | Iterable[str] | None = None
     ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
-        """Return how these users, or all, may log in with a password; of a user that does not exist: ()."""
+        """Return, by user, the SCRAM mechanisms with which these users, or all, may log in; () for a user that does not
+        exist.
+        """
         named = None if users is None else list(dict.fromkeys(one_or_more(users)))
         if named == []:  # to a broker, an empty list means all users
             return {}

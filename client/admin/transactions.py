@@ -49,7 +49,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
     async def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), open_for_ms: int = -1
     ) -> list[TransactionListing]:
-        """Return the transactional ids of all coordinators that pass every filter, sorted. open_for_ms needs Kafka
+        """Return the transactional ids that pass every filter, of all coordinators, sorted. open_for_ms needs Kafka
         3.8.
         """
         request = ListTransactionsRequest(

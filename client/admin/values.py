@@ -209,8 +209,8 @@ class SharePartitionOffsets(NamedTuple):
 
     @property
     def held_by(self) -> tuple[PendingRange, ...]:
-        """Return the pending records, if the window is full because its first record is pending: no new record is
-        delivered until that transaction ends.
+        """Return the pending records if the window is full because its first record is pending: no new record is
+        delivered until the transaction with that one ends. Else returns ().
         """
         if self.window is None or not self.window.is_full or not self.window.pending:
             return ()
@@ -327,8 +327,8 @@ class Blocker:
 
     @property
     def since_ms(self) -> int | None:
-        """The start of the transaction in ms since 1970, or, if that is unknown, its last record here; None if neither
-        is known.
+        """When the transaction began, in ms since 1970, or, if that is unknown, the time of its last record in the
+        partition; None if neither is known.
         """
         if self.description is not None and self.description.started_ms is not None:
             return self.description.started_ms
@@ -359,8 +359,8 @@ class HeldOffsets:
 
     @property
     def since_ms(self) -> int | None:
-        """The start of the transaction in ms since 1970, or, if that is unknown, its last record there; None if
-        neither is known.
+        """When the transaction began, in ms since 1970, or, if that is unknown, the time of its last record in the
+        partition of __consumer_offsets; None if neither is known.
         """
         return Blocker(self.open, 0, 0, self.description).since_ms
 

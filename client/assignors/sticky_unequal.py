@@ -186,7 +186,7 @@ class _Unequal:
 
 
 def _imbalance(assigned: Assigned) -> int:
-    """Return the sum of the differences between all pairs of members."""
+    """Return the sum, over all pairs of members, of the difference between their numbers of partitions."""
     sizes = sorted(len(places) for places in assigned.values())
     return sum(size * (2 * place - len(sizes) + 1) for place, size in enumerate(sizes))
 

@@ -208,7 +208,7 @@ class Batch(Sequence[Record]):
         self.committed_in(self._states)
 
     def committed_in(self, states: Collection[PartitionState]) -> None:
-        """Note that the batch's offsets of these of its partitions are committed, and nothing of the others."""
+        """Note that the batch's offsets are committed in these partitions, and in no other."""
         self._release()
         for state in states:
             jumps, offset = self._jumps[state], self.offsets[state.tp].offset
@@ -218,7 +218,8 @@ class Batch(Sequence[Record]):
         self._settled(self)
 
     def aborted(self) -> None:
-        """Note that the batch was rolled back: move the positions back to its first offsets, or before them.
+        """Note that the batch was rolled back: move each position back to the batch's first offset, or to an earlier
+        one if records before the batch are not committed either.
 
         Only the partitions that are still assigned are moved. A partition that was rolled back meanwhile with an
         earlier batch keeps that position.

@@ -282,7 +282,7 @@ class Consumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float | None = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """Return available records, at most max_records (default: max_poll_records). Waits timeout_ms (None: ever)."""
+        """Return records, at most max_records (default: max_poll_records). Waits timeout_ms for one; None: forever."""
         deadline_ms = self._until_ms(timeout_ms)
         await asyncio.sleep(0)  # so that a loop of calls that never wait does not block other tasks and the fetcher
         taken = await self._take_when_there(self._most(max_records), partitions, deadline_ms)
@@ -293,7 +293,7 @@ class Consumer:
         return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
 
     async def _take_when_there(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
-        """Return fetched records as soon as there are some; none after the deadline."""
+        """Return what Reading.take() returns, as soon as there are records; {} after the deadline."""
         self._note_asked()
         while True:
             await self._polls.poll(deadline_ms, wanted)
@@ -356,7 +356,7 @@ class Consumer:
         """What `send_offsets_to_transaction(consumer)` commits: the last batch, if nothing else was returned since the
         last commit or abort.
 
-        Else a batch without records, with the offsets of everything that was returned since then.
+        Else a batch without records, with the offsets of everything returned since then; None if nothing was.
         """
         return self._reading.last_batch()
 
@@ -445,7 +445,7 @@ class Consumer:
         return {tp: OffsetAndTimestamp(*one) if one.offset >= 0 else None for tp, one in found.items()}
 
     async def lag(self, *, isolation: IsolationLevel | None = None) -> dict[TopicPartition, int]:
-        """Return how many offsets each position is behind the end for this isolation level (by default its own)."""
+        """Return how many offsets each position is behind the end, for this isolation level or the consumer's own."""
         ends = await self.end_offsets(self.assignment(), isolation=isolation)
         found = {tp: await self._position(tp) for tp in ends}
         return {tp: max(0, ends[tp] - position) for tp, position in found.items() if position is not None}

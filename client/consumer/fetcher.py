@@ -149,7 +149,9 @@ class Fetcher:
             self._pump_at(now_ms, later_ms)
 
     def _source(self, state: PartitionState, now_ms: float) -> int | None:
-        """Return the broker to fetch from: the preferred follower while the leader is the same, else the leader."""
+        """Return the broker to fetch from: the preferred follower while the leader is the same, else the leader; None
+        if no leader is known.
+        """
         metadata = self._cluster.metadata
         if state.replica >= 0:
             is_as_before = metadata.leader_epoch(state.tp) == state.replica_epoch and state.replica in metadata.brokers

@@ -78,8 +78,8 @@ class Reading:
     # ---- available records -------------------------------------------------------------------------------------
 
     def _candidates(self, wanted: Collection[TopicPartition]) -> list[PartitionState]:
-        """Return the partitions with records or an error, beginning with another one at each call, but first the one
-        whose error was delayed.
+        """Return the partitions with records or an error. Each call begins with another of them, so that none waits for
+        long; but a partition whose error the last call has put off comes first.
 
         If one has an error and no records left, raises the error before other partitions return more.
         """
@@ -149,7 +149,7 @@ class Reading:
         self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
     ) -> dict[PartitionState, tuple[int, list[Record]]]:
         """Return at most `most` records: for each partition its position before them, and the records. Positions also
-        move over hidden records.
+        move over records that the consumer may not see (markers, aborted ones).
 
         Raises an error only if there are no records yet; else the next call raises it. wanted: the partitions to read,
         empty for all.

@@ -202,8 +202,8 @@ class ConsumerMembership:
     def join(self, member_id: str = "") -> None:
         """Join with the next heartbeat. All partitions have been given up.
 
-        member_id: a new id. Under the old one, a member that the broker still has might join again in the same epoch,
-        which would not refuse a late commit of what it read before.
+        member_id: a new id. If the broker still has the member with the old id, that one could join again in the same
+        epoch, and the broker would accept a late commit of what was read before.
         """
         self._begin(State.JOINING)
         self.member_id = member_id or self.member_id

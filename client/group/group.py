@@ -197,7 +197,7 @@ class Group(ABC):
         """Join if needed and apply the group's assignment: the second part of a poll."""
 
     async def _run_step(self, step: Coroutine[Any, Any, None]) -> None:
-        """Run a change of the assignment. If this poll is cancelled, it continues, and the next poll waits for it."""
+        """Run a change of the assignment. If this poll is cancelled, the change goes on; the next poll waits for it."""
         self._step, self._due = asyncio.get_running_loop().create_task(step), True
         await self._end_step()
 
@@ -327,9 +327,8 @@ class Group(ABC):
             await self._send_leave(request, deadline_ms - self._clock.monotonic_ms())
 
     async def _give_up_all_once(self) -> Exception | None:
-        """Revoke all partitions before leaving, after a running change of the assignment. Returns the listener's error.
-
-        If another task is doing so, this waits for that, so that the listener is called once.
+        """Call _give_up_all(), and return what it returns. If another task is doing that already, wait for it and
+        return None, so that the listener is called once.
         """
         if self._leaver is not None:
             who, done = self._leaver
@@ -345,7 +344,9 @@ class Group(ABC):
             done.set_result(None)
 
     async def _give_up_all(self) -> Exception | None:
-        """Revoke all partitions before leaving. Returns the listener's error, if it raised."""
+        """Wait for a running change of the assignment, then revoke all partitions before leaving. Returns the error of
+        that change, None without one; raises an error of the listener in the revocation.
+        """
         failure = None
         if not self.in_listener:
             try:

@@ -195,7 +195,9 @@ class PartitionState:
         self.committed_below = max(self.committed_below, offset)
 
     def note_nothing_given(self, since: int) -> None:
-        """Note that there were only markers and hidden records from offset `since` up to the position."""
+        """Note that there was nothing to return from offset `since` up to the position: only markers and aborted
+        records.
+        """
         if since <= self.committed_below:
             self.note_committed(self.position)
 
@@ -215,7 +217,7 @@ class PartitionState:
             self.fallback = first
 
     def _note_fallback_below(self) -> None:
-        """Remember how far the position was: a committed offset above it is from before a seek back."""
+        """Remember how far the position was. A committed offset above it is not used: it is from before a seek back."""
         before = self.fallback_below if self.need is Need.COMMITTED else -1  # a look-up is still under way
         self.fallback_below = max(self.position, before)
 

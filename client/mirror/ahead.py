@@ -67,8 +67,8 @@ class Ahead:
 
     @property
     def read_from(self) -> int:
-        """Return the offset of the next fetch. It is that of the last batch that was read, so that the answer shows
-        whether that batch is still there.
+        """Return the offset of the next fetch: the last offset of the newest batch that was read, so that the answer
+        shows whether that batch is still there.
         """
         return self.read_to if self._last is None else self._last.last
 
@@ -86,7 +86,7 @@ class Ahead:
         """Add the batches that a read_committed fetch from `read_from` on, or from `read_to` on, has returned. now_ms:
         monotonic.
 
-        Raises StoppedError if the log is another one, or a record has no timestamp.
+        Raises StoppedError if the log has other records than before at an offset that was read already.
         """
         hides = AbortedFilter(aborted).hides
         for batch in batches:

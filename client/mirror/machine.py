@@ -52,7 +52,7 @@ def joined(task: Task, member: ConsumerGroupMetadata) -> Task:
 
 
 def left(task: Task) -> Task:
-    """Return the task out of the group."""
+    """Return the task as it is outside of the group: without membership and positions."""
     return Task()
 
 

@@ -40,7 +40,7 @@ class BatchMark(NamedTuple):
 
 
 def mark_of(batch: Batch) -> BatchMark:
-    """Return the mark of a batch: the fields by which it is found to be the same one later."""
+    """Return the mark of a batch: the fields by which BatchMark.is_in() recognizes it later."""
     return BatchMark(
         batch.base_offset,
         batch.last_offset,

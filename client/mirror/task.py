@@ -320,7 +320,7 @@ class MirrorTask:
         """Commit the source's first offsets as positions of partitions that are empty on the target.
 
         Raises StoppedError for a partition that is not empty. Entries of the map that an earlier copy left are removed
-        in the same transaction, which the task's generation fences as it does those of its cycles.
+        in the same transaction. The task's generation fences it like the transaction of a cycle.
         """
         ids = await self._topic_ids({tp.topic for tp in fresh})
         starts = await self._source_admin.ends(fresh, EARLIEST)
@@ -364,8 +364,8 @@ class MirrorTask:
         return found
 
     async def _check_ids(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Raise StoppedError if a topic was recreated since its position was committed. If not, all that was read
-        belongs to it.
+        """Raise StoppedError if a topic was deleted and created again since its position was committed. If not, all
+        records that were read so far are of the present topics.
         """
         ids = await self._topic_ids({tp.topic for tp in positions})
         for tp, position in positions.items():

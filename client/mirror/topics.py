@@ -59,8 +59,8 @@ def configs_to_make(source: Iterable[ConfigEntry], known: Collection[str]) -> di
 
 
 def configs_to_settle(source: Iterable[ConfigEntry], known: Collection[str]) -> dict[str, str | None]:
-    """Return the settings that a topic on the target gets at the cutover, in place of those of KEEPING. A value of None
-    means the default.
+    """Return the settings of timestamps that a topic on the target gets at the cutover, in place of those that keep
+    every record as it is during the copy (KEEPING). A value of None means the default.
     """
     own = {each.name: each.value for each in source if not each.is_default}
     return {name: own.get(name) for name in KEEPING if name in known}

@@ -369,7 +369,7 @@ class Cluster:
                 self._connections.adopt(_FIRST_BOOTSTRAP - index, node_ids[address])
 
     def _forget_coordinators(self, node_id: int, purpose: str) -> None:
-        """Look up the coordinators on this node again, and refresh metadata: its connection was lost."""
+        """Forget the coordinators on this node, if their connection was lost, and request a refresh of the metadata."""
         if purpose == COORDINATORS:
             self._coordinators.forget_node(node_id)
         self.request_refresh()

@@ -33,7 +33,7 @@ class Coordinators:
         self._addresses: dict[int, Address] = {}
 
     def address_of(self, node_id: int) -> Address | None:
-        """Return the address of a coordinator that was found; the metadata may not have that broker yet."""
+        """Return the address of a coordinator that find() has found, which the metadata may lack; None for others."""
         return self._addresses.get(node_id)
 
     def forget(self, kind: CoordinatorKind, key: str) -> None:

@@ -138,8 +138,8 @@ class Numbering(PlainPermission):
         self._epoch = (await self._ask(OpenNamedProducerRequest(name=self._name))).epoch
 
     async def open_topic(self, topic: str, count: int) -> None:
-        """Fetch the name's highest sequence in each partition of the topic from the broker, once for each number of
-        partitions. count: how many partitions the topic has.
+        """Fetch the name's highest sequence in each partition of the topic from the broker, at the first call and
+        whenever `count` has changed. count: how many partitions the topic has.
 
         Raises UnknownTopicError, and ends the producer, if the topic was deleted and created again since.
         """

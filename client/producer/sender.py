@@ -338,7 +338,7 @@ class Sender:
                 self._judge(batch, answer)
 
     def _on_lost(self, batch: Batch, error: BaseException) -> None:
-        """Handle a batch without a response, or one that could not be sent."""
+        """Retry a batch later that got no response or was not sent; fail it if no retry is allowed."""
         if batch.on_the_way:
             batch.come_back(maybe_written=getattr(error, "sent", True))
         if batch.done:
@@ -430,7 +430,7 @@ class Sender:
         self.wake()
 
     def _why_late(self, batch: Batch) -> KafkaError | None:
-        """Return what keeps the batch from being written: no leader, the last answer, or earlier batches."""
+        """Return the last known error that keeps the batch from being written; None if there is none."""
         node_id = self._cluster.metadata.leader(batch.partition.topic_partition)
         cause = self._cluster.refresh_error if node_id is None else self._why_unreachable(node_id)
         return cause or batch.refusal or self.permission.refusal() or (no_leader(batch) if node_id is None else None)

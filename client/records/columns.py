@@ -189,8 +189,8 @@ def _decode_all(payload: bytes, batch: Batch, wanted: WantedColumns, found: Deco
 def _add_usual(
     payload: bytes, position: int, offset: int, most: int, batch: Batch, wanted: WantedColumns, found: Decoded
 ) -> tuple[int, int]:
-    """Append records of the usual shapes, up to one that is not. Returns their number and the position after them.
-    offset: of the first record. most: how many records at most.
+    """Append records by usual_columns(), up to the first that has longer varints than it decodes. Returns their number
+    and the position after them. offset: of the first record. most: how many records at most.
     """
     first = offset - batch.base_offset
     most = min(most, batch.last_offset_delta + 1 - first)

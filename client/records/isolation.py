@@ -27,7 +27,9 @@ class AbortedFilter:
         self._producers: set[int] = set()
 
     def hides(self, batch: Batch) -> bool:
-        """Return whether the batch is a marker or aborted. Raises KafkaError for a marker that does not parse."""
+        """Return whether the batch is a marker or of an aborted transaction. It keeps state: call it for every batch of
+        the response, in order. Raises KafkaError for a marker that does not parse.
+        """
         producer_id = batch.producer_id
         if producer_id < 0:
             return batch.is_control

@@ -41,7 +41,8 @@ _Columns = tuple[Sequence[int], Iterable[bytes | None], Sequence[bytes | None], 
 
 
 def usual_columns(payload: bytes, position: int, first: int, count: int) -> _Columns:
-    """Return (timestamp deltas, keys, values, headers, end position) of the next usual records, at most `count`.
+    """Return (timestamp deltas, keys, values, headers, end position) of the next records, at most `count`. Stops,
+    perhaps at once, at a gap in the offsets, or at a record with longer varints than this module decodes.
 
     first: the expected offset delta of the first one. Raises IndexError.
     """
@@ -95,7 +96,7 @@ def _bare_heads(wide_time: int, width: int) -> tuple[_BareHead, int, _BareHead, 
 
 
 def _bare(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> _Columns:
-    """Decode records without keys and headers, whose length is the value's length plus a constant."""
+    """Decode records up to the first that has a key, headers, no value, or longer varints than this module decodes."""
     short, short_size, long, long_size = _bare_heads(wide_time, width)
     around, times_of = 6 + wide_time + width, _TIMES[wide_time]
     one, two = _ONE, _TWO
@@ -138,7 +139,7 @@ def _bare(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int,
 
 
 def _full(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> _Columns:
-    """Decode records with any of keys, headers and nulls."""
+    """Decode records with any of keys, headers and nulls, up to one with longer varints than this module decodes."""
     short, key_at, long, long_key_at = _heads(wide_time, width)
     one, two, times_of, limit = _ONE, _TWO, _TIMES[wide_time], len(payload)
     seen: dict[bytes, Headers] = {}
@@ -197,7 +198,9 @@ def _full(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int,
 
 
 def _headers(block: bytes, count: int) -> Headers | None:
-    """Return the headers in this block; None if they are unusual or do not fill it."""
+    """Return the headers in this block; None if a name, a value or their number has a longer varint than one byte, or
+    if they do not fill the block.
+    """
     if count & 0x81:
         return None
     at = 1

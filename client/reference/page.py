@@ -162,7 +162,7 @@ def _how(function: Any) -> str:
 
 
 def _signature(function: Any) -> str:
-    """Return the parameters as written in the source."""
+    """Return parameters and return type as text, as written in the source, without what the page does not show."""
     node = _definition(function)
     args = node.args
     for listed in (args.posonlyargs, args.args):

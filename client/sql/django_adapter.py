@@ -73,8 +73,8 @@ class DjangoAdapter:
         await self._call(begin)
 
     async def commit(self) -> None:
-        """Commit the transaction that `begin` has begun. Moves the functions for `on_commit` from Django to `on_commit`
-        here.
+        """Commit the transaction that `begin` has begun. The functions that were registered with Django's `on_commit`
+        are not called, but moved into the list `on_commit` of this adapter.
         """
         block, self._block = self._block, None
 

@@ -245,7 +245,7 @@ class Inbox:
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata | None:
-        """Return the member that read the batch."""
+        """Return the member that read the batch; None if it was read without a group."""
         return self._batch.group_metadata
 
     def claim(self, by: Sources) -> None:

@@ -325,8 +325,9 @@ class Places:
 async def keep_places(db: Database, consumer: Any) -> None:
     """Make the consumer read on from its group's places in the database, in each partition that it is assigned.
 
-    An inbox does so with its first batch. Before that, a consumer with auto_offset_reset="latest" does not note where
-    it has begun. Raises InvalidConfigurationError, IllegalStateError, RequestTimedOutError.
+    An inbox does so with its first batch. With auto_offset_reset="latest" call this before the loop: otherwise a
+    consumer that stops before its first batch skips what is written until it is started again. Raises
+    InvalidConfigurationError, IllegalStateError, RequestTimedOutError.
     """
     await attached(db, getattr(consumer, "_polls", None), inside=False)
 

@@ -113,7 +113,7 @@ class Consumer(Blocking[AsyncConsumer]):
 
     @property
     def last_batch(self) -> Batch | None:
-        """Return the last batch yielded; see fencepost.Consumer.last_batch."""
+        """What `send_offsets_to_transaction(consumer)` commits, or None. Like fencepost.Consumer.last_batch."""
         return _last_batch(self)
 
     state = forward(AsyncConsumer.state)

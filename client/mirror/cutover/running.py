@@ -56,7 +56,9 @@ class Sides(Protocol):
     """Both clusters, as far as a cutover needs them. Each call may be repeated; each may raise KafkaError."""
 
     async def take_record(self) -> CutoverRecord | None:
-        """Fence every earlier cutover of the mirror, and return what the last one left."""
+        """Fence every earlier cutover of the mirror, and return the record that the last one left; None if there is
+        none.
+        """
         ...
 
     async def write(self, record: CutoverRecord | None, groups: Mapping[str, Offsets]) -> None:

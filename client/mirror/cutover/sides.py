@@ -63,7 +63,9 @@ class AdminSides:
             await producer.close()
 
     async def take_record(self) -> CutoverRecord | None:
-        """Fence every earlier cutover of the mirror, and return what the last one left."""
+        """Fence every earlier cutover of the mirror, and return the record that the last one left; None if there is
+        none.
+        """
         await self.close()
         self._producer = self._make_producer(transactional_id(self._mirror, "cutover"))
         await self._producer.start()

@@ -85,7 +85,7 @@ class Trouble(Protocol):
     """A function that is called with each failure that may pass, and with None when rows are sent again."""
 
     def __call__(self, error: BaseException | None) -> None:
-        """Take note of the failure."""
+        """Take note of the failure; None: rows are sent again."""
         ...
 
 

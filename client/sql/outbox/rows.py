@@ -115,7 +115,7 @@ def bad_row(position: Any, why: str) -> OutboxRowError:
 
 def _bytes_of(value: Any) -> bytes | None:
     """Return a key or value as bytes: text as UTF-8, an object or list (which a driver decoded from JSON) as JSON,
-    anything else as its text.
+    anything else as its text; None for None.
     """
     if value is None or isinstance(value, bytes):
         return value
