@@ -101,7 +101,9 @@ def _warn_of_bounds(group_id: str, given: Mapping[str, str], obeyed: GroupConfig
 
 
 def _usable(group_id: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the stored configs that this version knows and accepts; each of the others is logged and ignored."""
+    """Return the stored configs whose names this version knows and whose values it accepts. The others are ignored; a
+    value that it does not accept is also logged.
+    """
     found = {}
     for name, text in given.items():
         try:

@@ -112,7 +112,7 @@ class GroupCoordinator:
 
     def join(self, group_id: str, asked: Joining, reply: JoinReply) -> None:
         """Handle a JoinGroup. `reply` is called once with the answer, now or later. A group that does not exist is
-        created.
+        created if the member has no id yet, or the group has offsets.
         """
         error = self.wrong_join(group_id, asked) or self._too_much(group_id, asked)
         if error is not None:
@@ -148,8 +148,8 @@ class GroupCoordinator:
         return None if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
 
     def _has_room(self, growth: int, most: int, group_id: str) -> bool:
-        """Return whether all groups together may use `growth` bytes more, up to `most`. If not, first delete empty
-        groups without offsets.
+        """Return whether all groups together have room for `growth` more bytes, if they may use `most` in all. To make
+        room, delete empty groups without offsets.
 
         group_id: the group that grows, which is not deleted.
         """

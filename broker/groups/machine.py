@@ -262,7 +262,7 @@ class Group(Roster):
         self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """Begin the next generation with all members that have joined and all static ones; remove the other members."""
+        """Remove dynamic members that have not joined. Begin a generation if any has joined, or no member is left."""
         for member in list(self.members.values()):
             if member.join is None and member.instance_id is None:
                 self._remove(member.member_id)
@@ -440,7 +440,7 @@ class Group(Roster):
         self.wake_ms = min(self._join_due_ms, self._sync_due_ms, *self.pending.values(), *sessions, NEVER)
 
     def _session_over(self, member: Member, now_ms: int) -> None:
-        """Remove a member whose session timed out, unless it waits for an answer of this group."""
+        """Remove a member whose session timed out; one that waits for an answer stays, unless it is new."""
         if self.members.get(member.member_id) is not member or member.deadline_ms is None:
             return
         if member.deadline_ms > now_ms:  # an earlier timeout has restarted its session
@@ -480,7 +480,7 @@ class Group(Roster):
 
     @property
     def subscribed_topics(self) -> Collection[str] | None:
-        """The topics that members subscribe to; None if the metadata of a member cannot be read."""
+        """The topics that members subscribe to; None if not known: no consumers, no protocol, unreadable metadata."""
         if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
             return None
         return topics_of(member.metadata(self.protocol) for member in self.members.values())

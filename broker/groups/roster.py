@@ -112,8 +112,8 @@ class Roster:
         return votes.most_common(1)[0][0]
 
     def _has_leader(self) -> bool:
-        """Return whether the leader has joined. If it has not, make another member that has joined the leader. Returns
-        False if no member has joined.
+        """Return whether the group has a leader that has joined. If the present leader has not joined, the first member
+        that has joined becomes the leader. Returns False if none has joined.
         """
         leader = self.members.get(self.leader or NO_MEMBER)
         if leader is None or leader.join is None:

@@ -81,8 +81,8 @@ class Acknowledging:
                 return
 
     def _is_short(self) -> bool:
-        """Return whether the request touches at most RUNS runs (ranges of records in the same state), one portion of
-        work.
+        """Return whether the request touches at most RUNS runs (ranges of records in the same state), which may be
+        decided in one step.
         """
         touched = 0
         for key, acks in self._acks.items():

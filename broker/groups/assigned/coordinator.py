@@ -346,8 +346,8 @@ class AssignedGroups(Generic[Group, Change]):
         job = Job(steps)
 
         def finish(result: Exception | None) -> None:
-            """Called with None, or with the exception if the work has failed. Then log it, and let the group be
-            assigned again later.
+            """If the work has failed, log its exception, and let the group be assigned again later. None: it has
+            not failed, and nothing is left to do.
             """
             if result is None:
                 return

@@ -131,8 +131,8 @@ class AssigningGroup(Generic[Change]):
         """Make a computed assignment the target. Raises KafkaError if it cannot be logged; then it must be computed
         again.
 
-        epoch: the group's epoch for which it was computed. An assignment that is older than the present target is
-        dropped.
+        epoch: the group's epoch for which it was computed. If the target is of that epoch too, a different assignment
+        becomes the target of a new epoch. An older one is dropped.
         """
         self.is_assigning = False
         with self._event():

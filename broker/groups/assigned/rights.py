@@ -93,7 +93,9 @@ class MembersRights:
         return self.rules.version, self._users_seen
 
     def describes(self, member_id: str, topic_id: TopicId) -> bool:
-        """Return whether a member may describe a topic now. True if its user is not known yet, as after a restart."""
+        """Return whether a member may describe a topic now. True if its user is not known yet, as after a restart, or
+        the topic does not exist.
+        """
         user, name = self.users.get(member_id), self._topics.name_of(topic_id)
         return user is None or name is None or self.rules.describes(user, name)
 
@@ -136,8 +138,8 @@ class MembersRights:
         return {member_id: shares[view] for member_id, view in view_of.items()}
 
     def _view(self, ids: frozenset[TopicId], user: Session | None) -> Generator[int, None, View]:
-        """Return, in steps, which of these topics the user may describe and read. If user is None, it is all of
-        them.
+        """Return, in steps, which of these topics the user may describe, and which it may read. If user is None, both
+        are all of these topics.
         """
         yield 1 + len(ids) // TOPICS_AT_ONCE
         if user is None:

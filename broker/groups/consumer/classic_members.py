@@ -68,8 +68,8 @@ class MixedGroup(ConsumerGroup):
         return len(self.subscriptions) == self.classic_members
 
     def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, first: Sequence[Change] = ()) -> Answer:
-        """Answer a ConsumerGroupHeartbeat. If the member used the classic protocol before, it need not join or sync in
-        that any more.
+        """Answer a ConsumerGroupHeartbeat. If the member used the classic protocol before, the time limits for its next
+        JoinGroup and SyncGroup end.
 
         first: the changes that convert a classic group to this one, if this heartbeat does so. Raises KafkaError.
         """

@@ -199,8 +199,8 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
                 group.apply(change)
 
     def _dated(self, change: Change) -> Change:
-        """If the change is a GroupEpoch, add to it the present time, from which on the group has no members and the
-        retention of its offsets counts. Other changes are returned unchanged.
+        """If the change is a GroupEpoch, return it with the present age of the data directory, from which on the group
+        has no members and the retention of its offsets counts. Other changes are returned unchanged.
         """
         if not isinstance(change.value, GroupEpoch):
             return change

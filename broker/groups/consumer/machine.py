@@ -243,7 +243,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         """Store the subscription, rack and other fields that a heartbeat reports about its member.
 
         Returns three values: whether the member subscribes to other topics by name, whether it uses another regular
-        expression, and whether the topics that match this expression are already known.
+        expression or none any more, and whether the topics of that change are known already. Raises
+        INVALID_REGULAR_EXPRESSION.
         """
         old = self.subscriptions.get(beat.member_id, Subscription())
         new = Subscription(

@@ -145,7 +145,9 @@ def _write_subscription(found: Subscription) -> bytes:
 
 
 def _write_classic(found: Classic | None) -> bytes:
-    """Encode a nullable struct: a byte 0 for null or 1, then the struct. Kafka writes the byte for null too."""
+    """Encode what a classic member has sent, as a nullable struct: the byte 0 for None, else 1 and the struct. Kafka
+    writes the 0 too.
+    """
     if found is None:
         return b"\x00"
     protocols = (text(name) + uvarint(len(metadata) + 1) + metadata + NO_TAGS for name, metadata in found.protocols)

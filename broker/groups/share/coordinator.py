@@ -171,10 +171,11 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     def _begin_share_partitions(
         self, group_id: str, looked_up: Starts, missing: Sequence[Missing]
     ) -> tuple[Collection[TopicIdPartition], ShareUnit | None]:
-        """Prepare to create those of these share partitions whose log is online and whose start offset is known.
+        """Prepare to create those of these share partitions whose log is online and whose start offset is known, as many
+        as there is memory for.
 
-        Returns their keys, and the changes that create them, which the caller writes together with the group's; None
-        if there are no changes.
+        Returns their keys, and the changes that create them, which the caller writes together with the group's; no
+        keys and None if there are none, or after a KafkaError, which is logged.
         """
         most = max(0, self._settings.now.group_metadata_max_bytes - self.size_bytes) // SHARE_PARTITION_BYTES
         starts = dict(islice(self._starts(group_id, looked_up, missing), most))
