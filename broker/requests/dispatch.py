@@ -436,8 +436,8 @@ class Dispatcher:
         return refusal(call.handler.api.response, call.version, call.request, error)
 
     def _bug_error(self, call: Call, error: BaseException) -> KafkaError:
-        """Return the KafkaError to answer with. Any other exception is a bug, which is logged, and answered with
-        UNKNOWN_SERVER_ERROR.
+        """Return the KafkaError to answer with: UNKNOWN_SERVER_ERROR for any other exception, which is logged as a bug,
+        except that DirectoryMoved halts the broker.
         """
         if isinstance(error, KafkaError):
             return error

@@ -159,8 +159,8 @@ def _end(request: EndTxnRequest, version: int, client_id: str) -> OrdinaryReques
 
 
 def _adding(request: AddPartitionsToTxnRequest, version: int, client_id: str) -> OrdinaryRequest | None:
-    """Return an AddPartitionsToTxn as an OrdinaryRequest; None if it names an internal topic, a negative partition or
-    no transactional id.
+    """Return an AddPartitionsToTxn as an OrdinaryRequest; None if it names an internal topic, a negative partition, no
+    transactional id, or so many partitions that its answer is long.
     """
     topics = request.v3_and_below_topics
     results = [

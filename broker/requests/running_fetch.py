@@ -166,9 +166,9 @@ class RunningFetch:
         return True
 
     def _may_be_enough(self) -> bool:
-        """Return whether enough was appended meanwhile that reading again may reach min_bytes. More bytes may have
-        been appended than are released, never fewer. Records that become readable at a transaction's end were appended
-        before, so under read_committed only reading shows them.
+        """Return whether reading again may reach min_bytes, judged by the bytes appended meanwhile; no more than these
+        have become readable. Always true under read_committed, where the end of a transaction makes records readable
+        that were appended before, and if a partition is missing or offline.
         """
         if self.ends_count or self.min_bytes <= 1:
             return True
@@ -232,7 +232,7 @@ class RunningFetch:
         self.left_bytes, self.at_least_one, self.failed = left_bytes, at_least_one, failed
 
     def is_enough(self) -> bool:
-        """Return whether to answer without waiting: there are min_bytes, an error, or a partition to read from disk."""
+        """Return whether not to wait: there are min_bytes, an error, no partition, a disk read, or a further segment."""
         if self.any_missing:
             self.missing = {read.key for read in self.reads if read.missing}
             self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
@@ -297,7 +297,7 @@ class RunningFetch:
 
     @staticmethod
     def _diverges(read: PartitionRead, partition: Partition) -> bool:
-        """Return whether the reader's log diverges from the partition's (KIP-595). If so, put into the answer where."""
+        """Return whether the reader's log diverges (KIP-595); if so, answer where. Raises OFFSET_OUT_OF_RANGE."""
         epoch, end_offset = partition.end_of_epoch(read.wanted.last_fetched_epoch)
         if end_offset < 0 or read.wanted.fetch_offset < partition.log.released_start:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -127,7 +127,7 @@ class _Taking:
 
     def _add(self, first: int, last: int, deliveries: int) -> None:
         """Let the member acquire this range. It is joined with the range before if they are adjacent and were delivered
-        equally often.
+        equally often, unless a new range has to begin (see _ends_range).
         """
         self._count += last - first + 1
         before = self._acquired[-1] if self._acquired else None

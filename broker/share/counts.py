@@ -33,7 +33,9 @@ def count_rejected(metrics: Metrics, machines: Iterable[SharePartition], transac
 
 
 def count_released(metrics: Metrics, changed: Sequence[StateBatch], *, timed_out: bool) -> None:
-    """Count the records that the end of a session or of locks made available again, or archived at the limit."""
+    """Count the records that were archived at the delivery limit when they were released. timed_out: whether they were
+    released because their locks timed out; then all of them are counted as timed out, too.
+    """
     metrics.share_archived[AT_THE_LIMIT] += _archived(changed)
     if timed_out:
         metrics.share_locks_timed_out += sum(batch.last - batch.first + 1 for batch in changed)

@@ -25,8 +25,8 @@ class Acquired(NamedTuple):
 
 
 def find_acquired(machine: SharePartition, member: str, offset: int, most_runs: int) -> Acquired:
-    """Return the runs (ranges of records in the same state) that the member has acquired, from this offset on. Examines
-    at most most_runs runs.
+    """Return the runs (ranges of records in the same state) that the member has acquired, from this offset on; how many
+    runs were examined, at most most_runs; and the offset at which to go on, None at the end.
     """
     columns = machine.runs.next_part(offset, most_runs)
     found = [

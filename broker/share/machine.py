@@ -160,7 +160,7 @@ class SharePartition:
 
     def decide_pending(self, member: str, acks: Iterable[Ack], above: int, transaction: Transaction) -> Decision:
         """Decide which records these acknowledgements make pending in the transaction. Nothing is changed yet. Raises
-        what decide_acks() raises, for offsets below the window, too.
+        KafkaError as decide_acks() does, and also for an offset below the window, or if one does not accept or reject.
         """
         runs: list[Run] = []
         batches: list[StateBatch] = []

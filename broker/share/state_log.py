@@ -477,7 +477,9 @@ class ShareStateLog:
         return homes
 
     def prune(self, home: int, keys: Sequence[SharePartitionKey]) -> None:
-        """Delete the records of this partition that no restart needs. keys: all share partitions with state in it."""
+        """Delete the records of this partition that no restart needs, after writing snapshots of some share partitions
+        whose last one is far back. keys: all with state in this partition. A KafkaError is only logged.
+        """
         try:
             owner = self.topic.log(home)
             written = self._pruned_at[home] = self._logged_bytes.get(home, 0)

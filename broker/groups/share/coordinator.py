@@ -171,8 +171,8 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     def _begin_share_partitions(
         self, group_id: str, looked_up: Starts, missing: Sequence[Missing]
     ) -> tuple[Collection[TopicIdPartition], ShareUnit | None]:
-        """Prepare to create those of these share partitions whose log is online and whose start offset is known, as many
-        as there is memory for.
+        """Prepare to create those of these share partitions whose log is online and whose start offset is known, as
+        many as there is memory for.
 
         Returns their keys, and the changes that create them, which the caller writes together with the group's; no
         keys and None if there are none, or after a KafkaError, which is logged.

@@ -213,7 +213,7 @@ class ShareFetching:
 
     def _work(self) -> Steps[bool]:
         """Look at the partitions and acquire records, until there is nothing more to do now. Returns whether to answer;
-        False: a worker thread reads from disk, or it waits, or it was answered meanwhile.
+        False if a worker thread reads from disk, if the request waits for changes, or if it was answered meanwhile.
         """
         while True:
             self._has_changed = False
