@@ -232,7 +232,7 @@ class RunningFetch:
         self.left_bytes, self.at_least_one, self.failed = left_bytes, at_least_one, failed
 
     def is_enough(self) -> bool:
-        """Return whether not to wait: there are min_bytes, an error, no partition, a disk read, or a further segment."""
+        """Return whether not to wait: there are min_bytes, an error, no partition, a disk read or a later segment."""
         if self.any_missing:
             self.missing = {read.key for read in self.reads if read.missing}
             self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
