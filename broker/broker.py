@@ -404,7 +404,7 @@ class Broker(Services):
         )
 
     async def stop(self, *, is_used_again: bool = True) -> None:
-        """Stop, with all durable that was answered. is_used_again: whether to prepare for a quick next start."""
+        """Stop when all that was answered is durable. is_used_again: whether to prepare for a quick next start."""
         if self._owner is not None:
             self._owner.stop()
         if not self._started:

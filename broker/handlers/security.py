@@ -22,7 +22,9 @@ NO_SASL = "the connection uses no SASL: no such request is expected on it"
 
 @handles(SaslHandshakeRequest, waits=False)
 def sasl_handshake(broker: Services, call: Call, request: SaslHandshakeRequest) -> Any:
-    """Answer SaslHandshake, in which a client chooses a mechanism."""
+    """Answer SaslHandshake, in which a client chooses a mechanism. Returns the response; if the login failed, a Parked
+    that gets the response later.
+    """
     login = call.connection.login
     if login is not None:
         return login.handshake(request, call.version)
@@ -32,7 +34,9 @@ def sasl_handshake(broker: Services, call: Call, request: SaslHandshakeRequest) 
 
 @handles(SaslAuthenticateRequest, waits=False)
 def sasl_authenticate(broker: Services, call: Call, request: SaslAuthenticateRequest) -> Any:
-    """Answer SaslAuthenticate, which carries the mechanism's next message."""
+    """Answer SaslAuthenticate, which carries the mechanism's next message. Returns the response, or a Parked that gets
+    it when a worker thread has checked the password.
+    """
     login = call.connection.login
     if login is not None:
         return login.authenticate(request)

@@ -74,7 +74,9 @@ def _answer_in_steps(broker: Services, call: Call, request: ShareGroupHeartbeatR
 
 
 def _answer(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, *, may_see: bool) -> Reply:
-    """Handle a heartbeat. may_see: whether the client may describe all topics that it names."""
+    """Handle a heartbeat. Returns the response, or a Parked that gets it when start offsets are looked up. may_see:
+    whether the client may describe all topics that the heartbeat names.
+    """
     try:
         broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
         if not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:

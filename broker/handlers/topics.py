@@ -125,7 +125,9 @@ def _create(
 
 
 def _check_mutations(broker: Services, call: Call, partitions: int, strict_since: int) -> None:
-    """Raise THROTTLING_QUOTA_EXCEEDED if the client is over its mutation quota, in versions that have the error."""
+    """Count `partitions` partitions against the client's mutation quota. Raise THROTTLING_QUOTA_EXCEEDED if it is over
+    the quota, from version strict_since of the request on, which has the error.
+    """
     if call.meter is not None:
         broker.throttling.check_mutations(call.meter, partitions, strict=call.version >= strict_since)
 
@@ -225,7 +227,8 @@ def _find(broker: Services, asked: DeleteTopicsRequest.Topic) -> Topic | None:
 
 
 def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Topic) -> _Deleted | None:
-    """Return the refusal if the client may not delete the topic; None if it may.
+    """Return the refusal if the client may not delete the topic. None if it may, or if the topic does not exist and the
+    client may describe it, so that it is told so.
 
     The refusal contains the topic's name and id only if the client may describe the topic.
     """
