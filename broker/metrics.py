@@ -39,7 +39,7 @@ class Histogram:
         self.total = 0
 
     def add(self, value: int, times: int = 1) -> None:
-        """Count this value (0 or more) `times` times, in the range of the next power of two."""
+        """Count this value (0 or more) `times` times, under the lowest power of two that is not below it."""
         self.counts[(value - 1).bit_length()] += times
         self.total += value * times
 
@@ -232,8 +232,8 @@ class Metrics:
         return found
 
     def failed(self, error: BaseException) -> None:
-        """Count an unexpected error, which is a bug. Only the first few are kept, because their tracebacks take
-        memory.
+        """Keep an unexpected error, which is a bug. Only the first few are kept, and later ones ignored, because their
+        tracebacks take memory.
         """
         if len(self.failures) < KEPT_FAILURES:
             self.failures.append(error)

@@ -123,7 +123,9 @@ class Rights:
         self.passwords = None if self._users is None else dict(self._users)
 
     def missing(self, state: SecurityState) -> list[Change]:
-        """Return the changes that create the given users and ACLs that do not exist yet."""
+        """Return the changes that create the given users and ACLs that do not exist yet, and set the given password of
+        users that have another one.
+        """
         users = [
             credential_set(name, each)
             for name, each in self._credentials

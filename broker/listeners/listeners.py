@@ -66,8 +66,10 @@ class Listeners:
         self._refreshers: list[KeyRefresher] = []
 
     def admissions(self, security_log: SecurityLog) -> list[ConnectionAdmission]:
-        """Return the object that admits new connections, for each listener. Raises InvalidOption, BadTlsFiles,
-        CannotStartThread.
+        """Return the object that admits new connections, for each listener. If a listener asks for logins, and the
+        security log has no secret for decoys yet, write one.
+
+        Raises InvalidOption, BadTlsFiles, CannotStartThread, and KafkaError if the secret cannot be written.
         """
         users = security_log.state.users
         admissions: list[ConnectionAdmission] = []
