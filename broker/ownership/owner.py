@@ -280,7 +280,7 @@ class StoreOwner:
     def _newest(self) -> Place:
         """Return the newest round (write of the journal) or seal (end of an epoch) in the store. Blocks.
 
-        Before the first round, return a place that counts the objects of a broker which is putting its directory there.
+        Before the first round, return a place of epoch 0, which grows with each object that a broker puts there first.
         """
         newest = max(list_places(self._objects, format.JOURNAL, self._pause), default=NOWHERE)
         if newest != NOWHERE:

@@ -245,7 +245,7 @@ def epoch_row(epoch: int) -> Row:
 
 
 def name_row(name: str, epoch: int, owner: str) -> Row:
-    """Return the record of a name's epoch and of the user who opened it."""
+    """Return the record of a name's epoch and owner: a text that describes the client that opened it."""
     return _name_key(name), _NUMBER.pack(RECORD_VERSION, epoch) + owner.encode()
 
 

@@ -68,7 +68,7 @@ class NamedProducers:
         """Open the name for a client. Returns its new epoch; from now on batches with an earlier one are refused.
         Raises KafkaError.
 
-        owner: the user, for error texts.
+        owner: describes the client, for error texts.
         """
         self.check_known()
         if not 0 < len(name.encode()) <= LONGEST_NAME_BYTES:
@@ -179,7 +179,8 @@ class NamedProducers:
     def fence_all(self) -> None:
         """Give every name a new epoch, higher than any that an earlier broker can have given out. Raises KafkaError.
 
-        Then no client of an earlier broker can write any more, after the data directory was restored from a backup.
+        Called after the data directory was restored from a backup, so that no client of an earlier broker can write any
+        more. If the log is offline, nothing is done; the next start calls this again.
         """
         names = self.names
         if self.topic.exists and not self._is_online():

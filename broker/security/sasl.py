@@ -74,7 +74,9 @@ class Exchange(Protocol):
     """One client's login by one mechanism."""
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
-        """Handle the client's next message. Raises LoginFailed. After that, or Success, no message may follow."""
+        """Handle the client's next message. Returns a Challenge to send, a PasswordCheck to run, or a Success; raises
+        LoginFailed. No message may follow a Success or an error.
+        """
         ...
 
 
