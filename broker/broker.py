@@ -184,7 +184,7 @@ class Broker(Services):
         return 0 if self._owner is None else self._owner.silent_ms()
 
     def give_up(self) -> None:
-        """End a start() that waits for an object store. It raises StoppedWaiting, unless it is cancelled."""
+        """Make a start() that waits for an object store raise StoppedWaiting, unless it was cancelled."""
         if self._owner is not None:
             self._owner.stop()
 

@@ -155,6 +155,7 @@ class Life:
         """Move the clock and the loop's timers ahead, and wait until all that becomes due is done.
 
         at_least: by how many seconds timers move at least. If the broker stops meanwhile, only the clock has moved.
+        Raises ValueError if `seconds` is negative.
         """
         if seconds < 0:
             raise ValueError("time does not go back")

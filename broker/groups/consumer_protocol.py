@@ -73,7 +73,7 @@ class _Reader:
         self._position = 0
 
     def number(self, form: Struct) -> int:
-        """Read one number of this format."""
+        """Read one number of this format. Raises UnreadableMetadata if the bytes end before."""
         try:
             found: int = form.unpack_from(self._content, self._position)[0]
         except error:
@@ -106,7 +106,7 @@ class _Reader:
         return self._text(self.number(_INT16))
 
     def _text(self, length: int) -> str:
-        """Read this number of bytes as UTF-8."""
+        """Read this number of bytes as UTF-8. Raises UnreadableMetadata if they are fewer, or not UTF-8."""
         try:
             return self._bytes(length).decode()
         except UnicodeDecodeError as broken:

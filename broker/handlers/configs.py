@@ -365,7 +365,7 @@ def _alter(broker: Services, resource: _Resource, merge: _Merge, validate_only: 
 
 
 def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
-    """Change a topic's settings, or only check the change. merge(stored, options) returns the new settings."""
+    """Change a topic's settings, or only check that. Raises KafkaError. merge(stored, options): the new settings."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     topic = _topic(broker, name)
@@ -379,7 +379,7 @@ def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 
 def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
-    """Change a group's settings, or only check the change. merge(stored, options) returns the new settings."""
+    """Change a group's settings, or only check that. Raises KafkaError. merge(stored, options): the new settings."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     configs = merge(broker.group_configs.given(name), GROUP_OPTIONS)
@@ -390,7 +390,7 @@ def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 
 def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
-    """Change a broker's settings, or only check the change. merge(stored, options) returns the new settings."""
+    """Change a broker's settings, or only check that. Raises KafkaError. merge(stored, options): the new settings."""
     name = resource.resource_name
     kept = broker.topics.broker_configs(name)
     _check_settable([config.name for config in resource.configs if not _takes_away(config, kept)])
@@ -465,7 +465,7 @@ def _changing(resource: IncrementalAlterConfigsRequest.Resource) -> _Merge:
 def _change(
     configs: dict[str, str], change: IncrementalAlterConfigsRequest.Resource.Config, options: Mapping[str, Option]
 ) -> None:
-    """Apply one incremental operation (SET, DELETE, APPEND, SUBTRACT) to the configs."""
+    """Apply one incremental operation (SET, DELETE, APPEND, SUBTRACT) to the configs. Raises KafkaError."""
     name, operation = change.name, change.config_operation
     if operation == DELETE:
         configs.pop(name, None)

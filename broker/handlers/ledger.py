@@ -176,7 +176,7 @@ def _refusal_text(outcome: Outcome) -> str:
 
 
 def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
-    """Convert an entry for a response."""
+    """Convert an entry of the ledger for a response; None, if there is no entry, stays None."""
     if entry is None:
         return None
     return LedgerEntry(

@@ -228,7 +228,7 @@ def _find(broker: Services, asked: DeleteTopicsRequest.Topic) -> Topic | None:
 
 def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Topic) -> _Deleted | None:
     """Return the refusal if the client may not delete the topic. None if it may, or if the topic does not exist and the
-    client may describe it, so that it is told so.
+    client may know that; then the caller answers with the error for an unknown topic.
 
     The refusal contains the topic's name and id only if the client may describe the topic.
     """

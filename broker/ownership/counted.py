@@ -109,8 +109,8 @@ class CountedObjects(Objects):
                 self._since_ms.setdefault(call, self._clock.monotonic_ms())
 
     def _ended(self, call: str, name: str, answer: str, took_ns: int) -> None:
-        """Count a call that has ended. If it succeeded, unanswered calls of the same kind count as waiting only from
-        now on.
+        """Count a call that has ended. If the store has answered it, be it that the object exists or is missing,
+        unanswered calls of the same kind count as waiting only from now on.
         """
         kind = KINDS.get(name.partition("/")[2].partition("/")[0], "other")
         with self._lock:

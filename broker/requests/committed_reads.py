@@ -28,7 +28,7 @@ class CommittedRead:
         *,
         at_least_one: bool,
     ) -> None:
-        """aborted: the aborted transactions in what was found. If the read is from disk, it looks them up itself."""
+        """aborted: the aborted transactions in what was found. A read from disk looks them up itself."""
         self._found = found
         self._aborted = aborted
         self._max_bytes = max_bytes

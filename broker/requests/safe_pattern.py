@@ -157,7 +157,9 @@ class SafePattern:
         return following
 
     def _part(self, op: Any, value: Any, following: int, flags: int) -> int:
-        """Add the states of one item of the parsed pattern, before the state `following`. Returns the first of them."""
+        """Add the states of one item of the parsed pattern, before the state `following`. Returns the first of them.
+        Raises InvalidPattern if the item is not supported.
+        """
         if op in (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN):
             return self._state(self._test(op, value, flags), following)
         if op is _constants.BRANCH:
@@ -174,7 +176,9 @@ class SafePattern:
         raise InvalidPattern(f"{str(op).lower()} is not supported")
 
     def _repeat(self, value: Any, following: int, flags: int) -> int:
-        """Add the states of a repetition such as `a{2,5}`, before the state `following`. Returns the first of them."""
+        """Add the states of a repetition such as `a{2,5}`, before the state `following`. Returns the first of them.
+        Raises InvalidPattern if they are too many.
+        """
         least, most, items = value
         if most is _constants.MAXREPEAT:
             loop = self._state(None, following)

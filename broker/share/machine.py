@@ -369,7 +369,7 @@ class SharePartition:
         self._advance()
 
     def apply_pending(self, transaction: Transaction, position: int, batches: Sequence[StateBatch]) -> None:
-        """Make the records of this update pending: it is part of a transaction, and logged at this position."""
+        """Make these ranges pending in the transaction. position: the log offset of the record that has them."""
         if not batches:
             return
         of_record = self._pending.setdefault(transaction, {}).setdefault(position, set())

@@ -228,7 +228,7 @@ def _checked(deliveries: int) -> int:
 
 def _read_member(value: bytes, position: int, tags: int) -> tuple[str, int]:
     """Return the member in the tagged fields of a range ("" without), and the position behind the fields. tags: their
-    number.
+    number. Raises UnreadableRecord.
     """
     member = ""
     if tags > MOST_TAGS:

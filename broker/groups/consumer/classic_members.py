@@ -223,7 +223,7 @@ class MixedGroup(ConsumerGroup):
     def make_target(self, now_ms: int, wall_ms: int) -> None:
         """Begin a new epoch if topics have changed, and compute the target assignment if it is due. Raises KafkaError.
 
-        Usually the heartbeats of the newer protocol do this; it is called for a group in which no member sends them.
+        Usually the heartbeats of the newer protocol do this; this method is for groups in which no member sends them.
         """
         with self._event():
             if self._topics_changed():

@@ -205,7 +205,7 @@ def _read_subscription(reader: Reader) -> Subscription:
 
 
 def _read_classic(reader: Reader) -> Classic | None:
-    """Decode the nullable struct that contains what a classic member has sent."""
+    """Decode the nullable struct that contains what a classic member has sent. Returns None if it is null."""
     if reader.uvarint() == 0:
         return None
     timeout_ms, protocols = reader.number(INT32), []
