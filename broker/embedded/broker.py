@@ -162,8 +162,8 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop the broker: all that was answered is durable. Removes a temporary directory. May be called again, or
-        concurrently.
+        """Stop the broker, when all that it has answered is durable. Removes a temporary directory. May be called
+        again, or concurrently.
 
         Raises BrokerHaltedError if the broker had stopped by itself.
         """

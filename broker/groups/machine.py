@@ -53,7 +53,7 @@ class Group(Roster):
     def restore(
         cls, group_id: str, rules: Rules, log: Callable[["Group", KeptGroup], None], kept: KeptGroup, now_ms: int
     ) -> "Group":
-        """Make the group that a record describes. The session timeouts of its members start now."""
+        """Make the group that a record describes. Its members' sessions start now, and a rebalance if one is needed."""
         group = cls(group_id, rules, log)
         group.generation = kept.generation
         group.protocol_type = kept.protocol_type or None

@@ -244,7 +244,7 @@ def _check_logged_broker(broker: Services, name: str, what: str) -> None:
 
 
 def _is_int32(text: str) -> bool:
-    """Return whether Java would parse it as an int. Checks the length first: Python refuses very long numbers."""
+    """Return whether Java would parse the text as an int. Checks its length first: Python refuses long numbers."""
     if len(text) > 200 or not text.removeprefix("-").removeprefix("+").isdecimal():
         return False
     return text[:2] != "-+" and -(2**31) <= int(text) < 2**31

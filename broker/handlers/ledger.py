@@ -38,8 +38,8 @@ _Removed = RemoveLedgerEntriesResponse.Key
 
 @handles(PrepareTxnRequest)
 def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> PrepareTxnResponse:
-    """Prepare a transaction, so that only the ledger's decision ends it. If the ledger has already decided this number
-    or a higher one, abort the transaction (LEDGER_CONFLICT).
+    """Prepare a transaction: it then waits for the ledger's decision of this number, or its timeout. If the ledger has
+    decided this number or a higher one already, the broker aborts the transaction, and answers LEDGER_CONFLICT.
     """
     for name in (request.transactional_id, request.ledger_key):
         _check_access(broker, call, Operation.WRITE, name)

@@ -43,7 +43,9 @@ class ListenerAdmission:
         rules: LoginRules | None,
         certificate: Certificate | None,
     ) -> None:
-        """Raises InvalidOption if ssl.principal.mapping.rules cannot be parsed."""
+        """rules: of logins; None if clients do not log in. certificate: None without TLS. Raises InvalidOption if
+        ssl.principal.mapping.rules cannot be parsed.
+        """
         self.settings = settings
         self.certificate = certificate
         self._authenticator = authenticator

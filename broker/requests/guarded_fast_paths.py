@@ -21,8 +21,8 @@ class GuardedFastProduce(FastProduce):
         self._access = broker.access
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
-        """Serve the request as without an authorizer. If ACLs or the session have changed, first forget the route, so
-        that the rights are checked again.
+        """Serve the request as FastProduce does, and return the same. If ACLs or the session have changed, first forget
+        the route, so that the rights are checked again.
         """
         route = connection.route
         if route is not None and route.allowed_to != (connection.session, self._access.version):

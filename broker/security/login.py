@@ -116,7 +116,7 @@ class Login:
     # ---- the requests ----------------------------------------------------------------------------------------
 
     def handshake(self, request: SaslHandshakeRequest, version: int, now: Times) -> Reply:
-        """Handle SaslHandshake, by which the client chooses a mechanism."""
+        """Handle SaslHandshake, by which the client chooses a mechanism. Returns the reply, which may end the login."""
         if self.phase not in (Phase.UNKNOWN, Phase.KNOWN):
             return self._fail_handshake(ErrorCode.ILLEGAL_SASL_STATE, ())
         if self.phase is Phase.KNOWN and not self._may_renew(now):

@@ -310,7 +310,7 @@ class SharePartition:
             heappush(self._alarms, alarm)
 
     def end_locks(self, runs: Sequence[Run], now_ms: int) -> None:
-        """Set the deadline of these acquired runs to now."""
+        """Set the deadline of these acquired runs to now, so that the timer ends their locks."""
         for first, last, standing in runs:
             self.runs.put(first, last, standing._replace(deadline_ms=now_ms))
             self.set_alarm((now_ms, first, last))

@@ -78,7 +78,7 @@ class _Portion:
         self.state_epoch = machine.state_epoch
 
     def is_up_to_date(self, machine: SharePartition) -> bool:
-        """Return whether the state has not changed since decide()."""
+        """Return whether the states of the portion's records have not changed since decide()."""
         first, last, *_ = self.change
         return self.state_epoch == machine.state_epoch and machine.runs.part(first, last) == self.before
 
@@ -104,8 +104,8 @@ class Portions:
             yield touched
 
     def decide_again(self) -> Iterator[int]:
-        """Decide the portions again whose records others have changed since. Yields after each how many runs (ranges of
-        records in the same state) it covers. Raises KafkaError.
+        """Decide again those portions whose records others have changed since. Yields after each portion how many runs
+        (ranges of records in the same state) it covers. Raises KafkaError.
         """
         for portion in [each for each in self._portions if not each.is_up_to_date(self.machine)]:
             portion.decide(self.machine, self._decide)

@@ -136,7 +136,7 @@ class ShareStateLog:
         self._keep_short([key for key, _ in changes])
 
     def _commit(self, changes: Sequence[Change]) -> None:
-        """Do what commit() does, but do not begin to write snapshots. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Write and apply these changes in one unit; begin no snapshots. Raises COORDINATOR_NOT_AVAILABLE."""
         unit = self.unit(changes)
         self.topic.commit(unit.parts)
         unit.apply()

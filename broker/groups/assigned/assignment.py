@@ -53,7 +53,7 @@ class Class:
 
 
 def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[Class]]:
-    """Group the topics by their subscribers, in steps. Yields the cost of each step; returns the classes.
+    """Group the topics into classes, one for each set of subscribers. Yields the cost of each step; returns them.
 
     Classes with few subscribers for their partitions come first, because they leave the least choice. Topics that do
     not exist, or that nobody subscribes to, are in no class. members: all members of the group; a class refers to them

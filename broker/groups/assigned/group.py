@@ -132,7 +132,7 @@ class AssigningGroup(Generic[Change]):
         again.
 
         epoch: the group's epoch for which it was computed. If the target is of that epoch too, a different assignment
-        becomes the target of a new epoch. An older one is dropped.
+        becomes the target of a new epoch. An assignment for an older epoch is dropped.
         """
         self.is_assigning = False
         with self._event():

@@ -50,7 +50,7 @@ TABLE: Mapping[Shows, tuple[Step, ...]] = {
 
 
 def step_of(state: MemberState, *, gave_up: bool, other_target: bool, other_subscription: bool) -> Step:
-    """Return what a heartbeat does to the member's assignment, by the table. gave_up: whether the member owns none of
+    """Return what a heartbeat does to the member's assignment, by TABLE. gave_up: whether the member owns none of
     the partitions any more that it has to give up.
 
     A member that has to give up partitions does that before it moves to another target.
