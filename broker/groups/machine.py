@@ -480,7 +480,7 @@ class Group(Roster):
 
     @property
     def subscribed_topics(self) -> Collection[str] | None:
-        """The topics that members subscribe to; None if not known: no consumers, no protocol, unreadable metadata."""
+        """The topics that members subscribe to; None if unknown (no consumers, no protocol yet, or bad metadata)."""
         if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
             return None
         return topics_of(member.metadata(self.protocol) for member in self.members.values())

@@ -48,7 +48,7 @@ READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least 
 
 
 def _may_read(broker: Services, call: Call, replica_id: int, topic: str | None) -> bool:
-    """Return whether the client may read a topic, or is a broker that may read any. topic: None if unknown: True."""
+    """Return whether a client may read this topic (True if topic is None), or a broker may read all topics."""
     if replica_id >= 0:
         return broker.access.allows_on_cluster(call.session, Operation.CLUSTER_ACTION)
     return topic is None or broker.access.allows(call.session, Operation.READ, ResourceType.TOPIC, topic)
