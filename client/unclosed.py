@@ -87,7 +87,9 @@ class Parts(ABC):
             self.abandon()
 
     def end_elsewhere(self, timeout_ms: float) -> "concurrent.futures.Future[None] | None":
-        """End the client in its loop, from another thread. Returns None if that loop does not run."""
+        """End the client in its loop, from another thread. Returns a future that is done when the client has ended;
+        None if it cannot be ended so: its loop does not run, or this is the loop's thread or a forked child.
+        """
         loop, thread = self._affinity.loop, self._affinity.thread
         if not self._is_open or loop is None or self._affinity.is_forked or not loop.is_running():
             return None

@@ -165,7 +165,7 @@ class _DecoderSource:
             self._tags([f for f in fields if f.tag is not None and self._version in f.versions], name)
 
     def _absent(self, f: Field, name: str) -> None:
-        """Generate the line that sets a field to its default, because the version does not have it."""
+        """Generate the line that sets a field to its default: the version does not have it, or only with a tag."""
         if f.factory is list:
             self._source.line(f"{name}.{f.name} = []")
         else:

@@ -189,7 +189,7 @@ def _kind(annotation: Any) -> Kind:
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
-    """Return the annotation without `| None`, and whether it had that."""
+    """Return the annotation without `| None`, and whether it had that. Raises TypeError for any other union."""
     if get_origin(annotation) not in (Union, UnionType):
         return annotation, False
     rest = [member for member in get_args(annotation) if member is not NoneType]

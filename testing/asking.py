@@ -109,7 +109,7 @@ class Asker:
         return self._line(self._bootstrap).ask(request, cap=cap)
 
     def metadata(self, *topics: str) -> Any:
-        """Return the metadata of these topics, or of all if none are named. Creates no topic."""
+        """Return the MetadataResponse for these topics, or for all if none are named. Creates no topic."""
         wanted = [MetadataRequest.Topic(name=name) for name in topics] or None
         response = self.any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
         self._nodes = {node.node_id: (node.host, node.port) for node in response.brokers}

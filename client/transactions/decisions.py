@@ -81,7 +81,9 @@ class Decisions:
         return answer.error_code, error_of(answer.error_code, f"PrepareTxn: {text}")
 
     async def end(self, waiting: Waiting, committed: bool) -> Ended:
-        """Send EndTxns: tell the broker that the database has committed (or aborted) this transaction."""
+        """Send EndTxns: tell the broker that the database has committed (or aborted) this transaction. Returns the
+    answer: an error in it is not raised.
+    """
         request = EndTxnsRequest(
             ledger_key=waiting.key,
             number=waiting.number,

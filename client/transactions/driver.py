@@ -113,7 +113,7 @@ class TransactionDriver:
         asyncio.get_running_loop().call_soon(drop)
 
     def refusal(self) -> KafkaError | None:
-        """Return the broker's error for adding partitions to the transaction, as far as it is known."""
+        """Return the error of the last try to add partitions to the transaction; None if it succeeded."""
         return self._adding.refusal
 
     def sent(self, topic_partition: TopicPartition) -> None:
@@ -136,8 +136,8 @@ class TransactionDriver:
         return self._environment.clock.monotonic_ms() - self.machine.began_ms
 
     async def initialise(self) -> None:
-        """Become the only producer of this id: fences its previous producer and aborts its open transaction. If that is
-        held for a database, the state is PREPARED.
+        """Become the only producer of this id: fences its previous producer and aborts its open transaction. One that
+        is held for a database is not aborted: the state is then PREPARED.
 
         After a RequestTimedOutError it may be called again.
         """
@@ -170,7 +170,7 @@ class TransactionDriver:
         self.sources.resolve = partial(self._resolve, self.sources)
 
     def _request(self, event: Event) -> None:
-        """Request an event of the machine. If the producer has ended, notify the batches: no other end comes."""
+        """Request an event of the machine. If its state is FATAL, notify the batches in `sources` of the outcome."""
         try:
             self.machine.request(event)
         finally:
@@ -373,7 +373,9 @@ class TransactionDriver:
     async def _run_end(
         self, work: Coroutine[Any, Any, None], *, is_commit: bool = False, is_shielded: bool = False
     ) -> None:
-        """Run a commit or an abort in a task, with this module's rules if the caller is cancelled meanwhile."""
+        """Run a commit or an abort in a task. If the caller is cancelled meanwhile: abort instead of a commit whose
+        EndTxn was not sent, and raise the cancellation once the task has ended.
+        """
         loop = asyncio.get_running_loop()
         task = self._ending = loop.create_task(work)
         try:
@@ -395,7 +397,7 @@ class TransactionDriver:
                 self._ending = None
 
     async def _await_end(self, task: "asyncio.Task[None]", at_most_s: float = float("inf")) -> None:
-        """Wait for a commit (at most request_timeout_ms) or an abort (SHIELD_S), then cancel it."""
+        """Wait for a commit (at most request_timeout_ms) or an abort (SHIELD_S); cancel it if it takes longer."""
         committing = self.machine.state in (State.COMMITTING, State.PREPARED)
         long_s = self._settings.request_timeout_ms / 1000 if committing else SHIELD_S
         await outlast(task, min(long_s, at_most_s))

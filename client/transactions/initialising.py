@@ -94,7 +94,7 @@ class Initialising:
 
 
 def held_error(waiting: Waiting) -> ClientError:
-    """Return the error for calls that have to wait for this decision."""
+    """Return the error for calls that cannot go on before this prepared transaction is decided."""
     database = waiting.key.removeprefix(PREFIX).removesuffix(f":{waiting.transactional_id}")
     return ClientError(
         f"a transaction of {waiting.transactional_id!r} is prepared and waits for number {waiting.number} of database "

@@ -301,7 +301,7 @@ class ClientTransaction:
 
     def held(self, error: KafkaError) -> None:
         """Note that InitProducerId was refused, since a transaction of a predecessor waits for its decision. error:
-        raised by calls until that is made.
+        raised by calls until it is decided.
         """
         self._apply(Event.HELD)
         self.error = error
@@ -322,8 +322,8 @@ class ClientTransaction:
         self.maybe_ended = self._may_arrive_late = True
 
     def ended(self, code: int, identity: ProducerIdentity) -> Verdict:
-        """Apply a response to EndTxn and return its verdict; after AGAIN and PERHAPS it must be sent again. identity:
-        the next producer id and epoch, in responses since version 5.
+        """Apply a response to EndTxn and return its verdict; after AGAIN and PERHAPS, EndTxn must be sent again.
+        identity: the next producer id and epoch, in responses since version 5.
         """
         verdict = of_end(code)
         commit = self.state is State.COMMITTING

@@ -104,7 +104,7 @@ class Watch(Protocol):
         ...
 
     def ended(self, outcome: Outcome | None) -> None:
-        """Note that the transaction has ended. outcome: None if it is not known yet."""
+        """Note that the transaction has ended. outcome: None if no response has confirmed one."""
         ...
 
 

@@ -61,11 +61,11 @@ class DecidingDatabase(Protocol):
         ...
 
     def check_free(self) -> None:
-        """Raise IllegalStateError if it is not open, or in a transaction."""
+        """Raise IllegalStateError if the connection is not open, or is in a transaction already."""
         ...
 
     async def begin(self) -> None:
-        """Begin the transaction of a block. Raises IllegalStateError, and the driver's error."""
+        """Begin a transaction in the database. Raises IllegalStateError, and the driver's error."""
         ...
 
     async def claim(self, transactional_id: str) -> Row:
@@ -349,8 +349,8 @@ class DatabaseCommits:
         return unknown
 
     async def _ask(self, step: Step, deadline: Deadline) -> Answer:
-        """Send the request of this step once, take over what the answer says, and return which column of the table it
-        is.
+        """Send the request of this step once, note what the answer says, and return the answer as a column of TABLE:
+        NONE if there was none, or a retriable error.
         """
         asks: dict[Step, Callable[[], Awaitable[Answer]]] = {
             Step.CLAIM: self._claim,

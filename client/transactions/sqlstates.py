@@ -9,7 +9,7 @@ SERIALIZATION_FAILURE, DEADLOCK = "40001", "40P01"
 
 
 def sqlstate_of(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a driver's error; None without one. SQLAlchemy and Django wrap that of their driver."""
+    """Return the SQLSTATE of a driver's error; None without one. SQLAlchemy and Django wrap their driver's error."""
     for each in (error, getattr(error, "orig", None), error.__cause__):
         state = getattr(each, "sqlstate", None)
         if isinstance(state, str):
