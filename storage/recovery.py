@@ -178,7 +178,9 @@ class _Recovery:
     # ---- where to start --------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        """Return number and content of the newest valid checkpoint; for an empty directory, of a new one."""
+        """Return the highest number of a checkpoint, and the content of the newest valid one; for an empty directory, 0
+        and a new one. Raises StoreDamaged.
+        """
         numbers = store_checkpoint.numbers(self.disk, self.directory)
         if not numbers:
             return self._first_checkpoint()

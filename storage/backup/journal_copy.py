@@ -54,8 +54,8 @@ def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds
 
 
 def copy_judged(disk: Disk, found: Scan, target: Disk, directory: str, on_bytes: OnBytes) -> dict[str, BackupFile]:
-    """Copy the rounds that a scan found valid (a round is what one write of the journal holds). Each copied file is
-    filled up with zeros to its full size; an empty file is added for the next round if there is one.
+    """Copy the rounds that a scan found valid (a round is what one write of the journal holds), file by file, each
+    filled up with zeros to its full size. The last file may have no round yet: then only its header is copied.
 
     Returns the copied files by name. Raises: Changed, FileNotFoundError; DiskFull, OSError.
     """

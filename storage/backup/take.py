@@ -154,7 +154,9 @@ class _Taking:
     # ---- copying ---------------------------------------------------------------------------------------------
 
     def _copy(self, wanted: Wanted) -> None:
-        """Copy what is missing of a file. A missing file is a warning, provided the checkpoint still exists."""
+        """Copy what the backup lacks of a file. Adds a warning if a vital file is missing or too short, or if any file
+        cannot be read.
+        """
         name, size_bytes, is_vital = wanted
         is_whole = size_bytes == WHOLE
         begun = self._copied.get(name)

@@ -408,7 +408,9 @@ class Journal(AnyJournal):
         self._first_unit = self.next_unit
 
     def _close_round(self, *, ends_file: bool = False) -> None:
-        """Write the header before the open round, and zeros after it up to the next block."""
+        """Complete the open round with its header, and with zeros up to the next block, for the next write; begin a
+        new one after it. ends_file: the header says that no round follows in this file.
+        """
         file = self._file
         units = self.next_unit - self._first_unit
         length = self.open_bytes

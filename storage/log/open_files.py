@@ -214,7 +214,7 @@ class OpenFiles:
         return entry
 
     def _release(self, entry: OpenFile, *, lent: bool = False) -> None:
-        """End one use of a file, and close files above the limit. lent: the use lasted as long as a client needed."""
+        """End one use of a file, and close files above the limit. lent: it is a use that lend() began."""
         closing: list[File] = []
         with self._lock:
             closing += self._end_use(entry, lent)

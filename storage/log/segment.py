@@ -260,7 +260,9 @@ class _Walk:
         return NOTHING_HERE
 
     def _set_needed(self, at: int, end: int, left: int, span: Span) -> None:
-        """Set needed_bytes for a batch that begins at this place of the chunk and reaches to `end` at least."""
+        """Set needed_bytes for a batch that begins at `at` and ends at `end` or later. Raises SegmentDamaged if that
+        is beyond the segment, or in the next batch.
+        """
         boundary = self.indexes.boundary_after(self.position + at)
         if end > left or 0 <= boundary < self.position + end:
             self._raise_damaged(at, "a batch reaches over the end of the segment, or into the next batch")
@@ -350,7 +352,7 @@ def scan(
 
 
 def _verify(path: str, position: int, batch: Batch) -> None:
-    """Check the batch's CRC and header. Raises SegmentDamaged if they are wrong."""
+    """Check the batch's CRC. Raises SegmentDamaged if it is wrong."""
     try:
         batches.verify(batch)
     except CorruptBatch as problem:
