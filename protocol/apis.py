@@ -199,7 +199,9 @@ def decode_request_in_steps(api: Api, version: int, frame: memoryview, position:
 
 
 def encode_response(api: Api, version: int, correlation_id: int, response: Any) -> list[Buffer]:
-    """Return the whole frame, with its length prefix, as buffers to send one after another. Records are not copied."""
+    """Return the whole frame, with its length prefix, as buffers to send one after another. Records are not copied.
+    Raises KafkaError for a version that is not declared.
+    """
     try:
         encode = api.response_encoders[version]
     except KeyError:
@@ -233,7 +235,9 @@ def _with_head(api: Api, version: int, correlation_id: int, buffers: list[Buffer
 
 
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str, request: Any) -> list[Buffer]:
-    """Return the whole frame, with its length prefix, as buffers to send one after another. Records are not copied."""
+    """Return the whole frame, with its length prefix, as buffers to send one after another. Records are not copied.
+    Raises KafkaError for a version that is not declared.
+    """
     try:
         encode = api.request_encoders[version]
     except KeyError:

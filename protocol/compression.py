@@ -134,7 +134,9 @@ def _compress_snappy(payload: memoryview) -> bytes:
 
 
 def _decompress_snappy(payload: memoryview, limit: int) -> bytes:
-    """Decompress either format in use: blocks in xerial's framing (Java), or one raw block (librdkafka, franz-go)."""
+    """Decompress either format in use: blocks in xerial's framing (Java), or one raw block (librdkafka, franz-go).
+    Raises KafkaError like decompress().
+    """
     try:
         blocks = list(_xerial_blocks(payload)) if payload[:8] == _XERIAL_MAGIC else [payload]
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]

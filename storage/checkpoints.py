@@ -128,7 +128,7 @@ def _fill(file: File, head: bytes, payload: bytes) -> None:
 
 
 def _kind(kind: str) -> bytes:
-    """Return the kind as the 16 bytes of a header."""
+    """Return the kind as the 16 bytes of a header. Raises ValueError if it is longer."""
     packed = kind.encode("ascii")
     if len(packed) > 16:
         raise ValueError(f"{kind!r} is longer than 16 bytes")

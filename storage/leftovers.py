@@ -43,7 +43,7 @@ def _is_log(disk: Disk, path: str) -> bool:
 
 
 def _remove_kept_parts(disk: Disk, directory: str, logs: Collection[PartitionLog]) -> list[str]:
-    """Remove kept parts that were applied, and those of dropped logs."""
+    """Remove kept parts that were applied, and those of dropped logs. Returns a warning for each failed removal."""
     folder = layout.kept_parts_directory(directory)
     known = {log.log_id for log in logs}
     files, _ = kept_parts.list_files(disk, directory)

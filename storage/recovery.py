@@ -130,7 +130,7 @@ class _Recovery:
         self.put_by_bytes = 0
 
     def run(self) -> tuple[Store, RecoveryReport]:
-        """Recover the store: scan the journal, open the logs, apply the journal to them, begin a fresh journal."""
+        """Scan the journal, open the logs, apply the journal to them, begin a new journal. Returns (store, report)."""
         self.source.prepare()
         number, start = self._checkpoint()
         self.next_log_id = start.next_log_id

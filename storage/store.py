@@ -108,7 +108,7 @@ class Store:
         """Append one checked batch to one log, as a unit (journal entry) of its own. Returns the base offset.
 
         With durability mode os, a power cut may lose this batch and keep later batches of other logs that were appended
-        this way. So use append_together or commit for batches that depend on each other.
+        this way. So use append_together or commit for batches that depend on each other. Raises BrokerHalted.
 
         The caller has asked admits(), and the log's producers whether the batch may be appended. A reply that shows the
         batch waits until released_unit reaches last_unit.

@@ -75,7 +75,7 @@ class Line:
         return self._exactly(length)
 
     def _exactly(self, count: int) -> bytes:
-        """Read exactly this many bytes from the socket."""
+        """Read exactly this many bytes from the socket. Raises ConnectionError if the broker closes it before."""
         pieces = bytearray()
         while len(pieces) < count:
             more = self._socket.recv(min(count - len(pieces), 1 << 20))

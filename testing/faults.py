@@ -38,7 +38,8 @@ class Faulty(Protocol):
 class Fault:
     """One fault: its effect, the requests that it matches, and at which of these it fires, by default at each.
 
-    calls: how many requests matched; fired: how many of these it was applied to.
+    calls: how many requests matched; fired: how many of these it was applied to. once(), where() and the like return
+    the fault itself.
     """
 
     def __init__(self, text: str, effect: effects.Effect, api: Api | None, client_id: str | None, chance: Any) -> None:
@@ -117,7 +118,7 @@ class Fault:
 
 
 class Faults:
-    """The faults of one broker. They stay when it is restarted."""
+    """The faults of one broker. They stay when it is restarted. error(), delay() and the like return the new fault."""
 
     def __init__(self, broker: Faulty) -> None:
         self._broker = broker

@@ -76,7 +76,7 @@ class Observed:
         return [record for record, _, _ in self._read_attempts(topic, isolation)]
 
     def _read_attempts(self, topic: str, isolation: Isolation) -> list[tuple[Record, Attempt, int]]:
-        """Return each record with its Attempt and its sequence number."""
+        """Return each record with its Attempt and its sequence number. Raises ValueError for an unknown isolation."""
         if isolation not in ("read_committed", "read_uncommitted"):
             raise ValueError(f"isolation must be read_committed or read_uncommitted, not {isolation!r}")
         committed = isolation == "read_committed"
@@ -103,7 +103,7 @@ class Observed:
 
     def _offset(self, place: Place, timestamp: int, *, committed: bool) -> int:
         """Return the offset that the partition's leader has for this timestamp, or for EARLIEST or LATEST. committed:
-        as a read_committed reader sees it.
+        as a read_committed reader sees it. Raises KafkaError.
         """
         at = _partition(place)
         with self._asker() as asker:
@@ -194,7 +194,7 @@ def _list_offset(leader: Line, at: TopicPartition, timestamp: int, committed: bo
 
 def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[tuple[Record, Attempt, int]]:
     """Yield the partition's records up to its current end, each with the transaction attempt that wrote it and its
-    sequence number. committed: only what a read_committed reader gets.
+    sequence number. committed: only what a read_committed reader gets. Raises KafkaError.
     """
     ended: Counter[int] = Counter()
     offset = _list_offset(leader, at, EARLIEST, False)

@@ -64,7 +64,9 @@ class ObservedBroker(Asserting, Broker):
         acls: Iterable[Rule] | None = None,
         **settings: Setting,
     ) -> None:
-        """Take Broker()'s arguments. If there are users, add a super user, as whom assertions and fixtures log in."""
+        """Take Broker()'s arguments. If there are users, add a super user, as whom assertions and fixtures log in.
+        Raises ValueError for super_users or acls without users.
+        """
         if users is not None:
             self._login = OWN_USER, os.urandom(16).hex()
             users = dict([*users.items(), self._login])
@@ -194,7 +196,7 @@ class ExternalBroker(Asserting):
         """Do nothing: an external broker is not reset."""
 
     def __getattr__(self, name: str) -> Any:
-        """Skip the test: only an embedded broker has this attribute."""
+        """Skip the test if only an embedded broker has this attribute. Raises AttributeError for any other one."""
         if name in EMBEDDED_ONLY:
             _skip(name)
         raise AttributeError(name)

@@ -54,7 +54,9 @@ def _check(directory: str, may_create: bool) -> None:
 
 
 async def _with_broker(directory: str, timeout_ms: int, work: "Callable[[Admin], Coroutine[Any, Any, T]]") -> T:
-    """Start a broker on the data directory, reachable in memory only, and run `work` with an Admin connected to it."""
+    """Start a broker on the data directory, reachable in memory only, and return what `work` returns with an Admin
+    that is connected to it. Raises Failure if it does not start.
+    """
     from ...broker.broker import Broker
     from ...broker.config.security_settings import STANDARD_AUTHORIZER
     from ...broker.config.settings import BrokerSettings

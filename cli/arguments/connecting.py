@@ -92,7 +92,7 @@ class Target:
         return ShareConsumer.from_config(self.config(**more))
 
     def ask(self, work: "Callable[[Admin], Coroutine[Any, Any, T]]") -> T:
-        """Run `work` with an Admin, within --timeout."""
+        """Run `work` with an Admin, within --timeout, and return its result. Raises Failure."""
 
         async def with_admin() -> T:
             async with self.admin() as admin:
@@ -232,7 +232,7 @@ def pairs(given: Sequence[str], what: str = "-X") -> tuple[tuple[str, str], ...]
 
 
 def partition_of(text: str) -> tuple[str, int | None]:
-    """Parse TOPIC or TOPIC:P to (topic, partition). Raises Failure for a colon without a number."""
+    """Parse TOPIC:P to (topic, partition), and TOPIC to (topic, None). Raises Failure for a colon without a number."""
     name, colon, digits = text.rpartition(":")
     if not colon:
         return text, None
@@ -242,7 +242,9 @@ def partition_of(text: str) -> tuple[str, int | None]:
 
 
 async def partitions_of(admin: "Admin", wheres: Sequence[str]) -> "list[TopicPartition]":
-    """Return the partitions of TOPIC or TOPIC:P; of all topics if none is given."""
+    """Return the partitions of each TOPIC or TOPIC:P; if none is given, all that have a leader. Raises Failure for a
+    partition that does not exist.
+    """
     wanted = [partition_of(each) for each in wheres]
     topics = await admin.describe_topics([name for name, _ in wanted] if wanted else None)
     found: list[TopicPartition] = []

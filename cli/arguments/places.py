@@ -86,7 +86,7 @@ def _place(text: str) -> Place:
 
 def _time(text: str) -> int:
     """Parse a time in ISO 8601 or in ms. Returns ms since 1970; for a duration with a minus, a negative number of
-    ms: that long ago.
+    ms: that long ago. Raises ValueError.
     """
     if text.startswith("-"):
         try:

@@ -79,7 +79,7 @@ def backup(
 
 
 def _copy(directory: str, target: str, output: str) -> None:
-    """Copy a data directory to a folder."""
+    """Copy a data directory to a folder. Raises Failure, also for a backup that lacks something damaged."""
     from importlib.metadata import version
 
     from ...effects.disk import SystemDisk

@@ -194,7 +194,9 @@ class _Shipping:
             self._tell_once(took_point)
 
     def _tell_once(self, took_point: bool) -> None:
-        """Report the loss window and the counts: to the metrics file, or to the broker that started this process."""
+        """Report the loss window and the counts: to the metrics file, or to the broker that started this process.
+        Raises Failure if the metrics file cannot be written.
+        """
         follower = self._follower
         status = follower.status
         now_ms, self._worst_ms = follower.loss_window_ms, max(self._worst_ms, status.worst_window_ms)
@@ -262,7 +264,7 @@ class _Shipping:
         show(line, err=True)
 
     def _show_point(self, running: bool) -> None:
-        """Print what was shipped, as text or JSON."""
+        """Print what was shipped, as text or JSON. Raises Failure if files of the directory were damaged."""
         status = self._follower.status
         if self._how.as_json:
             show_json(

@@ -82,8 +82,8 @@ class Decisions:
 
     async def end(self, waiting: Waiting, committed: bool) -> Ended:
         """Send EndTxns: tell the broker that the database has committed (or aborted) this transaction. Returns the
-    answer: an error in it is not raised.
-    """
+        answer: an error in it is not raised.
+        """
         request = EndTxnsRequest(
             ledger_key=waiting.key,
             number=waiting.number,
@@ -120,7 +120,9 @@ class Decisions:
                 raise error_of(each.error_code, each.error_message or f"ledger key {key!r}")
 
     async def look(self, key: str, transactional_id: str) -> Standing:
-        """Return what was decided last under this key, and which transaction of this id waits under it."""
+        """Return what was decided last under this key, and which transaction of this id waits under it. Raises the
+        broker's error for the key.
+        """
         request = DescribeLedgerRequest(keys=[key])
         found = (await self._describe(request, transactional_id)).keys[0]
         if found.error_code not in (ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND):

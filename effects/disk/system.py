@@ -91,7 +91,7 @@ class SystemFile(File):
 
     def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
         """Write whole blocks over existing bytes, and return True when they are on the device. False if that is not
-        possible.
+        possible. Raises OSError.
         """
         if not self._takes_blocks:
             return False

@@ -243,7 +243,7 @@ class SimulatedDisk(Disk):
 
     def fail_sync(self, matches: Callable[[str], bool], times: int | None = 1) -> Fault:
         """Make syncs of files and directories with a matching path fail. The writes that they should make durable are
-        lost.
+        lost. Returns the Fault.
         """
         return self.fail(lambda one: isinstance(one, Sync | SyncDirectory) and matches(one.path), times=times)
 
@@ -253,7 +253,7 @@ class SimulatedDisk(Disk):
         return self.fail(strikes, error=error, after_bytes=after_bytes)
 
     def fail_step(self, number: int, *, error: int) -> Fault:
-        """Make one step from now on fail; 0 is the next one. Opens, reads, stats and listings are steps too."""
+        """Make one step from now on fail; 0 is the next one. Reads and listings are steps too. Returns the Fault."""
         numbers = itertools.count()
         return self.fail(lambda one: next(numbers) == number, error=error)
 

@@ -178,7 +178,9 @@ class SimulatedNet(Net):
     async def listen(
         self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = -1
     ) -> Listener:
-        """Listen. Nothing is encrypted in memory: a TlsAdmission is only asked which clients it admits."""
+        """Listen; see Net.listen. Nothing is encrypted in memory: a TlsAdmission is only asked which clients it admits.
+        Raises OSError.
+        """
         hosts = LOOPBACK if host == "localhost" else (host,)
         if host not in (*LOOPBACK, *EVERYWHERE, "localhost", self.name):
             raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")
@@ -197,7 +199,9 @@ class SimulatedNet(Net):
         tls: "ssl.SSLContext | None" = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Connect. Nothing is encrypted in memory: `tls` and `server_hostname` are ignored."""
+        """Connect; see Net.connect. Nothing is encrypted in memory: `tls` and `server_hostname` are ignored. Raises
+        OSError.
+        """
         await asyncio.sleep(self.network.delay())
         connection = self._reach(host, port)
         try:

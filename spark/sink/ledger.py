@@ -186,7 +186,7 @@ async def abort(cluster: Cluster, waiting: list[Written], *, timeout_ms: float) 
 
 async def forget(cluster: Cluster, *keys: str, timeout_ms: float) -> None:
     """Remove these keys from the ledger. A key that does not exist is no error. Raises the broker's error for the
-    first other one.
+    first key that it did not remove for another reason.
     """
     if not keys:
         return

@@ -45,7 +45,7 @@ def open_steps(
     prefix: str, sink: str | None, is_over: Callable[[int, str], bool]
 ) -> Generator[Any, Any, list[Written]]:
     """Find the transactions of a sink's tasks, prepared or not, that no decision will end. Yields requests, is sent
-    their responses, and returns the transactions.
+    their responses, and returns the transactions. Raises the broker's error.
 
     Number and attempt are read from the transactional id, because the broker does not know the batch before PrepareTxn.
     sink: None for any. is_over: returns whether no decision can list a transaction of this number and attempt any more.

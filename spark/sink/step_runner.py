@@ -57,7 +57,7 @@ class StepRunner:
         return self.close()
 
     def _begin(self, step: Begin) -> Written:
-        """Begin a transaction, and arrange that it is prepared when it becomes too old."""
+        """Begin a transaction, and arrange that it is prepared when it becomes too old. Returns its identity."""
         producer = self._producer = self._make_producer(step.transactional_id, step.timeout_ms)
         self._run(producer.begin())
         with self._lock:
@@ -80,7 +80,7 @@ class StepRunner:
         return made
 
     def _run(self, work: Any) -> Any:
-        """Run a coroutine of the producer and wait for it, for as long as its own timeouts allow and a margin."""
+        """Run a coroutine of the producer and return its result. Waits for its own timeouts at most, and a margin."""
         produce = self._options.produce
         return run(work, (produce.delivery_timeout_ms + 2 * produce.max_block_ms) / 1000 + MARGIN_S)
 

@@ -126,7 +126,7 @@ def stream_writer(given: Mapping[str, str], schema: Any) -> "StreamWriter":
 
 
 def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "BatchWriter":
-    """Return the writer of one `df.write`."""
+    """Return the writer of one `df.write`. Raises WrongUseError for mode("overwrite"), and as _writer_arguments()."""
     if overwrite:
         raise WrongUseError("a topic cannot be overwritten", hint='use mode("append")')
     return BatchWriter(*_writer_arguments(given, schema, streaming=False))

@@ -148,7 +148,8 @@ async def fetch_once(
     replica: int = -1,
     rack_id: str = "",
 ) -> FetchResponse.Topic.Partition:
-    """Fetch one partition once, by topic id if the broker has ids. Raises the errors of the request.
+    """Fetch one partition once, by topic id if the broker has ids. Returns its part of the response, also with an
+    error code. Raises the errors of the request.
 
     replica: the broker to fetch from, -1 for the leader. rack_id: if it is set, the leader may name a follower and
     return no records.

@@ -175,7 +175,9 @@ class Compaction:
                 yield
 
     def _batches(self, number: int, offset: int) -> Iterator[Batch]:
-        """Yield the batches of one segment from `offset` on, with their checksums checked."""
+        """Yield the batches of one segment from `offset` on, with their checksums checked. Raises SegmentDamaged;
+        KafkaError KAFKA_STORAGE_ERROR if it cannot be read now.
+        """
         state = self.states[number]
         position, ends_at = 0, -1
         try:
@@ -192,7 +194,7 @@ class Compaction:
 
     def _last_of_producers(self) -> tuple[set[int], dict[int, int]]:
         """Return, from the newest snapshot, the base offset of each live producer's newest batch, and by producer id
-        the epoch of each producer that has no batch left.
+        the epoch of each producer that has no batch left. Raises KafkaError if the snapshot cannot be used.
         """
         last_batches: set[int] = set()
         last_epochs: dict[int, int] = {}

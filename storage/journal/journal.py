@@ -229,7 +229,8 @@ class Journal(AnyJournal):
 
     def take_round(self, *, sync: bool) -> RoundWrite | None:
         """Close the open round and return it. The caller calls its run() or begin(), then finished(), in the order of
-        rounds. Another round may be taken before that only if all rounds in flight are to be synced.
+        rounds. Another round may be taken before that only if all rounds in flight are to be synced; else RuntimeError
+        is raised, also if one has failed.
 
         Returns None if no units wait and `sync` is False. With `sync`, all earlier rounds are synced too. If no units
         wait then, nothing is written, unless all earlier rounds are synced already and no header on disk says so: then

@@ -72,13 +72,17 @@ class Scan:
                 yield from read_units(body, header, path, start, above)
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
-        """Yield the parts of the units above a number, in order, without Unit objects: faster than units()."""
+        """Yield the parts of the units above a number, in order, without Unit objects: faster than units(). Raises
+        JournalDamaged, too.
+        """
         for path, start, _, body in self._bodies(above):
             with _reading(path, start):
                 yield from read_parts(body, above)
 
     def _bodies(self, above: int) -> Iterator[tuple[str, int, RoundHeader, memoryview]]:
-        """Yield (path, start, header, units) of the rounds that hold units above a number."""
+        """Yield (path, start, header, units) of the rounds that hold units above a number. Raises JournalDamaged if
+        the bytes have changed since the scan.
+        """
         checksums = iter(self.checksums)
         for found, count in zip(self.files, self.rounds, strict=False):
             with Reader(self._disk, found) as reader:

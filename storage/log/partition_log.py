@@ -172,8 +172,8 @@ class PartitionLog(LogState):
         together. Returns a ColdRead for a worker if the device must be read.
 
         at_least_one: the first batch is returned even if it alone is larger. The slice is empty if the first batch is
-        too large or does not end before `below`; that of a ColdRead also if compaction left no batches in segments from
-        the offset on.
+        too large or does not end before `below`; what a ColdRead returns is empty, too, if compaction left no batches
+        in segments from the offset on.
 
         Raises: KafkaError OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR if the log is offline.
         """

@@ -187,7 +187,7 @@ class ProducerSnapshots:
 
     def _adopt_none(self) -> bool:
         """Keep a snapshot without producers (and without a file), because the log has no producer at its end. If the
-        newest snapshot is such a one, and no producer came and went since, that one is moved up to flushed_offset.
+        newest snapshot has none either, and no producer came and went since, it is moved up to flushed_offset instead.
         Returns whether anything has changed.
         """
         log, newest = self._log, self.kept[-1] if self.kept else None

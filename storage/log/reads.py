@@ -100,7 +100,7 @@ class ColdRead:
         self._lookup = AbortedLookup(log, span.offset, span.below, aborted)
 
     def run(self) -> Slice:
-        """Read from disk, in a worker thread. Returns the batches that were found."""
+        """Read from disk, in a worker thread. Returns the batches that were found. Raises like judge_errors()."""
         with judge_errors(self._log, self._states):
             return self._read()
 
@@ -131,7 +131,7 @@ class ColdRead:
 
 def read_warm(log: LogState, states: Sequence[SegmentState], span: Span) -> Slice | None:
     """Read a span from segment files without waiting for the device. Returns None if that is not possible: use a
-    ColdRead then.
+    ColdRead then. Raises KafkaError KAFKA_STORAGE_ERROR.
 
     Returns NOTHING_HERE if compaction left no batches in the segments from the offset on.
     """
@@ -168,7 +168,7 @@ class AbortedLookup:
         self._known = known
 
     def run(self) -> list[AbortedTransaction]:
-        """Look up the aborted transactions, in a worker thread."""
+        """Look up the aborted transactions, in a worker thread, and return them. Raises like judge_errors()."""
         with judge_errors(self._log, self._states):
             return self.find(self._below)
 

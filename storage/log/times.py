@@ -161,7 +161,9 @@ class LatestLookup(_Lookup):
         return best
 
     def _in_batch(self, batch: Batch) -> Timestamped | None:
-        """Return the first record with the largest timestamp in a batch; records below the log's start are left out."""
+        """Return the first record with the largest timestamp in a batch, without records below the log's start; None if
+        no other is in it.
+        """
         best: Timestamped | None = None
         for offset, timestamp in self._times(batch):
             if best is None or timestamp > best.timestamp:
@@ -170,7 +172,7 @@ class LatestLookup(_Lookup):
 
 
 def _later(one: Timestamped | None, other: Timestamped | None) -> Timestamped | None:
-    """Return the one with the larger timestamp, or the first if they are equal."""
+    """Return the one with the larger timestamp, or the first if they are equal; None counts as the smallest."""
     if one is None or (other is not None and other.timestamp > one.timestamp):
         return other
     return one

@@ -132,7 +132,9 @@ class Owner(NamedTuple):
         return self.next_round - self.released < self.window
 
     def begin(self, start: Place) -> "Owner":
-        """Return the state after beginning the next round. start: Header.start of that round."""
+        """Return the state after beginning the next round. start: Header.start of that round. Raises RuntimeError
+        unless may_begin is True.
+        """
         if not self.may_begin:
             raise RuntimeError(
                 f"round {self.next_round} cannot begin: {self.released} are released, window {self.window}"
@@ -144,9 +146,9 @@ class Owner(NamedTuple):
         return number < self.released or number in self.created
 
     def create(self, number: int) -> "Owner":
-        """Return the state after a round was created.
+        """Return the state after round `number` was created.
 
-        A round counts as released once it and all rounds before it are created, so this one may release later ones too.
+        A round counts as released once it and all rounds before it are created, so one create may release several.
         """
         if self.is_created(number):
             return self

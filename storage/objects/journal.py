@@ -169,7 +169,8 @@ class ObjectJournal(AnyJournal):
     def take_round(self, *, sync: bool) -> RoundWrite | None:
         """Close the open round and return it; None if there is nothing to write.
 
-        With `sync` an empty round is returned too: it shows others that the owner is alive.
+        With `sync` an empty round is returned too: it shows others that the owner is alive. Raises RuntimeError if a
+        round in flight has failed, or after end().
         """
         if not (self.pending or sync):
             return None

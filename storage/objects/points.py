@@ -115,7 +115,8 @@ class Points:
 
     def take_first(self) -> PointTaken:
         """Copy the newest checkpoint of a directory into the store, for a directory whose journal was in the directory
-        itself until now. All units of that journal must be in the checkpoint.
+        itself until now. All units of that journal must be in the checkpoint. Returns the point. Raises StoreDamaged
+        if files of the directory are damaged; OSError.
         """
         taken = self._take(of_another_journal=True)
         assert taken is not None
@@ -129,7 +130,7 @@ class Points:
 
     def _take(self, *, of_another_journal: bool) -> PointTaken | None:
         """Copy the newest checkpoint into the store; None as for take(). of_another_journal: it was made before the
-        journal was moved to the store.
+        journal was moved to the store; then StoreDamaged is raised if files of the directory are damaged.
         """
         source = Source(self._disk, self._directory)
         for _ in range(PASSES):

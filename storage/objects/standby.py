@@ -54,8 +54,8 @@ class StandbyDirectory:
 
     def update(self, newest: Place) -> None:
         """Bring the directory to the point (checkpoint in the store) that the round at this place names; if a seal is
-        there, that of the round before it. Returns early if that was tried already, the directory is as new, or it has
-        data of its own.
+        there, to the point that the round before it names. Returns early if that point was tried already, the directory
+        is as new, or it has data of its own.
 
         The directory is locked from now on until close(). Raises: AlreadyLocked, StoreDamaged, OSError; what the pause
         and the report raise.
@@ -96,8 +96,8 @@ class StandbyDirectory:
             self._lock = self._disk.lock(layout.lock_path(self._directory))
 
     def _named(self, newest: Place) -> tuple[int, int]:
-        """Return the point that this round names; for a seal, that of the round before it. NO_POINT if it cannot be
-        read now.
+        """Return the point that the round at this place names; if a seal is there, the point that the round before it
+        names. NO_POINT if the round cannot be read now.
         """
         try:
             there = until_clear(partial(read_head, self._objects, newest), self._pause)

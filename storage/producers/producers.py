@@ -400,7 +400,7 @@ class ProducerStates:
 
     def advance_snapshot(self, at_most: int = 500) -> list[bytes] | None:
         """Encode up to at_most more producers of the snapshot that was begun. Returns all its pieces once it is
-        complete; else None.
+        complete; else None. Raises ValueError if none was begun.
         """
         if self._snapshot is None:
             raise ValueError("no snapshot was begun")
