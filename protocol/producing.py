@@ -130,7 +130,7 @@ def frame_batch(
 ) -> bytes:
     """Return the whole batch: a header, then `records`, the payload of `count` records.
 
-    first_timestamp: that to which the payload's timestamps are relative.
+    first_timestamp: the time to which the payload's timestamps are relative.
     """
     checked = _CHECKED_HEAD.pack(
         codec | TRANSACTIONAL_BIT * transactional,

@@ -176,7 +176,7 @@ def varint(payload: bytes, position: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _nullable(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    """Read a length and that many bytes. Returns them (None for length -1) and the position behind."""
+    """Read a length and that many bytes. Returns the bytes (None for length -1) and the position after them."""
     length, position = varint(payload, position)
     if length < 0:
         if length != -1:

@@ -60,7 +60,7 @@ def _remove_kept_parts(disk: Disk, directory: str, logs: Collection[PartitionLog
 
 
 def name_foreign_files(disk: Disk, directory: str) -> list[str]:
-    """Return warnings for foreign files beside the checkpoints, in the journal's folder and that of kept parts."""
+    """Return warnings for foreign files beside the checkpoints, and in the folders of the journal and of kept parts."""
     beside = [
         name
         for name in disk.list(directory)

@@ -75,7 +75,7 @@ class DirectoryObjects:
 
     def _walk(self, folder: str) -> Iterator[Found]:
         """Yield the objects below a folder in the order of names. When those of one listing are done, the folder is
-        listed again, until it has no names behind them.
+        listed again, until it has no later names.
 
         So if others create objects meanwhile, and one of them is found, all that were created before it are found too.
         """

@@ -309,7 +309,7 @@ class _Remains:
 
     def look(self, reader: Reader, header: FileHeader, start: int) -> None:
         """Look through a file from `start` on: note the highest numbers in the round headers there, wherever they
-        begin, and add to size_bytes how far behind `start` the file was written.
+        begin, and add to size_bytes how many bytes after `start` were written.
         """
         end = start
         for position in range(start, reader.size, READ_BYTES):

@@ -171,9 +171,9 @@ class JournalVerifying:
     def _read(self, looked: Looked) -> list[str]:
         """Read every object that a start from the store would read, and report progress.
 
-        Returns a line for each lost or damaged object after which reading can go on: the identity, and parts of the
-        checkpoint in the store. Raises Missing or ObjectDamaged for any other; MovedOn if there are such lines and the
-        store has a newer checkpoint, because the objects may have been deleted since.
+        Returns a line for each lost or damaged object without which all others can still be read: the identity, and
+        parts of the checkpoint in the store. Raises Missing or ObjectDamaged for any other object; MovedOn if there are
+        lines, but the store has a newer checkpoint by now: the objects may have been deleted since.
         """
         looking = self.looking
         self.problems, self.rounds, self.size_bytes = [], 0, 0

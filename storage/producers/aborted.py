@@ -74,7 +74,7 @@ class TransactionSpans:
         self._first_offsets: dict[int, int] = {}  # of open transactions, by producer id
 
     def copy(self) -> "TransactionSpans":
-        """Return a copy that can go on independently."""
+        """Return a copy: follow() of the one does not change the other."""
         twin = TransactionSpans()
         twin._first_offsets = self._first_offsets.copy()
         return twin

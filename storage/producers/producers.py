@@ -344,8 +344,8 @@ class ProducerStates:
         """Return the first offset of the earliest open transaction; None if none is open. besides: a producer to
         ignore.
 
-        PartitionLog.last_stable_offset is this, or the high watermark if that is lower. It also counts a transaction as
-        open whose marker is not below the high watermark yet.
+        PartitionLog.last_stable_offset is this, or the high watermark if that is lower. There a transaction counts as
+        open until its marker is below the high watermark.
         """
         if not self._open:
             return None

@@ -74,8 +74,8 @@ def read_on(disk: Disk, directory: str, place: JournalPlace, most_bytes: int) ->
 
 
 def _read_file(disk: Disk, directory: str, found: FoundFile, look: Look, most_bytes: int) -> FoundFile | None:
-    """Read complete rounds of one file into the look, from the place at which the look is. Returns the next file if
-    this one has ended; None if the look ends here.
+    """Read complete rounds of one file, from look.goes_on on, and add them to the look. Returns the next file if this
+    one has ended; None if there is no more to read now.
     """
     with Reader(disk, found) as reader:
         collected: list[bytes] = []
