@@ -113,7 +113,7 @@ class TransactionDriver:
         asyncio.get_running_loop().call_soon(drop)
 
     def refusal(self) -> KafkaError | None:
-        """Return the error of the last try to add partitions to the transaction; None if it succeeded."""
+        """Return the retriable error of the last try to add partitions to the transaction; None if there is none."""
         return self._adding.refusal
 
     def sent(self, topic_partition: TopicPartition) -> None:

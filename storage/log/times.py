@@ -161,8 +161,8 @@ class LatestLookup(_Lookup):
         return best
 
     def _in_batch(self, batch: Batch) -> Timestamped | None:
-        """Return the first record with the largest timestamp in a batch, without records below the log's start; None if
-        no other is in it.
+        """Return the first record with the largest timestamp among a batch's records at or above the log's start; None
+        if there are none.
         """
         best: Timestamped | None = None
         for offset, timestamp in self._times(batch):
