@@ -15,8 +15,8 @@ def objects_of(url: str) -> Objects:
 
 
 def two_places(places: Sequence[str], data_dir: str | None, default: str, usage: str) -> tuple[str, str]:
-    """Return (data directory, the other place) from one or two arguments and --data-dir. default: the data directory
-    if the only argument is a URL. Raises Failure.
+    """Return (data directory, place of the backup) from the one or two arguments and --data-dir. default: the data
+    directory if only a URL is given. Raises Failure if one of the two is missing or given twice.
     """
     if len(places) == 2 and data_dir is None:
         return _trimmed(places[0]), _trimmed(places[1])

@@ -16,7 +16,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def token_of(path: str | None) -> str | None:
-    """Read the token in the file's first line. Raises Failure."""
+    """Return the token in the file, which must be its only line; None if path is None. Raises Failure."""
     if path is None:
         return None
     hint = "--http-token-file must be a readable file with the token in one line"

@@ -84,9 +84,7 @@ class View:
 
 
 async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View:
-    """Return what decides the fate of each record: open transactions, high watermark, last stable offset, aborted
-    transactions.
-    """
+    """Read the partition's last stable offset, high watermark and the first offset of each open transaction."""
     from ...client.admin.offsets import LATEST
     from ...client.errors import UnsupportedVersionError
 
@@ -171,7 +169,9 @@ def _print(page: list[str | bytes]) -> None:
 
 
 def _format_entry(to: Target, wanted: Wanted, view: View, entry: Entry) -> str | bytes:
-    """Return an entry as a line without its end, or as `write` formats it."""
+    """Return an entry for output: with JSON or --explain a str without the line end, else bytes, complete as they are:
+    a line about a marker, or a record as wanted.write formats it.
+    """
     if to.output.json:
         return as_json(_facts(view, entry))
     if wanted.explain:

@@ -99,7 +99,9 @@ class Copiers:
 def copy(
     source: str, lines: int, broker: Broker, proxy: FlakyProxy, interruption: Interruption, say: Callable[[str], None]
 ) -> Copied:
-    """Copy a topic, killing copiers and the broker, and count the results."""
+    """Copy a topic while copiers and the broker are killed. Returns the numbers of kills, to which `count` adds the
+    rest.
+    """
     copied = Copied()
     copiers = Copiers(f"127.0.0.1:{proxy.port}", source, seed=lines)
     kills = [lines * (i + 1) // (COPIER_KILLS + 2) for i in range(COPIER_KILLS + 1)]

@@ -23,7 +23,9 @@ ANY_PORT = "127.0.0.1:0"
 
 
 def play(seed: int, pace_s: float, interruption: Interruption) -> None:
-    """Run the demos once; on a terminal, the console stays until Ctrl-C. Exits with 1 if a result is wrong."""
+    """Run the steps of transactions.py slowly while the web console shows them; on a terminal, the console then stays
+    until Ctrl-C. Exits with 1 if a result is wrong.
+    """
 
     def slowly(line: str) -> None:
         say(line)

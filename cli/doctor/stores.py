@@ -92,8 +92,8 @@ def _check_creates(findings: Findings, asked: Asked, among: Sequence[Objects]) -
 
 
 def _check_objects(findings: Findings, asked: Asked) -> None:
-    """Check that an object is listed and can be read right after its create, and measure how long create and list
-    take.
+    """Check that an object is listed and can be read right after its create, and not any more after its delete.
+    Measure how long create and list take.
     """
     objects = asked.objects
     names = [_new_name() for _ in range(MEASURED)]

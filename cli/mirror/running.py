@@ -62,7 +62,7 @@ def run_mirror(to: Both, topics: str, every_ms: int, metrics: str | None) -> Non
 
 
 async def _look_first(to: Both, topics: str) -> None:
-    """Print the problems that the clusters have for the mirror. Raises Failure if one of them prevents it."""
+    """Look at both clusters, and print what will be a problem for the mirror. Raises Failure if it cannot run."""
     from ...client.mirror.describing import look
     from ...client.mirror.names import is_own
 

@@ -61,7 +61,9 @@ def size_text(size_bytes: int) -> str:
 
 
 def failure_of(error: Exception, damaged_hint: str) -> Failure:
-    """Turn an error of backup or restore into a Failure. damaged_hint: the hint for a damaged file."""
+    """Return the Failure for an error of backup or restore; raise any other error, a bug, again. damaged_hint: the
+    hint for a damaged file.
+    """
     if isinstance(error, BackupRefused | DirectoryMoved):
         return Failure(str(error), error.hint)
     if isinstance(error, Damaged):

@@ -84,7 +84,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def end_child(running: "asyncio.Task[None]", within_s: float) -> None:
-    """Wait for a run_child() task, which is cancelled here if it was not before; after within_s, kill the child."""
+    """Cancel a run_child() task and wait for its end. Kills a child that has not ended after within_s, or at once if
+    the task was cancelled before.
+    """
     running.cancel()
     await asyncio.wait([running], timeout=within_s)
     running.cancel()

@@ -71,7 +71,7 @@ class HttpOptions:
 
 
 def _plain_listener(settings: BrokerSettings) -> int | None:
-    """Return the number of the first listener without TLS and login."""
+    """Return the index of the first listener without TLS and login; None if there is none."""
     listeners = enumerate(settings.served_listeners)
     return next((i for i, each in listeners if not each.uses_tls and not each.asks_for_login), None)
 
@@ -95,5 +95,5 @@ async def run_console(command: Sequence[str]) -> None:
 
 
 async def end_console(running: "asyncio.Task[None]") -> None:
-    """Wait a little for a cancelled run_console task, then kill the console. It has nothing to save."""
+    """End a run_console task. A console that does not end in time is killed; it has nothing to save."""
     await end_child(running, ENDING_S)

@@ -30,7 +30,9 @@ class BackupOptions:
     keep_ms: int
 
     def check(self) -> None:
-        """Raise Failure, before the broker starts, if the URL names no store or the library for it is missing."""
+        """Raise Failure, before the broker starts, if the URL names no store, the library for it is missing, or
+    every_ms is too short.
+    """
         objects_of(self.url)
         if self.every_ms < LEAST_EVERY_MS:
             raise Failure("--backup-every is too short", f"{LEAST_EVERY_MS}ms or more", WRONG_USAGE)

@@ -148,7 +148,7 @@ def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str)
 
 
 def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Shares | None]:
-    """Return settings whose limits fit the process's descriptors, and the shares of these (None: no limit)."""
+    """Return settings that fit the process's file descriptors, and how these are divided (None: no limit on them)."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return settings, None

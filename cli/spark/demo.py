@@ -79,7 +79,7 @@ class Driver:
         return None
 
     def check(self) -> None:
-        """Raise Failure, with the driver's last output, if it has ended."""
+        """Raise Failure, with the driver's last output, if it has ended with an error."""
         if self._process.poll() not in (None, 0):
             lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
             raise Failure(

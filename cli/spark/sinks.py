@@ -122,7 +122,9 @@ def abort(to: Target, sink: str) -> None:
     from ...spark.sink.protocol import Written
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
-        """Abort all transactions of the sink that wait for a decision. Raises Failure if there is no such sink."""
+        """Abort the sink's prepared and open transactions. Returns the sink as a JSON object, with the ids of the
+        transactions that were aborted. Raises Failure if there is no such sink.
+        """
         (found,) = await ledger.describe_entries(cluster, sink, timeout_ms=to.timeout_ms)
         waiting = [Written(each.transactional_id, each.producer_id, each.producer_epoch) for each in found.waiting]
         prefix = (await ledger.facts(cluster)).prefix

@@ -288,7 +288,9 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
     from .windows import full_windows
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Return the transactions that keep readers of these partitions from newer records."""
+        """Return, as JSON objects, what keeps readers of these partitions from newer records: each partition without
+        a leader, and each transaction that blocks a partition, committed offsets or a share group's window.
+        """
         topics = await admin.describe_topics()
         partitions = [tp for each in topics.values() for tp in each.topic_partitions]
         if wheres:
@@ -315,7 +317,9 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
 
 
 async def _read_by(admin: "Admin", groups: Sequence[str]) -> "set[TopicPartition]":
-    """Return the partitions in which these groups have offsets, or that are assigned to their members."""
+    """Return the partitions in which these groups have offsets, or that are assigned to their members. Raises Failure
+    if a group does not exist.
+    """
     from .windows import share_positions
 
     read: set[TopicPartition] = set()
@@ -385,7 +389,7 @@ def resolve(
     watches: bool,
     every: int,
 ) -> None:
-    """End what producers left waiting for a database, as that says.
+    """End the transactions that producers left waiting for a database: commit or abort, as the database has decided.
 
     Each was prepared by transaction(db=…) of a producer that is gone. What the database has not committed is closed
     there first, so that nobody can commit it later, and then aborted.
