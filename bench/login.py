@@ -110,8 +110,8 @@ class Login:
 
 
 async def _create(admin: Admin, name: str, partitions: int) -> None:
-    """Create a topic and wait until the broker answers for every partition: Kafka's metadata names it as their leader
-    before it knows itself.
+    """Create a topic and wait until the broker answers for every partition: Kafka's metadata names a broker as leader
+    shortly before that broker leads the partition.
     """
     await admin.create_topics([NewTopic(name, partitions, 1)])
     await admin.ends([TopicPartition(name, number) for number in range(partitions)], LATEST)

@@ -95,8 +95,8 @@ def create(host: str, port: int, name: str, partitions: int) -> None:
 
 
 def _leads(wire: Wire, name: str) -> bool:
-    """Return whether the broker answers for every partition: Kafka's metadata names it as their leader before it knows
-    itself.
+    """Return whether the broker answers for every partition: Kafka's metadata names a broker as leader shortly before
+    that broker leads the partition.
     """
     described = wire.call(MetadataRequest(topics=[MetadataRequest.Topic(name=name)]), 4).topics[0]
     if described.error_code or not described.partitions:

@@ -85,7 +85,9 @@ def _console(bootstrap: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _browsers(url: str, streams: int) -> Iterator[None]:
-    """Run a process that reads this many event streams of the console. Returns from `with` when all are open."""
+    """Run a process that reads this many event streams of the console, during the block, which begins when all are
+    open.
+    """
     with _running([sys.executable, "-m", __name__, url, str(streams)]) as process:
         assert process.stdout is not None
         if process.stdout.readline().strip() != "open":

@@ -125,7 +125,7 @@ def _absent(result: Result, rows: Mapping[str, Verdict]) -> list[str]:
 
 
 def sought() -> str:
-    """Return the list of aims without results, for docs/benchmarks.md."""
+    """Return Markdown tables of all aims, not of what was measured, for docs/benchmarks.md."""
     rows: dict[str, dict[tuple[str, str | None], str]] = {}
     for aim in AIMS:
         rows.setdefault(aim.row, {})[aim.ours, aim.theirs] = f"{_SENSES[aim.sense]} {aim.aim:g}"

@@ -69,7 +69,7 @@ def histogram(microseconds: Iterable[float]) -> Latencies:
 
 def run(load: str, settings: Mapping[str, Any], books: Books, patience_s: float = PATIENCE_S) -> Sample:
     """Run `load` ("module:function") with the settings in a child process, and return the window as a Sample. books:
-    read when the window begins and ends.
+    reads the clock and the broker's CPU time and memory when the window begins and ends.
 
     Raises: LoadFailed, also if nothing was done or patience_s have passed.
     """
