@@ -129,7 +129,7 @@ def test_results_that_cannot_be_compared_exit_with_2_and_a_hint(tmp_path: Path) 
         assert (found.exit_code, path in cause, hint.startswith("hint: ")) == (2, True, True)
 
 
-def test_compare_lists_each_figure_once_even_if_a_run_has_two_findings_of_it() -> None:
+def test_compare_leaves_out_figures_that_follow_from_another_and_the_p999() -> None:
     found = made_result().findings
     figures = [each.figure for each in compare(found, found) if (each.scenario, each.peer) == ("produce 1 KB", OS)]
     assert figures == ["rate", "cpu_us", "p50_ms", "p99_ms", "rss_mb"]

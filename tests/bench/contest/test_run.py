@@ -152,7 +152,7 @@ def test_progress_shows_the_load_the_time_left_and_every_failure(monkeypatch, ca
 
 
 @pytest.mark.parametrize("name", names.NAMES)
-def test_every_known_server_name_can_be_started(name):
+def test_each_server_name_of_the_list_is_one_that_the_module_peers_imports(name):
     assert name in vars(peers).values()
 
 
@@ -189,14 +189,14 @@ def test_wrong_options_are_reported_before_anything_is_started(options, cause, m
     assert (found.exit_code, cause in found.stderr) == (2, True)
 
 
-def test_unwritable_result_files_and_directories_are_reported(tmp_path):
+def test_results_and_data_directories_that_cannot_be_created_are_reported(tmp_path):
     (tmp_path / "file").touch()
     for options in (["--results", str(tmp_path / "file" / "in it")], ["--data-dir", str(tmp_path / "file" / "in it")]):
         found = CliRunner().invoke(run.main, ["--only", "64x1", "--results", str(tmp_path / "results"), *options])
         assert (found.exit_code, found.stderr.count("\n"), found.stderr[:7]) == (1, 1, "Error: ")
 
 
-def test_the_list_option_prints_every_load_that_only_can_name():
+def test_list_prints_the_tables_loads_and_with_full_also_bounds_and_growth():
     table, full = (
         CliRunner().invoke(run.main, ["--list", *options]).stdout.split("\n") for options in ([], ["--full"])
     )
@@ -218,7 +218,7 @@ def test_the_rounds_and_quick_options_also_set_the_rounds_of_growth(tmp_path, mo
     assert asked == [(growing, 3), (growing, 2), (growing, 1)]
 
 
-def test_a_full_run_measures_the_bounds_last(tmp_path, monkeypatch):
+def test_only_a_full_run_measures_bounds_in_the_rounds_and_seconds_given(tmp_path, monkeypatch):
     def outside(wanted, names, size, say, failed):
         asked.append((wanted, size.rounds, size.seconds))
         yield Measured("bound idle", "start", names[0], {"ready_s": (0.3, 0.2)})

@@ -176,7 +176,7 @@ def test_a_reader_that_finds_no_records_raises_how_many_are_missing(
 
 
 @pytest.mark.long
-def test_each_record_sent_at_a_fixed_rate_is_timed_from_when_it_was_due(served: Peer) -> None:
+def test_a_load_of_a_fixed_rate_sends_all_its_records_and_times_each_of_them(served: Peer) -> None:
     scenario = latency_load.EndToEnd(200, warm_seconds=WARM)
     sample = measured(scenario, served)
     assert sample.latencies.count == 100
@@ -220,7 +220,7 @@ def test_transactions_over_more_partitions_than_the_mock_has_are_not_run_on_it()
 
 
 @pytest.mark.long
-def test_the_copy_load_checks_the_copied_records_and_their_markers(served: Peer) -> None:
+def test_the_copy_load_counts_no_more_than_the_records_and_markers_it_wrote(served: Peer) -> None:
     scenario = txn_load.Copy(records=1000, batch=50, warm_seconds=WARM)
     sample = measured(scenario, served)
     assert sample.bytes == 100 * sample.units

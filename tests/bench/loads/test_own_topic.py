@@ -43,5 +43,5 @@ def test_delete_removes_a_loads_topic_and_waits_until_its_disk_space_is_free(don
 
 
 @pytest.mark.parametrize("load", [small, produce])
-def test_loads_that_write_gigabytes_use_a_new_topic_in_each_window(load):
+def test_the_loads_that_write_gigabytes_make_their_topics_with_own_topic(load):
     assert load.own_topic is own_topic

@@ -69,7 +69,7 @@ def test_an_error_code_of_the_broker_is_shown_by_its_name(broker):
 
 
 @COMPILED
-def test_a_broker_that_ends_during_a_load_is_reported():
+def test_a_small_load_on_a_broker_that_has_ended_raises_load_failed():
     with peers.fencepost("os") as gone:
         pass
     with pytest.raises(LoadFailed, match="could not be made"):

@@ -94,7 +94,7 @@ def test_quiet_disk_returns_at_its_timeout_or_when_nothing_is_unwritten(monkeypa
     assert disk.quiet_disk(timeout_s=3600.0) < 60
 
 
-def test_discards_sums_the_discarded_blocks_of_all_devices_in_diskstats():
+def test_discards_sums_the_completed_discards_of_all_devices_in_diskstats():
     rows = " 254 0 vda 1 2 3 4 5 6 7 8 0 9 10 21 12 13 14 15 16\n   8 0 sda 1 2 3 4 5 6 7 8 0 9 10 4 12 13 14 15 16\n"
     assert disk.discards(rows) == 25
     assert disk.discards("   8 0 sda 1 2 3 4 5 6 7 8 0 9 10\n") == 0  # a kernel that does not count them

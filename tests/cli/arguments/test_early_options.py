@@ -32,7 +32,7 @@ def test_connection_options_before_the_command_apply_to_it(given: str, understoo
 
 
 @pytest.mark.parametrize("line", ["-b h:1", "-z topic list", "-b topic list", "-p 3 topic list", "-b h:1 nonsense"])
-def test_unknown_options_are_refused_by_click(line: str) -> None:
+def test_wrong_options_before_the_command_are_not_moved_and_click_refuses_them(line: str) -> None:
     assert moved(line) == line
     assert CliRunner().invoke(main, line.split()).exit_code == 2
 

@@ -354,7 +354,7 @@ def test_log_dump_shows_and_verify_notes_journal_parts_of_an_offline_log(copy: P
     assert str(kept) not in run("verify", copy).output
 
 
-def test_verify_reports_damaged_or_foreign_journal_parts_of_offline_logs(copy: Path) -> None:
+def test_verify_reports_damage_in_the_journal_parts_kept_for_an_offline_log(copy: Path) -> None:
     shutil.rmtree(only(copy, "logs/a-0.*"))
     start_once(copy)
     kept = only(copy, "journal-parts/a-0.*")

@@ -269,7 +269,7 @@ def test_verify_reports_no_damage_for_files_that_a_running_broker_keeps_removing
     assert "not checked: it was removed or used again meanwhile" in found.output
 
 
-def test_verify_reports_damage_that_a_second_pass_beside_a_broker_confirms(busy: Busy, tmp_path: Path) -> None:
+def test_verify_reports_damage_that_is_found_in_three_passes_beside_a_broker(busy: Busy, tmp_path: Path) -> None:
     busy.missing = lambda number: busy.segments[0]
     code, damage = verify(tmp_path / "d")
     assert (code, [each["what"] for each in damage], busy.passes) == (1, ["it is missing"], 3)

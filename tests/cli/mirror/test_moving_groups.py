@@ -91,7 +91,7 @@ def test_cutover_with_dry_run_prints_steps_and_target_offsets_and_changes_nothin
     assert facts["offsets"][0] == {"group": "billing", "partition": "t-0", "source": 1, "target": 1}
 
 
-def test_a_dry_run_names_a_group_that_went_on_and_a_producer_beside_the_mirror(sides):
+def test_dry_run_refuses_a_group_with_target_offsets_and_a_topic_others_wrote_to(sides):
     async def go_on(to):
         await to.target.alter_group_offsets("billing", {T0: 2})
 

@@ -86,7 +86,7 @@ def test_a_log_record_is_one_line_apart_from_its_traceback() -> None:
     assert rest[0] == "Traceback (most recent call last):"
 
 
-def test_serve_and_console_log_in_the_same_format() -> None:
+def test_log_to_standard_error_writes_a_message_with_a_line_break_on_one_line() -> None:
     code = "import logging; from fencepost.cli.output.writing import log_to_standard_error as begin; begin()"
     done = subprocess.run([sys.executable, "-c", f"{code}; logging.info('a\\nb')"], capture_output=True, text=True)
     assert done.stderr.endswith(" INFO a�b\n")

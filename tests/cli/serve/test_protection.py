@@ -96,7 +96,7 @@ def flags(**given: Any) -> dict[str, str]:
     return protection(**(every | {"super_users": (), "insecure": False} | given))
 
 
-def test_every_serve_flag_sets_its_broker_setting() -> None:
+def test_the_security_flags_of_serve_set_the_broker_settings_they_stand_for() -> None:
     assert flags() == {}
     found = flags(sasl="SCRAM-SHA-256", tls_cert="c", tls_key="k", super_users=("admin", "User:CN=a,O=b"))
     assert found == {

@@ -342,7 +342,7 @@ def test_serve_names_a_listener_address_that_is_in_use(serve: Runner) -> None:
 
 
 @pytest.mark.parametrize("blocked", ["d", "d/logs", "d/journal", "d/journal-parts"])
-def test_serve_names_a_file_where_the_data_directory_should_be(blocked: str, serve: Runner) -> None:
+def test_serve_names_a_file_where_the_data_directory_or_one_in_it_should_be(blocked: str, serve: Runner) -> None:
     path = serve.directory / blocked
     path.parent.mkdir(exist_ok=True)
     path.touch()
@@ -351,7 +351,7 @@ def test_serve_names_a_file_where_the_data_directory_should_be(blocked: str, ser
     assert hint == f"the broker needs a directory at {blocked}, not a file: move the file, or use another --data-dir"
 
 
-def test_serve_names_a_directory_where_a_settings_file_should_be(serve: Runner) -> None:
+def test_serve_names_a_directory_where_the_lock_file_should_be(serve: Runner) -> None:
     (serve.directory / "d" / "lock").mkdir(parents=True)
     code, cause, hint = serve("--listen", "127.0.0.1:0", "--data-dir", "d").refusal()
     assert (code, cause) == (1, "d/lock: is a directory")

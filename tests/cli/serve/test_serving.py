@@ -32,7 +32,7 @@ def freezing(store, *now_s):
     return GcFreezer(SimpleNamespace(store=store), *now_s)
 
 
-def test_serve_calls_gc_freeze_after_each_full_garbage_collection(store):
+def test_serve_freezes_the_objects_that_a_garbage_collection_left(store):
     gc.unfreeze()
     watched = freezing(store)
     watched.collected("start", {"generation": 2})
