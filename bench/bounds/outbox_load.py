@@ -21,7 +21,7 @@ INSERT = (
 
 
 async def move(url: str, bootstrap: str, rows: int) -> dict[str, float]:
-    """Insert these rows and move them. Returns rows a second."""
+    """Insert this many rows into the outbox, and send them by a relay. Returns the rows sent per second, as "rate"."""
     async with connect(url, create=True) as db:
         for statement in outbox_schema("postgresql", "outbox"):
             await db.execute(statement)

@@ -63,7 +63,9 @@ class Node:
         threading.Thread(target=self._read, args=(self.process, self.ready, self.fetched), daemon=True).start()
 
     def _read(self, process: "subprocess.Popen[str]", ready: threading.Event, fetched: threading.Event) -> None:
-        """Read the output of a process to its end. Sets an event when the line that it stands for is printed."""
+        """Read the output of a process to its end. Sets `ready` at its ready line, and `fetched` at the line that says
+        that the other broker's checkpoint is fetched.
+        """
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("ready"):

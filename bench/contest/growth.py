@@ -86,8 +86,8 @@ def measurable(full: bool) -> list[str]:
 def outside(
     wanted: Collection[str], names: Collection[str], full: bool, size: Size, progress: Progress
 ) -> Iterator[Measured]:
-    """Make the wanted ones of the measurements that measurable() names. names: the servers to measure. A failure is
-    reported, and its figure is missing.
+    """Make those measurements of measurable() that are wanted, on the servers in `names`, and yield the results. A
+    measurement that fails is reported and yields nothing.
     """
     if "start" in wanted:
         yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, progress)
@@ -268,8 +268,8 @@ def _growth(
 
 
 def growth_figures(what: str, name: str, few: Finding, many: Finding) -> Measured:
-    """Return figures of each round: `growth` is CPU per request of the filled broker / that of the small one, `cpu_us`
-    the former in µs.
+    """Return two figures of each round: `cpu_us`, the CPU time of the filled broker per request in µs, and `growth`,
+    this time divided by that of the small broker.
     """
     below, above = few.as_measured(), many.as_measured()
     with_few, with_many = below.figures["cpu_us"], above.figures["cpu_us"]

@@ -79,4 +79,4 @@ class Patience:
 
 
 def _nothing() -> None:
-    """Do nothing: the default of tell."""
+    """Do nothing. What Patience calls at each wait unless its `tell` is set."""

@@ -26,7 +26,9 @@ class LoadGroup(click.Group):
     """A group of commands that load a broker. The object of their context is the Interruption."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a load so that a signal ends it and its topic is deleted."""
+        """Run a load so that a signal ends it and its topic is deleted. Raises Failure after a signal, and for an error
+        of the load that is not a bug.
+        """
         with Interruption() as interruption:
             ctx.obj = interruption
             try:

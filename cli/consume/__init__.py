@@ -212,7 +212,9 @@ async def _consuming(
 async def _printing(
     consumer: "Consumer", ends: "dict[TopicPartition, int] | None", limit: int | None, write: Write, *, commits: bool
 ) -> int:
-    """Print records until `limit` of them are printed or the ends are reached. Returns how many."""
+    """Print records until `limit` of them are printed or the ends are reached. Returns how many. commits: commit the
+    group's offsets after printing.
+    """
     printed = 0
     while limit is None or printed < limit:
         wanted = MOST_PER_POLL if limit is None else min(MOST_PER_POLL, limit - printed)

@@ -128,7 +128,9 @@ class _Dump:
         return self._reader(name) is not None
 
     def _file(self, path: str) -> Iterator[Fact]:
-        """Yield the facts of one file, whose name says what is in it. Raises Failure for a name that is not fencepost's."""
+        """Yield the facts of one file, whose name says what is in it. Raises Failure if no file of fencepost has such
+        a name.
+        """
         reader = self._reader(os.path.basename(path))
         if reader is None:
             raise Failure(

@@ -450,7 +450,7 @@ class _Pass:
             self._security_logs.add(log_id)
 
     def _apply(self, path: str, log_id: int, batch: Batch) -> None:
-        """Apply the records of a batch of the catalogue or of a security log, to be compared later."""
+        """Apply the records of a batch, if it is of the catalogue or of a security log, to its state in memory."""
         if log_id == layout.CATALOGUE_LOG_ID:
             self._apply_catalogue(path, batch)
         elif log_id in self._security_logs:

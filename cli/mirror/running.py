@@ -100,7 +100,7 @@ def _tell(to: Both, line: str) -> None:
 
 
 async def _show(to: Both, task: "MirrorTask", every_ms: int) -> None:
-    """Print the progress now and then, until cancelled."""
+    """Print the progress every every_ms milliseconds, until cancelled."""
     while True:
         await asyncio.sleep(every_ms / 1000)
         task.note_progress()

@@ -31,8 +31,8 @@ class BackupOptions:
 
     def check(self) -> None:
         """Raise Failure, before the broker starts, if the URL names no store, the library for it is missing, or
-    every_ms is too short.
-    """
+        every_ms is too short.
+        """
         objects_of(self.url)
         if self.every_ms < LEAST_EVERY_MS:
             raise Failure("--backup-every is too short", f"{LEAST_EVERY_MS}ms or more", WRONG_USAGE)

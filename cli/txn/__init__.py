@@ -50,8 +50,8 @@ def list_transactions(to: Target, everything: bool, states: Sequence[str], older
     """List open transactions, the oldest first."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Return the open transactions as JSON objects; with --all or --state, those of the transactional ids in
-        these states.
+        """Return the open transactions as JSON objects; with --all or --state the newest transaction of each
+        transactional id, also an ended one, or of each that is in one of the states.
         """
         if not everything and not states:
             return await open_now(admin)
@@ -229,7 +229,9 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
 
 
 def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
-    """Abort the transaction that begins at this offset of a partition, by a marker there."""
+    """Abort the transaction that begins at this offset of a partition, by a marker there. Raises Failure if `where`
+    names no partition.
+    """
     name, partition = partition_of(where)
     if partition is None:
         raise Failure(f"{where} has no partition", "write TOPIC:PARTITION --start-offset N", WRONG_USAGE)

@@ -164,7 +164,7 @@ def _producer(asked: Asked, view: View, at: TopicPartition, found: ProducerState
 
 
 async def records(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/partitions/{partition_id}/records: see reading.records.browse."""
+    """Handle GET …/partitions/{partition_id}/records: a page of records, made by reading.records.browse."""
     at = await partition_of(asked)
     names = asked.parts.model.names
     async with asked.parts.reading:
@@ -172,7 +172,7 @@ async def records(asked: Asked) -> dict[str, Any]:
 
 
 async def timeline(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/partitions/{partition_id}/timeline: see reading.timeline.read."""
+    """Handle GET …/partitions/{partition_id}/timeline: batches and markers, read by reading.timeline.read."""
     at = await partition_of(asked)
     names = asked.parts.model.names
     async with asked.parts.reading:

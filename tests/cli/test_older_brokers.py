@@ -19,7 +19,7 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
         holder.abort_transaction()
 
 
-def test_consume_explains_open_records_once_it_reaches_the_end_of_the_log(terminal: Terminal) -> None:
+def test_consume_explain_on_an_older_broker_marks_open_records_as_open(terminal: Terminal) -> None:
     assert [each["fate"] for each in terminal.objects("consume held --explain")] == ["open", "open"]
     output = terminal.run("consume held --explain").splitlines()
     assert output[0].startswith("─── LSO 0 < HW 2: read_committed stops here")

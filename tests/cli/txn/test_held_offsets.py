@@ -23,6 +23,9 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
 
 
 def test_group_describe_names_the_transaction_that_holds_the_groups_offsets(terminal: Terminal) -> None:
+    """So does txn why-blocked. Two groups: Java's hash of a name decides in which partition of __consumer_offsets a
+    group is, and the hash of one of the two names is negative.
+    """
     run = f"held{os.getpid()}"
     groups = [
         next(name for n in range(99) if (java_hash(name := f"{n}-{run}") < 0) is below) for below in (True, False)

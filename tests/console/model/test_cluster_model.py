@@ -26,7 +26,7 @@ class HandClock(SystemClock):
         return self.ms
 
 
-async def test_a_view_requested_after_a_failed_collection_waits_for_the_next_attempt(
+async def test_a_view_requested_after_a_failed_reading_waits_for_the_next_reading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cluster_model, "pause_ms", lambda *_, **__: 50)
@@ -52,7 +52,8 @@ async def test_a_view_requested_after_a_failed_collection_waits_for_the_next_att
     await model.close()
 
 
-def test_the_pause_between_collections_grows_with_their_time_unless_one_failed() -> None:
+def test_the_pause_between_readings_of_the_cluster_grows_with_their_time() -> None:
+    """After a reading that failed it is short, however long that took."""
     assert pause_ms(20_000, failed=False) == LOAD * 20_000
     assert pause_ms(20_000, failed=True) == MOST_PAUSE_AFTER_FAILURE_MS
     assert pause_ms(0, failed=True) == pause_ms(0, failed=False) == cluster_model.INTERVAL_MS
