@@ -114,7 +114,7 @@ def test_writing_the_documents_changes_only_text_between_their_markers(tmp_path:
     assert (tmp_path / "docs" / "benchmarks.md").read_text() == docs
 
 
-def test_between_raises_no_markers_for_a_text_without_a_pair_of_markers() -> None:
+def test_between_refuses_a_text_without_a_pair_of_markers() -> None:
     for text in ("", BEGIN, END, f"{END} {BEGIN}"):
         with pytest.raises(NoMarkers):
             between(text, "part")

@@ -73,7 +73,7 @@ def test_a_full_run_has_unique_load_names_and_contains_the_tables_loads():
     assert {scenario.name for scenario in run.scenarios(False, [])} <= set(full)
 
 
-def test_the_only_option_selects_loads_whose_names_contain_a_given_part(monkeypatch):
+def test_scenarios_returns_only_loads_whose_names_contain_a_given_text(monkeypatch):
     class Module:
         table = staticmethod(lambda: [Load("small 64x1"), Load("small 16x5")])
         full = staticmethod(lambda: [Load("small 64x1"), Load("small 256x5")])

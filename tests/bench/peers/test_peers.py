@@ -78,7 +78,7 @@ def test_a_failed_download_of_the_jars_returns_none_and_leaves_no_files(monkeypa
     assert not list((tmp_path / "fencepost").iterdir())
 
 
-def test_bench_root_in_a_tmpfs_raises_no_files(monkeypatch, tmp_path):
+def test_bench_root_in_a_tmpfs_is_refused_and_the_file_system_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "tmpfs")
     with pytest.raises(peers.NoFiles, match="tmpfs"), peers.bench_root(str(tmp_path)):
         pass

@@ -201,7 +201,7 @@ def test_every_command_logs_in_and_input_follows_the_password(broker: ServedBrok
     assert (code, "alice-pw" in reported) == (0, False)
 
 
-def test_a_wrong_password_is_one_line_of_cause_and_one_of_hint(broker: ServedBroker) -> None:
+def test_a_wrong_password_is_reported_in_one_line_of_cause_and_one_of_hint(broker: ServedBroker) -> None:
     for name, mechanism in [("alice", "PLAIN"), ("alice", "SCRAM-SHA-256"), ("nobody", "SCRAM-SHA-512")]:
         code, _, error = Shell(broker).run(f"topic list --user {name} --password-stdin --sasl {mechanism}", b"hush-x\n")
         cause, hint = error.splitlines()

@@ -71,7 +71,7 @@ def test_a_second_backup_writes_fewer_bytes_than_the_first(written, url):
     assert len(run("store", "status", url).stdout.splitlines()) == 6
 
 
-def test_restore_at_takes_an_iso_8601_time_and_refuses_one_before_the_backup(written, url, tmp_path):
+def test_the_option_at_of_restore_takes_an_iso_8601_time_not_before_the_backup(written, url, tmp_path):
     run("backup", written, url)
     newest_ms = json.loads(run("store", "status", url, "-o", "json").stdout)["newest_ms"]
     facts = json.loads(run("restore", url, "--data-dir", tmp_path / "copy", "--at", "2100-01-01", "-o", "json").stdout)

@@ -56,7 +56,7 @@ def test_consume_explain_marks_each_record_and_draws_a_line_at_the_lso(terminal:
     assert (output[3][-1], output[6][-1]) == ("commit", "abort")
 
 
-def test_explain_prints_committed_aborted_or_open_of_each_record_as_json(terminal: Terminal, story: str) -> None:
+def test_consume_explain_as_json_says_of_each_record_whether_it_is_committed(terminal: Terminal, story: str) -> None:
     rows = terminal.objects(f"consume {story}:0 --explain")
     fates = [each["fate"] for each in rows]
     assert fates == [
@@ -67,7 +67,7 @@ def test_explain_prints_committed_aborted_or_open_of_each_record_as_json(termina
     assert rows[3]["marker"] == "commit"
 
 
-def test_consume_explain_starts_at_from_and_ends_after_n_records(terminal: Terminal, story: str) -> None:
+def test_consume_explain_obeys_the_options_for_start_and_number_of_records(terminal: Terminal, story: str) -> None:
     rows = terminal.objects(f"consume {story}:0 --explain --from 2 -n 3")
     assert [each["offset"] for each in rows if each["fate"] != "marker"] == [2, 4, 5]
     assert [each["offset"] for each in terminal.objects(f"consume {story}:0 --explain --from -1")] == [10]

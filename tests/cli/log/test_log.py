@@ -215,7 +215,7 @@ def test_log_dump_reports_bytes_after_the_last_batch(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.txt", b"hello"), ("checkpoint-9", b"hello"), ("empty", None)])
-def test_log_dump_of_a_missing_file_exits_with_1_and_of_others_has_no_traceback(
+def test_log_dump_of_a_file_that_is_missing_or_not_fenceposts_has_no_traceback(
     tmp_path: Path, name: str, content: bytes | None
 ) -> None:
     path = tmp_path / name

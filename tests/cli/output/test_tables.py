@@ -40,7 +40,7 @@ def test_json_output_prints_one_object_per_line_and_nothing_else() -> None:
     assert printed(Output(json=True), []) == ("", "")
 
 
-def test_an_empty_table_prints_that_there_is_nothing_to_stderr() -> None:
+def test_an_empty_table_prints_its_text_for_no_rows_to_stderr_unless_quiet() -> None:
     assert printed(Output(), []) == ("", "nothing there\n")
     assert printed(Output(quiet=True), []) == ("", "")
 

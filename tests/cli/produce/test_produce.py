@@ -57,7 +57,7 @@ def test_produce_writes_its_whole_input_in_one_transaction(terminal: Typing) -> 
     ]  # fmt: skip
 
 
-def test_txn_every_begins_a_transaction_after_each_n_records(terminal: Typing) -> None:
+def test_produce_with_txn_every_begins_a_transaction_after_each_n_records(terminal: Typing) -> None:
     code, out, _ = terminal.typed(b"1\n2\n3\n4\n", "every", "--txn", "t", "--txn-every", "2", "-o", "json")
     facts = json.loads(out)
     assert (code, facts["records"], facts["transactions"]) == (0, 4, 2)
@@ -177,7 +177,7 @@ def test_produce_without_a_broker_exits_with_4(terminal: Typing) -> None:
     assert (done.returncode, done.stderr.startswith(b"error: cannot connect")) == (4, True)
 
 
-def test_produce_waits_for_its_producer_id_as_long_as_timeout_says() -> None:
+def test_produce_waits_for_its_producer_id_as_long_as_the_option_timeout_says() -> None:
     with ObservedBroker() as broker:
         broker.faults.blackhole("InitProducerId")
         command = [sys.executable, "-m", "fencepost", "produce", "t", "--txn", "x", "--timeout", "2s"]

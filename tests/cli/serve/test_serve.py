@@ -140,7 +140,7 @@ def test_serve_listens_at_the_given_addresses(serve: Runner, listen: str, hosts:
         assert (broker.host, broker.port) == ("localhost" if listen == "localhost:0" else reached, port)
 
 
-def test_a_metadata_response_has_the_host_and_port_given_by_advertise(serve: Runner) -> None:
+def test_a_metadata_response_has_the_host_and_port_of_the_option_advertise(serve: Runner) -> None:
     ((_, port),) = serve("--listen", "127.0.0.1:0", "--advertise", "kafka.example:19092", "--ephemeral").ready()
     with WireClient("127.0.0.1", port) as client:
         (broker,) = client.call(MetadataRequest(topics=[])).brokers

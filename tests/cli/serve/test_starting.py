@@ -22,7 +22,7 @@ def test_damage_in_a_coordinators_log_is_reported_with_its_place_and_no_tracebac
 
 
 @pytest.mark.parametrize("kind", [NewerTransactionRecord, NewerLedgerRecord])
-def test_starting_on_files_of_a_newer_version_is_reported_as_that(kind: type[Exception]) -> None:
+def test_files_of_a_newer_version_are_reported_as_written_by_a_newer_fencepost(kind: type[Exception]) -> None:
     failure = explain_failure(kind("the value has version 9"), SETTINGS)
     assert failure is not None
     assert "newer fencepost" in str(failure)
