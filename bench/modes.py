@@ -97,8 +97,8 @@ async def _measure(
 
 
 async def send_batch(producer: Producer, mode: str, load: ModeLoad, batch: int) -> None:
-    """Send `batch` records, then wait as this mode does: for the commit of a transaction, or for the acknowledgements,
-    of which at most once has none.
+    """Send `batch` records, in a transaction for exactly once, then wait: for the commit, for the acknowledgements, or,
+    for at most once, until all are sent.
     """
     value = b"." * load.record_bytes
     if mode == EXACTLY_ONCE:

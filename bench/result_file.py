@@ -118,7 +118,7 @@ def _finding(each: Measured) -> dict[str, Any]:
 
 
 def _read_measured(document: Mapping[str, Any]) -> Measured:
-    """Read what _finding() has written. Raises NotAResult, KeyError and the like."""
+    """Read what _finding() has written. Raises NotAResult, or KeyError or TypeError if it has not written this."""
     scenario = document["workload"]
     own = {_name(name, scenario): name for name in ("rate", *_PERCENT, *_NAMES)}
     quantiles = document.get(_quantiles_name(scenario), {})

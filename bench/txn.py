@@ -114,7 +114,7 @@ def run(
     broker's CPU time around it.
 
     progress: called ten times a second with the number of transactions measured so far; what it raises ends the run.
-    Raises: what a producer raised; its transaction is then as the broker left it.
+    Raises: RuntimeError if a producer failed, with that error as its cause; the producer's transaction is not aborted.
     """
     phases = _Phases()
     workers = [_Worker(bootstrap, load, number, phases) for number in range(load.producers)]

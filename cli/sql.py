@@ -42,7 +42,7 @@ def forget(to: Target, transactional_id: str, url: str, unused_for: int) -> None
     """
 
     async def work() -> bool:
-        """Open the database, and forget the id. Returns whether there was something."""
+        """Open the database, and forget the id. Returns whether database or broker knew anything of it."""
         from ..client.config_names import settings_from
         from ..client.errors import KafkaError
         from ..client.settings import AdminSettings

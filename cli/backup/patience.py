@@ -55,7 +55,7 @@ class Patience:
         self.wait(min(FIRST_PAUSE_S * 2 ** min(self._attempts, 10), LONGEST_PAUSE_S) * random.uniform(0.5, 1))
 
     def over(self) -> None:
-        """Note that the store has answered. Prints that, if several attempts before had failed."""
+        """Note that the store has answered. Prints a line about it if several attempts in a row had failed."""
         if self._attempts >= SAID_AFTER and self._since_s is not None:
             self._say(f"the store answers again, after {self._now_s() - self._since_s:.0f} s")
         self._since_s, self._attempts, self.trouble = None, 0, ""

@@ -264,7 +264,7 @@ async def _disk(admin: Any) -> _Found:
 
 
 async def _topics(admin: Any) -> _Found:
-    """Return findings about topics: their count, and partitions without a leader."""
+    """Return a finding about topics: their count, and partitions without a leader or with replicas behind."""
     from ...effects.counts import count_text
 
     topics = await admin.describe_topics()

@@ -29,7 +29,9 @@ _NOW = {
 
 
 def show_plan(to: Both, groups: str, *, producers_stopped: bool) -> None:
-    """Print the steps of a cutover and the offsets that the groups would get. Raises Failure if it would refuse."""
+    """Print the steps of a cutover and the offsets that the groups would get. Raises Failure if the cutover would be
+    refused.
+    """
     from ...client.mirror.cutover.plan import AFTERWARDS, find_refusals, steps
 
     async def work() -> "tuple[Found, list[dict[str, Any]], list[Finding]]":

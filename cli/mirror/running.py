@@ -94,7 +94,7 @@ def facts_of(task: "MirrorTask") -> dict[str, Any]:
 
 
 def _tell(to: Both, line: str) -> None:
-    """Print a line of the task on the error stream; not with -o json, where the facts have the same."""
+    """Print a line of the task on the error stream, except with -o json, whose objects say the same."""
     if not to.output.json:
         show(line, err=True)
 

@@ -144,7 +144,7 @@ def _check_given(given: Mapping[str, Sequence[str | None]], not_ephemeral: Mappi
 def _http_options(
     http: str | None, token_file: str | None, hosts: Sequence[str], client_config: str | None, read_only: bool
 ) -> "HttpOptions | None":
-    """Return the options --http… of the console; None without --http. Raises: Failure."""
+    """Return the options --http… of the console; None without --http. Raises Failure if only others are given."""
     if http is None and (token_file or hosts or client_config or read_only):
         raise Failure("--http-… is given, but not --http", "--http 127.0.0.1:8082 serves the console", WRONG_USAGE)
     if http is None:

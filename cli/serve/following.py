@@ -38,7 +38,9 @@ class BackupOptions:
             raise Failure("--backup-every is too short", f"{LEAST_EVERY_MS}ms or more", WRONG_USAGE)
 
     def command(self, directory: str) -> list[str]:
-        """Return the child's command line. Keys stay in the environment. -P: as for the console."""
+        """Return the child's command line. The store's keys are not in it, but in the environment. With -P, Python
+        imports no modules from the working directory.
+        """
         command = [sys.executable, "-P", "-m", "fencepost", "backup", "--follow", "--beside-broker"]
         command += ["--every", f"{self.every_ms}ms", "--keep", f"{self.keep_ms}ms"]
         return [*command, "--data-dir", directory, self.url]
