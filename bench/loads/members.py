@@ -233,7 +233,7 @@ class Members:
 
 
 def _answer(member: Member) -> ConsumerGroupHeartbeatResponse:
-    """Read the response to a heartbeat, which has arrived already, or almost."""
+    """Read the response to a heartbeat. Blocks until all of it has arrived."""
     (size,) = struct.unpack(">i", member.connection.recv(4, socket.MSG_WAITALL))
     _, response = apis.decode_response(HEARTBEAT, VERSION, member.connection.recv(size, socket.MSG_WAITALL))
     assert isinstance(response, ConsumerGroupHeartbeatResponse)

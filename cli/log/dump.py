@@ -53,7 +53,9 @@ class NoFencepostData(Failure):
 
 
 def _at_least_one(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
-    """Yield the facts. Raises NoFencepostData if there are none, with this path and not that of a folder below it."""
+    """Yield the facts. Raises NoFencepostData if there are none. The exception names this path, also if the data of a
+    folder below was missing.
+    """
     count = 0
     try:
         for fact in facts:

@@ -202,7 +202,7 @@ class _Pass:
         return newest
 
     def _check_coordinators(self) -> None:
-        """Check the coordinators' snapshots. Damage is only a note: logs have the state. A newer version is damage."""
+        """Check the coordinators' snapshots. A damaged one is noted only, as logs have the state; a newer is damage."""
         for name in self._disk.list(self._directory):
             if snapshot_number(name) is None:
                 continue
