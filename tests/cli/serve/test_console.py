@@ -175,8 +175,7 @@ def test_wrong_console_options_are_refused_before_the_broker_starts(
     assert not directory.exists()
 
 
-def test_the_console_process_gets_no_secret_on_its_command_line() -> None:
-    """It gets the address of a listener without a login, and the names of the files with the token and the login."""
+def test_the_console_command_has_the_plain_listeners_address_and_no_secret() -> None:
     settings, _ = broker_settings({"listeners": "PLAINTEXT://0.0.0.0:1,SASL_PLAINTEXT://127.0.0.1:2"}, {}, {}, "file")
     assert bootstrap_of(settings, [("0.0.0.0", 1), ("127.0.0.1", 2)]) == "127.0.0.1:1"
     assert bootstrap_of(settings, [("::", 1)]) == "[::1]:1"

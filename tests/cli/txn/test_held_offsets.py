@@ -22,10 +22,7 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_group_describe_names_the_transaction_that_holds_the_groups_offsets(terminal: Terminal) -> None:
-    """So does txn why-blocked. Two groups: Java's hash of a name decides in which partition of __consumer_offsets a
-    group is, and the hash of one of the two names is negative.
-    """
+def test_the_holder_of_a_groups_offsets_is_named_whatever_the_sign_of_the_java_hash(terminal: Terminal) -> None:
     run = f"held{os.getpid()}"
     groups = [
         next(name for n in range(99) if (java_hash(name := f"{n}-{run}") < 0) is below) for below in (True, False)
