@@ -33,16 +33,18 @@ def show_plan(to: Both, groups: str, *, producers_stopped: bool) -> None:
     refused.
     """
     from ...client.mirror.cutover.plan import AFTERWARDS, find_refusals, steps
+    from ...client.mirror.cutover.record import explain_left
 
-    async def work() -> "tuple[Found, list[dict[str, Any]], list[Finding]]":
+    async def work() -> "tuple[Found, list[dict[str, Any]], list[Finding], str | None]":
         async with to.admins() as (source, target):
             sides = _sides(to, source, target, groups, producers_stopped=producers_stopped)
             found = await sides.look()
             moves, problems = await sides.preview(found) if found.topics else ([], [])
-            return found, [each._asdict() for each in moves], [*find_refusals(found), *problems]
+            left = explain_left(await sides.read_record())
+            return found, [each._asdict() for each in moves], [*find_refusals(found), *problems], left
 
     check_expression("--groups", groups, "billing.*")
-    found, moves, refusals = to.target.run(work)
+    found, moves, refusals, left = to.target.run(work)
     planned = steps(found)
     if to.output.json:
         to.output.object(
@@ -50,9 +52,12 @@ def show_plan(to: Both, groups: str, *, producers_stopped: bool) -> None:
                 "refusals": [{"cause": each.text, "hint": each.hint} for each in refusals],
                 "steps": [each._asdict() for each in planned],
                 "offsets": [{**each, "partition": str(each["partition"])} for each in moves],
+                "left": left,
             }
         )
     else:
+        if left is not None:
+            to.output.remark(left)
         for index, step in enumerate(planned, 1):
             to.output.line(f"{index}. {step.text}")
             if step.undo is not None:

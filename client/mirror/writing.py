@@ -124,5 +124,5 @@ class Writer:
 
 def _refused(chunk: Chunk, offset: int, error: KafkaError) -> StoppedError:
     """Return the error for a record that the target does not take. offset: on the source."""
-    hint = _OF_THE_RECORD.get(error.code, "")
+    hint = f"{_OF_THE_RECORD[error.code]}; then start the mirror again" if error.code in _OF_THE_RECORD else ""
     return StoppedError(chunk.tp.topic, f"the target does not take a record at offset {offset}: {error}", hint=hint)

@@ -46,6 +46,21 @@ class CutoverRecord:
     )
 
 
+def explain_left(record: CutoverRecord | None) -> str | None:
+    """Return a line for people that says what the next cutover does first because of this record, which an earlier one
+    left on the target; None if there is nothing to do.
+    """
+    if record is None or record.state == "done":
+        return None
+    topics = f": {', '.join(record.refused)} may still refuse writes at the source" if record.refused else ""
+    done = {
+        "begun": "an earlier cutover crashed before it committed; the next one goes on with it",
+        "committed": "an earlier cutover crashed after it committed the offsets; the next one finishes it first",
+        "undoing": "an earlier cutover was not quite taken back; the next one does that first",
+    }[record.state]
+    return done + topics
+
+
 def encode_key(mirror: str) -> bytes:
     """Return the key of the mirror's record. Keys of the map have no `cutover`."""
     return json.dumps({"mirror": mirror, "cutover": VERSION}, separators=(",", ":")).encode()

@@ -70,6 +70,10 @@ class AdminSides:
         self._producer = self._make_producer(transactional_id(self._mirror, "cutover"))
         await self._producer.start()
         await self._producer.init_transactions()
+        return await self.read_record()
+
+    async def read_record(self) -> CutoverRecord | None:
+        """Return what the last cutover left, and fence nobody."""
         value = (await read_newest(self._target)).get(encode_key(self._mirror))
         return None if value is None else decode_record(value)
 

@@ -11,6 +11,9 @@ from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
 from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.mirror import names
+from fencepost.client.mirror.cutover.looking import Looking
+from fencepost.client.mirror.cutover.record import CutoverRecord
+from fencepost.client.mirror.cutover.sides import AdminSides
 from fencepost.client.mirror.offset_map import Entry, EntryKey, Run, encode_entry, encode_key
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
@@ -125,6 +128,35 @@ def test_a_dry_run_says_that_the_map_of_offsets_contradicts_itself(sides):
     assert "error: the map of offsets is damaged: " in err
 
 
+@pytest.mark.parametrize(
+    ("state", "begins"),
+    [
+        ("begun", "an earlier cutover crashed before it committed"),
+        ("committed", "an earlier cutover crashed after it committed the offsets"),
+        ("undoing", "an earlier cutover was not quite taken back"),
+        ("done", None),
+    ],
+)
+def test_a_dry_run_says_what_a_crashed_cutover_left_and_does_not_fence_it(sides, state, begins):
+    async def leave(to):
+        looking = Looking(to.source, to.target, DEFAULT_NAME, "billing")
+        crashed = AdminSides(looking, lambda name: Producer(to.target_at, transactional_id=name))
+        await crashed.take_record()
+        record = CutoverRecord(state, "setting", ("t",))
+        await crashed.write(record, {})
+        code, out, err = await asyncio.to_thread(run_in_a_process, sides, "--dry-run", "-o", "json")
+        await crashed.write(record, {})  # ProducerFencedError if the dry run had fenced it
+        await crashed.close()
+        return code, out, err
+
+    code, out, err = sides.work(leave)
+    assert code == 0, err
+    left = json.loads(out)["left"]
+    assert left is None if begins is None else left.startswith(begins)
+    err = sides.run("cutover --groups billing --dry-run")[2]
+    assert ("t may still refuse writes at the source" in err) is (begins is not None)
+
+
 def test_cutover_prints_the_target_offsets_of_each_group_and_can_be_repeated(sides):
     code, out, err = sides.run("cutover --groups bill.*")
     assert code == 0, err
@@ -160,13 +192,15 @@ def test_cutover_fails_if_a_group_has_members_or_the_groups_pattern_is_invalid(s
     assert "--groups (" in err
 
 
-def run_in_a_process(sides):
+def run_in_a_process(sides, *options):
     """Run the cutover in a process of its own: signals are for main threads."""
     import subprocess
     import sys
 
     line = [sys.executable, "-m", "fencepost", "mirror", "cutover", "--from", sides.at[0], "--to", sides.at[1]]
-    done = subprocess.run([*line, "--groups", "billing"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*line, "--groups", "billing", *options], capture_output=True, text=True, timeout=60, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
