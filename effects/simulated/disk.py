@@ -2,7 +2,8 @@
 
 What it simulates: bytes and names that were not synced are readable after a process crash and gone after a power cut;
 after a failed sync they are readable but lost, whatever later syncs return. A path is absolute or taken from the root;
-a new disk has only the root. Everything is deterministic; the disk is for one thread.
+a new disk has only the root. Everything is deterministic if one thread uses it. Several threads may use it, as long as
+each has files of its own: their operations come one after the other, in any order.
 """
 
 import errno
@@ -37,7 +38,7 @@ from .operations import (
     Unrecorded,
     Write,
 )
-from .paths import HeldInodes, clean, parts
+from .paths import HeldInodes, check_replaceable, clean, parts
 from .torn import Tear
 from .volume import Volume
 from .writer import SimulatedWriter
@@ -136,7 +137,7 @@ class SimulatedDisk(Disk):
         if replaced == inode:
             return
         if replaced is not None:
-            self._check_replaceable(inode, replaced, new)
+            check_replaceable(self._seen.directories, inode, replaced, new)
         self._perform(Rename(self.next_index, clean(new), directory, name, inode, new_directory, new_name))
         self._lost_its_name(replaced)
 
@@ -433,10 +434,11 @@ class SimulatedDisk(Disk):
 
     def _link(self, path: str, *, is_directory: bool) -> int:
         """Create a file or directory with this path, and return its inode."""
-        directory, name = self._place(path)
-        inode = self._history.next_inode
-        self._perform(Link(self.next_index, clean(path), directory, name, inode, is_directory))
-        self._history.next_inode += 1
+        with self._history.alone:
+            directory, name = self._place(path)
+            inode = self._history.next_inode
+            self._perform(Link(self.next_index, clean(path), directory, name, inode, is_directory))
+            self._history.next_inode += 1
         return inode
 
     def _lost_its_name(self, inode: int | None) -> None:
@@ -486,15 +488,3 @@ class SimulatedDisk(Disk):
         """Return the inode of a path's directory, its name in there, and its own inode. Raises FileNotFoundError."""
         directory, name = self._place(path)
         return directory, name, self._existing(path)
-
-    def _check_replaceable(self, inode: int, replaced: int, path: str) -> None:
-        """Raise an OSError if a rename of `inode` may not replace the inode `replaced`: a directory by a file, for
-        example.
-        """
-        directories = self._seen.directories
-        if replaced in directories and inode not in directories:
-            raise os_error(errno.EISDIR, path)
-        if inode in directories and replaced not in directories:
-            raise os_error(errno.ENOTDIR, path)
-        if directories.get(replaced):
-            raise os_error(errno.ENOTEMPTY, path)

@@ -1,6 +1,8 @@
 """The history of a simulated disk: the operations on it, its contents, and what a power cut would leave."""
 
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from .cuts import Cut
@@ -9,7 +11,7 @@ from .volume import Volume
 
 
 class History:
-    """All operations on a disk. seen: its contents as processes see them.
+    """All operations on a disk. seen: its contents as processes see them. alone: held by the thread that changes it.
 
     keep: False to keep no operations; only a power cut at the present moment can be simulated then.
     """
@@ -22,17 +24,21 @@ class History:
         self.cut = Cut(start.copy())
         self.next_index = 0
         self.next_inode = start.highest_inode() + 1
+        self.alone = threading.RLock()
         self._start = start
 
     def record(self, operation: Operation) -> None:
-        """Add an operation, and apply it to the contents."""
-        self.next_index += 1
-        if self.keep:
-            self.operations.append(operation)
-        if isinstance(operation, Note):
-            self.notes.append(operation.value)
-        self.seen.apply(operation)
-        self.cut.record(operation)
+        """Add an operation, and apply it to the contents. Any thread may call this."""
+        with self.alone:
+            if operation.index != self.next_index:  # that of another thread was quicker
+                operation = replace(operation, index=self.next_index)
+            self.next_index += 1
+            if self.keep:
+                self.operations.append(operation)
+            if isinstance(operation, Note):
+                self.notes.append(operation.value)
+            self.seen.apply(operation)
+            self.cut.record(operation)
 
     def cuts(self, first: int = 0) -> Iterator[tuple[int, Cut]]:
         """Yield (n, the cut after n operations), from n = `first` on. The same Cut object changes with the next

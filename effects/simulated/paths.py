@@ -4,11 +4,13 @@ inodes instead of descriptors.
 A path is absolute or taken from the root.
 """
 
+import errno
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from ..disk_errors import DirectoryMoved
+from .faults import os_error
 from .volume import ROOT, Volume
 
 
@@ -22,6 +24,21 @@ def clean(path: str) -> str:
 def parts(path: str) -> Sequence[str]:
     """Return the names on the path from the root."""
     return tuple(name for name in clean(path).split("/") if name)
+
+
+def check_replaceable(
+    directories: Mapping[int, Mapping[str, int]], inode: int, replaced: int | None, path: str
+) -> None:
+    """Raise an OSError if a rename of `inode` may not replace the inode `replaced`: a directory by a file, for example.
+
+    directories: the contents of each, by inode. path: the new one.
+    """
+    if replaced in directories and inode not in directories:
+        raise os_error(errno.EISDIR, path)
+    if inode in directories and replaced not in directories:
+        raise os_error(errno.ENOTDIR, path)
+    if replaced is not None and directories.get(replaced):
+        raise os_error(errno.ENOTEMPTY, path)
 
 
 class HeldInodes:
