@@ -375,8 +375,8 @@ def kind_of(one) -> tuple[str, str]:
 
 @pytest.mark.parametrize("times", [1, 40])
 def test_enospc_at_a_flush_roll_checkpoint_or_new_journal_file_loses_no_records(busy_operations, times):
-    """Each kind of write and of change of a name fails: once at its last place, or so often from its first place on
-    that several tries fail.
+    """Tried with each kind of operation of the disk, for each kind of file: the last one of the kind fails, or 40 from
+    the first one on, so that retries fail too.
     """
     places: dict[tuple[str, str], list[int]] = {}
     for one in busy_operations:

@@ -75,7 +75,7 @@ async def test_metrics_have_the_names_of_kafka_exporter_and_show_an_open_transac
     assert set(found["fencepost_scrape_errors"].values()) == {0}
 
 
-async def test_metrics_count_as_lag_of_a_share_group_the_records_it_has_not_done() -> None:
+async def test_the_lag_metric_of_a_share_group_counts_the_records_it_has_not_done() -> None:
     with ServedBroker() as broker:
         at = f"127.0.0.1:{broker.port}"
         async with Admin(at) as admin, fp.Producer(at) as producer:

@@ -391,7 +391,7 @@ def test_the_shown_age_of_a_transaction_does_not_restart_after_a_page_change(
     story.open.pop("ager").abort_transaction()
 
 
-def test_paging_back_skips_aborted_records_and_paging_forward_returns(
+def test_paging_back_skips_aborted_records_and_ends_at_the_first_record(
     page: Page, console: ServedConsole, story: Story
 ) -> None:
     story.create(gaps=1)

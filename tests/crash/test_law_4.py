@@ -200,7 +200,7 @@ def recovered(disk: SimulatedDisk) -> Driven:
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("HISTORIES", "3"))))
 @pytest.mark.requirement("S-132")
-def test_coordinator_state_replayed_from_the_log_equals_that_from_snapshots(seed):
+def test_a_store_replayed_from_nothing_equals_one_recovered_from_any_checkpoint(seed):
     plain = History(seed).run()
     live = dump(plain.driven.store)
     from_nothing = recovered(plain.driven.disk.after_process_crash())

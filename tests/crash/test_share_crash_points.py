@@ -208,7 +208,7 @@ def check(image: SimulatedDisk, states: list[Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.requirement("S-121", "S-128", "S-129", "S-131")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_after_a_power_cut_a_share_acknowledgement_and_its_output_exist_or_neither(
+def test_after_a_power_cut_a_share_acknowledgement_exists_exactly_if_its_output_does(
     script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_snapshots, "SLICE_ROWS", 1)

@@ -66,7 +66,7 @@ def shell(broker: Any) -> Iterator[Shell]:
     opened(f"topic delete {opened.topic}")
 
 
-def test_commands_show_outcomes_of_records_the_blocking_transaction_and_abort_it(shell: Shell) -> None:
+def test_commands_show_record_outcomes_and_the_blocking_transaction_and_can_abort_it(shell: Shell) -> None:
     topic, one, two = shell.topic, f"{shell.topic}-1", f"{shell.topic}-2"
     assert "committed 3 records" in shell(f"produce {topic} -p 0 --txn {one}", "1\n2\n3\n")
     assert "aborted 2 records" in shell(f"produce {topic} -p 0 --txn {one} --abort", "4\n5\n")

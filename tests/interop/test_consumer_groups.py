@@ -165,7 +165,7 @@ def test_a_group_reads_each_record_once_while_members_join_and_leave(kind, java,
 
 
 @pytest.mark.parametrize("kind", first_only(KINDS))
-def test_a_broker_kill_changes_no_group_epoch_and_moves_no_partition(kind, java, tmp_path, name):
+def test_after_a_broker_kill_each_group_member_has_the_partitions_it_had_before(kind, java, tmp_path, name):
     with broker_process(str(tmp_path / "data"), *OPTIONS) as broker:
         filled(broker, name)
         settings = {"bootstrap.servers": broker.bootstrap}

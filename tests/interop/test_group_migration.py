@@ -303,7 +303,7 @@ def test_members_of_two_libraries_and_both_protocols_share_a_group(group):
     group.check()
 
 
-def test_a_broker_kill_during_a_migration_changes_no_epoch_and_moves_no_partition(tmp_path, name):
+def test_a_broker_kill_during_a_group_migration_moves_no_partition(tmp_path, name):
     with broker_process(str(tmp_path / "data"), *OPTIONS) as broker:
         group = Group(broker, name)
         group.fill()

@@ -171,7 +171,7 @@ def test_java_repeats_init_producer_id_after_a_lost_reply_and_can_commit(java, l
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_a_late_end_txn_of_an_earlier_transaction_does_not_end_the_next(look, distant, proxy, name, end):
-    """KAFKA-17754. The epoch that each TV2 transaction has prevents it."""
+    """KAFKA-17754. Each TV2 transaction has an epoch of its own, so the late request is refused."""
     look.topic(name)
     for number in range(5):
         distant.do("begin")
@@ -303,8 +303,8 @@ def test_an_open_transaction_in_another_partition_does_not_delay_a_commit(java, 
 
 
 def test_a_commit_after_an_operators_abort_raises(java, broker, look, producer, name):
-    """After Apache Kafka's abort the same commit succeeds, although the records are aborted. The producer cannot be
-    used any more.
+    """The producer can neither abort nor begin a transaction then. In Apache Kafka the same commit succeeds, although
+    the records are aborted.
     """
     look.topic(name, 2)
     producer.do("begin")

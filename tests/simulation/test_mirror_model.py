@@ -56,6 +56,6 @@ MUTANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_each_bug_planted_in_the_mirrors_table_is_found_by_the_model(name: str) -> None:
+def test_each_bug_planted_in_the_mirrors_protocol_is_found_by_the_model(name: str) -> None:
     wrong, _ = explore(Size(), table(**MUTANTS[name]))
     assert wrong

@@ -77,7 +77,7 @@ def test_a_few_seeds_of_the_simulation_catch_each_quick_planted_bug(name):
 
 
 @pytest.mark.slow
-def test_few_seeds_of_a_share_group_catch_bugs_that_free_pending_records():
+def test_few_seeds_with_a_share_group_catch_a_bug_that_frees_pending_records():
     result = hunt(QUICK_WITH_QUEUES, 4)
     assert result is not None
     assert result.anomalies

@@ -42,7 +42,7 @@ def test_no_simulation_seed_with_a_follower_shows_an_anomaly():
         assert met[f"follower: {what}"] > 2
 
 
-def test_no_simulation_seed_with_clients_beyond_rights_or_limits_shows_an_anomaly():
+def test_a_simulation_with_clients_that_exceed_rights_and_limits_shows_no_anomaly():
     result = simulate(WITH_STRANGERS, 10.0)
     assert result.good, f"{result}\nagain: make sim SEED={WITH_STRANGERS} SECONDS=10"
     met = Counter(result.struck)

@@ -58,7 +58,7 @@ def test_errors_of_transactions_that_the_sink_aborts_itself_are_shown_without_hi
     assert shown(error) == ""
 
 
-def test_every_spark_option_that_a_hint_suggests_is_accepted():
+def test_the_spark_option_that_the_hint_for_acks_1_suggests_is_accepted():
     with pytest.raises(InvalidConfigurationError) as caught, add_hint():
         sink_options({"kafka.bootstrap.servers": "b:9092", "kafka.acks": "1"}, streaming=True)
     assert "kafka.enable.idempotence=False" in caught.value.__notes__[0]

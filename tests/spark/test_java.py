@@ -68,7 +68,7 @@ def test_without_a_jdk_a_script_starts_jdk4pys_java_without_the_vector_module(no
     )
 
 
-def test_java_home_returns_a_java_home_that_it_has_returned_before(nowhere):
+def test_java_home_keeps_a_java_home_that_is_its_own_earlier_result(nowhere):
     home = java.java_home(nowhere)
     assert java.java_home(nowhere | {"JAVA_HOME": str(home)}) == home
 

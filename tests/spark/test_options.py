@@ -145,7 +145,7 @@ def test_trigger_limits_in_a_batch_query_are_ignored_with_a_note():
     assert stream(maxOffsetsPerTrigger=5).notes == ()
 
 
-def test_sizes_and_durations_of_spark_options_may_have_units_malformed_ones_raise():
+def test_sizes_and_durations_of_spark_options_may_have_units_and_raise_if_malformed():
     assert amount_of_bytes("x", "64m") == 64 << 20
     assert amount_of_bytes("x", "1024") == 1024
     assert duration_ms("x", "15m") == 900_000

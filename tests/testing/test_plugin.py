@@ -144,7 +144,7 @@ MISSPELT = {
 }
 
 
-def test_misspelt_arguments_of_the_fencepost_marker_make_the_test_an_error(run):
+def test_misspelt_arguments_of_the_fencepost_marker_fail_the_test(run):
     tests = [
         f"""
         @pytest.mark.fencepost({arguments})

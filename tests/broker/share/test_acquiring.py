@@ -18,7 +18,7 @@ def test_acquiring_share_records_returns_whole_batches_even_beyond_the_wanted_co
     ("size", "ranges"),
     [(1, [(0, 9), (10, 19), (20, 29)]), (10, [(0, 9), (10, 19), (20, 29)]), (11, [(0, 19), (20, 29)]), (30, [(0, 29)])],
 )
-def test_an_acquired_range_ends_with_the_batch_that_reaches_the_wanted_count(
+def test_an_acquired_range_ends_with_the_batch_that_reaches_the_wanted_batch_size(
     size: int, ranges: list[tuple[int, int]]
 ) -> None:
     acquired = ShareDriver().acquire("me", *THREE, wanted=Wanted(500, size))
@@ -134,7 +134,7 @@ def test_after_a_restart_share_records_without_stored_state_are_acquired_again()
 
 
 @pytest.mark.parametrize(("limit", "suspected"), [(2, 2), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (10, 5), (25, 13)])
-def test_from_half_of_the_delivery_limit_on_fewer_records_are_acquired_at_once(limit: int, suspected: int) -> None:
+def test_records_at_half_of_their_delivery_limit_are_acquired_in_smaller_numbers(limit: int, suspected: int) -> None:
     assert suspected_from(limit) == suspected
     assert most_at_once(suspected - 1, limit, 100) is None
     assert most_at_once(suspected, limit, 100) is not None

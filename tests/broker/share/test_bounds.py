@@ -120,7 +120,9 @@ def test_the_runs_of_all_share_partitions_are_limited_and_acknowledging_frees_th
 
 
 @pytest.mark.slow
-def test_a_share_group_that_uses_its_run_memory_does_not_block_other_groups(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_share_group_that_uses_up_its_memory_for_runs_does_not_block_other_groups(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Partitions of the same group that have few runs are served too, and the log names the limit."""
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         broker.ask(create("t", 9))

@@ -32,7 +32,7 @@ def test_a_record_released_at_the_delivery_limit_is_counted_as_archived() -> Non
     assert (counts.share_archived[AT_THE_LIMIT], counts.share_locks_timed_out) == (8, 5)
 
 
-def test_a_record_rejected_below_the_window_is_not_counted_again() -> None:
+def test_of_rejected_records_only_those_that_were_archived_are_counted_as_archived() -> None:
     counts = Metrics()
     count_acknowledged(counts, {REJECT: 10}, archived=2)
     assert counts.share_archived == {REJECTED: 2, NO_DATA: 0, AT_THE_LIMIT: 0}

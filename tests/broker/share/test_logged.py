@@ -66,7 +66,7 @@ def test_share_states_encoded_in_steps_are_complete_though_the_start_is_lowered(
     assert found == EncodedStates(len(driver.machine.durable()), encode_states(driver.machine.durable()))
 
 
-def test_a_share_snapshot_has_the_same_bytes_whether_its_states_were_encoded_before() -> None:
+def test_a_share_snapshot_of_states_encoded_ahead_has_the_bytes_of_one_made_at_once() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", *(AckRange(offset, offset, [1 + offset % 2]) for offset in range(10)))

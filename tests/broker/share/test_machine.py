@@ -276,7 +276,7 @@ def test_applying_a_share_snapshot_keeps_locks_and_pending_records() -> None:
 
 
 def test_a_transaction_marker_decides_no_share_record_that_became_pending_after_it() -> None:
-    """A snapshot of the coordinators may know what came after a marker that is then replayed."""
+    """A replay may apply a marker although a snapshot has already restored acknowledgements that came after it."""
     driver = ShareDriver()
     driver.acquire("me", (0, 1))
     driver.machine.apply_pending(T, 200, [StateBatch(0, 0, State.ACKNOWLEDGED, 1, "me")])
@@ -295,7 +295,7 @@ def test_a_transactions_end_decides_a_range_that_the_log_start_has_cut() -> None
     assert (driver.states(), driver.machine.transactions) == ("AA", [])
 
 
-def test_share_records_replayed_twice_count_as_archived_once() -> None:
+def test_an_abort_archives_a_record_once_although_its_acknowledgement_was_replayed() -> None:
     driver = driver_in("L", 2, limit=2)
     for position in (7, 7, 9):
         driver.machine.apply_pending(T, position, [StateBatch(1, 1, State.ACKNOWLEDGED, 2, "me")])

@@ -90,7 +90,7 @@ def test_share_state_is_in_the_state_partition_that_kafka_would_choose() -> None
     assert partition_for(home_name(KEY), 50) == WRITTEN_TO
 
 
-def test_a_transactional_range_stores_its_member_in_a_tag_that_readers_may_skip() -> None:
+def test_the_member_of_a_pending_range_is_a_tagged_field_that_readers_may_skip() -> None:
     update = Update(
         UNCHANGED, UNCHANGED, [StateBatch(0, 4, K, 1, "m-1"), StateBatch(7, 7, X, 2), StateBatch(9, 9, K, 1, "m-2")]
     )

@@ -66,7 +66,7 @@ def test_a_replayed_catalogue_has_the_cluster_id_and_the_last_broker_configs() -
     assert catalogue.broker_configs == {"": {}, "1": {"max.connections": "9"}}
 
 
-def test_newer_catalogue_records_replace_a_groups_settings_empty_ones_remove_them() -> None:
+def test_newer_catalogue_records_replace_a_groups_settings_or_if_empty_remove_them() -> None:
     session, heartbeat = {"consumer.session.timeout.ms": "50000"}, {"consumer.heartbeat.interval.ms": "6000"}
     given = [group_configs_changed("a", session), group_configs_changed("b", session)]
     assert replayed([*given, group_configs_changed("b", heartbeat)]).group_configs == {"a": session, "b": heartbeat}

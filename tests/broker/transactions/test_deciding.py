@@ -84,7 +84,9 @@ def test_a_decision_of_10_000_markers_executes_at_most_60_lines_per_marker(broke
 
 
 def test_a_decision_is_refused_if_a_transaction_ended_after_it_was_checked(broker):
-    """The decision is made in steps; another request ends one of its transactions between two steps."""
+    """A decision is made in steps, and t1 ends after the last check. A decision about the two others is then made; it
+    also aborts a transaction prepared late, whose topic was deleted. Repeating the first decision changes nothing.
+    """
     from fencepost.broker.transactions.deciding import Deciding
     from fencepost.broker.transactions.ledger import Item, Proposal, Verdict
 

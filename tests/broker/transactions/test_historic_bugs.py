@@ -440,9 +440,9 @@ def test_redpanda_10669_a_replay_restores_exactly_one_state_per_transactional_id
 @pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
-def test_redpanda_17827_14624_a_prepared_end_completes_for_an_evicted_producer(version, commit):
+def test_redpanda_17827_14624_no_producer_is_evicted_before_its_end_is_complete(version, commit):
     """In Redpanda, the replayed commit was refused because the partition had evicted the producer; the transaction
-    stayed in PREPARE_COMMIT.
+    stayed in PREPARE_COMMIT. Here the producer can be evicted once the end is complete.
     """
     settings = BrokerSettings(max_producer_ids=1)
     with SimulatedBroker(settings) as broker:

@@ -124,7 +124,7 @@ def test_neither_adding_partitions_nor_its_retry_is_answered_before_it_is_durabl
 
 @pytest.mark.requirement("S-128", "S-69")
 def test_an_acknowledgement_in_a_transaction_is_not_answered_before_it_is_durable(broker):
-    """A retry of it is not refused before either, although its records are pending in the same transaction."""
+    """A retry finds the records pending in memory, and is not answered before that either."""
     (key,) = begin(broker, "t")
     txn = Txn(broker, version=2)
     txn.init()

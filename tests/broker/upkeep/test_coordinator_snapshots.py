@@ -285,8 +285,8 @@ OFTEN_CLEANED = BrokerSettings(
 def test_offsets_deleted_long_ago_do_not_come_back_from_an_older_snapshot(
     newer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compaction removes the tombstone in the end; a replay then would not find the deletion that the snapshot does
-    not have.
+    """The snapshot is older than the deletion, and compaction has removed the tombstone: a replay from the snapshot on
+    would not find it.
     """
     if not newer:
         monkeypatch.setattr(coordinator_snapshots.CoordinatorSnapshots, "take_if_due", _never_due)

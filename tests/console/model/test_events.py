@@ -14,7 +14,7 @@ def test_an_event_is_one_data_line_whatever_it_contains() -> None:
     assert json.loads(lines[2].removeprefix(b"data: ")) == data
 
 
-def test_after_returns_events_with_higher_numbers_and_number_of_parses_event_ids() -> None:
+def test_events_after_a_number_are_those_with_higher_ones_and_ids_parse_to_numbers() -> None:
     events = Events("s")
     for number in range(5):
         events.publish("n", number)

@@ -415,7 +415,7 @@ async def test_an_abort_meant_for_an_earlier_transaction_of_the_id_gets_409(
     assert (await console.change("transactions/goes-on:abort", now))[0] == 200
 
 
-async def test_fencing_an_unknown_transactional_id_gets_404_and_creates_nothing(
+async def test_fencing_needs_the_id_confirmed_and_an_unknown_id_gets_404_and_is_not_made(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     producer = opened(broker, "to-fence", "orders")

@@ -90,7 +90,7 @@ def test_no_two_openapi_operations_have_the_same_name() -> None:
 
 
 async def test_answers_for_existing_resources_match_the_openapi_schema(broker: ServedBroker) -> None:
-    """The names of the path are those of things that exist, which no generator guesses."""
+    """The paths name a topic, a group and others that exist; the requests that schemathesis makes up do not."""
     async with console_of(f"127.0.0.1:{broker.port}") as client:
         document = await client.get("/openapi.json")
         names = await _names(client)

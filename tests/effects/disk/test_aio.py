@@ -410,7 +410,7 @@ def test_no_callback_runs_after_a_callback_has_closed_the_writer(loop, writer, f
     assert file.read(3 * BLOCK_BYTES, 0) == one_each(3)
 
 
-def test_an_exception_in_one_writers_callback_does_not_stop_the_others(loop, writer, file):
+def test_an_exception_in_one_async_writes_callback_does_not_stop_other_callbacks(loop, writer, file):
     told, complaints = [], []
 
     def fails(error, took_ns):

@@ -50,7 +50,7 @@ def test_one_write_that_does_not_block_in_the_submit_call_keeps_async_writes_ena
     assert writer.at_once == MOST_AT_ONCE
 
 
-def test_async_writes_that_block_the_submit_call_only_briefly_keep_it_enabled(loop, writer, file, monkeypatch):
+def test_async_writes_that_block_the_submit_call_only_briefly_stay_enabled(loop, writer, file, monkeypatch):
     end_in_the_call(writer, pause_s=0)
     monkeypatch.setattr(aio, "QUICK_NS", 1 << 62)
     for _ in range(2 * WAITED_FOR):
@@ -59,7 +59,9 @@ def test_async_writes_that_block_the_submit_call_only_briefly_keep_it_enabled(lo
 
 
 def test_blocking_writes_begun_while_another_is_in_flight_do_not_disable_the_writer(loop, writer, file, monkeypatch):
-    """The completion that is found at once may be that of the other write."""
+    """A write whose completion is there right after the submit call is taken to have blocked in the call; here that
+    completion may be the other write's.
+    """
     for _ in range(2 * WAITED_FOR):
         real, told = writer._call, []
         with monkeypatch.context() as patched:

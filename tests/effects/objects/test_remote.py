@@ -181,6 +181,7 @@ def test_keys_come_from_the_profile_named_by_aws_profile(files):
 
 
 def test_environment_variables_take_precedence_over_the_profile(files):
+    """profile() returns only what the environment does not set: here nothing."""
     said = {"AWS_ACCESS_KEY_ID": "E", "AWS_REGION": "us-1", "AWS_ENDPOINT_URL": "https://there"}
     assert profile(files | said) == {}
     assert profile(files | said | {"AWS_PROFILE": "other"}) == {}

@@ -346,7 +346,7 @@ def test_two_foreachbatch_writes_with_one_sink_id_always_stop_the_query(seed):
     assert any("written twice" in str(conflict) for conflict in world.conflicts)
 
 
-def test_without_claims_of_a_sink_id_rows_of_its_second_write_are_lost_silently():
+def test_if_writes_with_one_sink_id_were_not_told_apart_the_second_would_be_lost():
     is_done, world = two_writes(1, "writes not told apart")
     assert is_done
     assert len(world.broker.visible()) == 1

@@ -20,7 +20,7 @@ ROWS = [{"value": f"{i}", "headers": [{"key": "h", "value": b"1"}] if i % 2 else
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_sink_writes_at_least_once_to_an_older_broker_and_reports_bad_rows(release, caplog, monkeypatch):
+def test_the_sink_writes_at_least_once_to_an_older_broker_and_refuses_exactly_once(release, caplog, monkeypatch):
     monkeypatch.setattr(ledger, "TOPIC_TIMEOUT_MS", 100)
     monkeypatch.setattr(spark_writer, "_logged", set())  # the broker of another release may have had this port
     with ObservedBroker() as broker:

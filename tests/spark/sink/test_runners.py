@@ -181,7 +181,7 @@ def test_pysparks_runner_calls_commit_and_abort_as_the_sink_expects(sink, is_str
     assert isinstance(job.writer, SinkWriter)
 
 
-def test_an_abort_without_messages_does_not_end_another_queries_transactions(sink, tmp_path):
+def test_an_abort_without_messages_ends_no_transaction_of_another_query(sink, tmp_path):
     (tmp_path / "metadata").write_text(json.dumps({"id": "one"}))
     more = {"checkpointLocation": str(tmp_path)}  # the same path, on two machines
     one, other = (sink.job(True, query=query, **more) for query in ("one", "other"))

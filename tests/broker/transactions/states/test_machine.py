@@ -190,7 +190,7 @@ def test_adding_partitions_does_not_modify_the_earlier_state_object(environment)
 
 
 def test_a_transaction_never_grows_so_large_that_one_unit_cannot_end_it(environment):
-    """A unit has room for 50,000 parts: beyond, no end could be written, and readers waited for ever."""
+    """A unit has room for 50,000 parts. With more, no end could be written, and readers would wait for ever."""
     many = {("orders", index): 100 + index for index in range(machine.MOST_PARTITIONS)}
     full = add(transaction(), environment, many).states[-1]
     refused = add(full, environment, {("payments", 0): 21})

@@ -32,7 +32,7 @@ def test_after_a_restore_init_with_any_earlier_producer_id_and_epoch_is_fenced(
 
 
 def test_a_restore_keeps_a_held_transaction_and_its_end_gives_a_new_producer_id() -> None:
-    """A held transaction is prepared without a timeout: only a decision ends it."""
+    """A held transaction is ended only by its decision, or by the timeout of its own prepare."""
     environment = Environment()
     renewed = with_new_producer_id(held(), environment.inputs()).states[-1]
     assert renewed.prepared == held().prepared

@@ -162,7 +162,7 @@ def test_an_admins_marker_for_a_partition_of_a_held_transaction_is_refused(epoch
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_tv2_request_with_the_previous_epoch_after_a_tv1_end_is_fenced(state, version, commit):
+def test_an_end_with_the_previous_epoch_is_fenced_after_a_tv1_end(state, version, commit):
     """Kafka takes any epoch one behind for a retry. Here the last end did not increment the epoch, so the request is
     of a zombie.
     """
