@@ -50,7 +50,7 @@ def test_a_journal_round_takes_at_most_one_second_look(look):
     assert not look.is_wanted(set("b"))
 
 
-def test_clients_that_come_before_the_second_look_share_the_journal_round(look):
+def test_clients_that_a_second_look_finds_share_the_journal_round(look):
     begin(look, "ab")
     assert begin(look, "a", late="b")
     assert not begin(look, "ab")

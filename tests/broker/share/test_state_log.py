@@ -244,7 +244,7 @@ def test_pruning_keeps_acknowledgements_that_were_pending_at_the_newest_snapshot
         assert replayed(world) == view(shares.state_log)
 
 
-def test_on_a_full_store_acknowledging_gets_coordinator_not_available_and_locks_stay() -> None:
+def test_on_a_full_disk_acknowledging_gets_coordinator_not_available_and_locks_stay() -> None:
     with SimulatedBroker(settings()) as world:
         shares = world.broker.share_partitions
         key = one_partition(world)

@@ -287,7 +287,7 @@ def _body(change: str, seen: dict[str, Any]) -> dict[str, Any]:
     return seen if change == "abort" else {"confirm": seen["confirm"]}
 
 
-async def test_records_a_records_value_and_the_timeline_of_a_partition_are_returned(
+async def test_rest_returns_records_and_single_values_and_the_timeline_of_a_partition(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     producer = opened(broker, "seen", "payments", count=1)

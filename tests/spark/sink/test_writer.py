@@ -475,7 +475,7 @@ def test_an_error_for_a_record_too_large_names_max_message_bytes(driver):
     assert "abort the transaction" not in note
 
 
-def test_topic_and_partition_columns_decide_where_rows_are_written(driver):
+def test_columns_of_rows_name_topic_and_headers_and_unknown_ones_are_ignored(driver):
     options = {k: v for k, v in driver.options(sinkId="rows").items() if k != "topic"}
     made = stream_writer(options, schema_of(value=TEXT, topic=TEXT, partition=INT, headers=HEADERS, other=INT))
     rows = pa.RecordBatch.from_pylist(

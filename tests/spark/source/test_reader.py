@@ -372,7 +372,7 @@ def test_deleting_a_streams_topic_raises_data_lost(source, topic, monkeypatch):
 
 
 @pytest.mark.parametrize("by", ["subscribe", "assign"])
-def test_partitions_a_query_no_longer_selects_are_not_reported_as_deleted(source, topic, by, monkeypatch, caplog):
+def test_a_partition_that_a_query_no_longer_selects_raises_data_lost_saying_so(source, topic, by, monkeypatch, caplog):
     monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 10**9)  # nor is it waited for
     other = source.create(f"{topic}-{by}")
     put(source, topic, 0, 1)
