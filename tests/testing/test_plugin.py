@@ -118,6 +118,7 @@ def test_sdk_client_fixtures_run_in_the_event_loop_of_the_test(run, mode, mark):
 
 
 def test_each_test_gets_a_topic_of_its_own(run):
+    """The marker, or the arguments of fp_topics, say how many partitions it has."""
     run("""
         import pytest
 

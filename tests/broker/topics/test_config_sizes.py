@@ -26,7 +26,7 @@ TOO_LONG = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", [SET, APPEND])
-def test_a_config_value_of_32767_bytes_is_stored_and_described(topic: SimulatedBroker, verb: int) -> None:
+def test_a_config_value_of_32767_bytes_is_stored_and_a_longer_one_is_refused(topic: SimulatedBroker, verb: int) -> None:
     most = "0:1," + "1" * (32_767 - 6) + ":1"
     assert change(topic, TOPIC, "a", (REPLICAS, verb, most)) == OK
     assert change(topic, TOPIC, "a", (REPLICAS, APPEND, "2:1")) == TOO_LONG
