@@ -44,8 +44,9 @@ def served(world: SimulatedBroker, records: int = 3) -> SimulatedBroker:
 @pytest.mark.slow
 @pytest.mark.parametrize("waits_s", [0, 1, 60], ids=["at once", "a moment later", "later"])
 @pytest.mark.parametrize("change", [rename, rename_parent, remove])
-def test_stopping_the_old_broker_keeps_records_of_a_new_one_in_its_directory(change: Change, waits_s: int) -> None:
-    """The old broker's directory was renamed or removed while it ran; then a new broker began at the same path."""
+def test_stopping_the_broker_of_a_moved_directory_keeps_records_of_its_replacement(
+    change: Change, waits_s: int
+) -> None:
     disk = SimulatedDisk(history=False)
     old = served(SimulatedBroker(SETTINGS, disk=disk), records=2)
     outsider = disk.beside()

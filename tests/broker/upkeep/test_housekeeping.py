@@ -84,7 +84,6 @@ def test_checkpoints_continue_every_interval_while_a_transaction_is_open(idle):
 
 
 def test_after_idle_time_the_age_is_saved_within_two_seconds_of_a_transactions_begin(idle):
-    """A checkpoint saves the directory's age, by which the transaction's timeout counts."""
     idle.wait(IDLE_S)
     begun(idle).write("t", b"x")
     idle.wait(2)

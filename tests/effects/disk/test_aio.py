@@ -358,8 +358,7 @@ def test_a_failed_sync_after_an_async_write_was_rewritten_raises_with_the_files_
 # The end
 
 
-def test_close_waits_for_async_writes_in_flight_without_calling_back(loop, writer, file):
-    """No write begins after close(), and a second close() closes no descriptor that others have got meanwhile."""
+def test_close_waits_for_async_writes_without_callbacks_and_may_be_called_again(loop, writer, file):
     told, before, number_in_loop = [], contexts(), writer._event_fd
     for number in range(MOST_AT_ONCE // 2):
         assert begin(writer, file, number * LARGEST_BYTES, blocks(256, number), told=told)

@@ -142,10 +142,9 @@ def test_a_fetch_of_an_unreachable_server_or_missing_file_raises_cannot_fetch() 
             fetch(url, 1, 100)
 
 
-def test_a_fetch_does_not_wait_past_its_timeout_for_name_resolution(
+def test_fetches_time_out_during_name_resolution_and_share_one_look_up(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look-up that hangs takes one thread, however often the fetch is repeated."""
     resolved, asked = threading.Event(), []
     really = socket.getaddrinfo
 

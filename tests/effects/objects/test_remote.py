@@ -180,8 +180,7 @@ def test_keys_come_from_the_profile_named_by_aws_profile(files):
     assert profile(files | {"AWS_PROFILE": "none"}) == {}
 
 
-def test_environment_variables_take_precedence_over_the_profile(files):
-    """profile() returns only what the environment does not set: here nothing."""
+def test_profile_returns_no_setting_that_an_environment_variable_replaces(files):
     said = {"AWS_ACCESS_KEY_ID": "E", "AWS_REGION": "us-1", "AWS_ENDPOINT_URL": "https://there"}
     assert profile(files | said) == {}
     assert profile(files | said | {"AWS_PROFILE": "other"}) == {}

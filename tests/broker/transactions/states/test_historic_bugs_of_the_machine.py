@@ -59,8 +59,7 @@ def test_kafka_19367_init_repeated_from_the_same_state_bumps_the_epoch_once(envi
     assert txn == transaction(Status.ONGOING)
 
 
-def test_kafka_18227_a_client_that_changes_to_tv2_begins_without_partitions(environment):
-    """So does a client that changes back to TV1."""
+def test_kafka_18227_a_client_that_changes_to_tv2_or_back_begins_without_partitions(environment):
     done = end(transaction(Status.ONGOING), True, environment, version=0).states[-1]
     opened = add(done, environment, version=2).states[-1]
     assert opened.partitions == NEW
@@ -122,8 +121,7 @@ def test_kafka_19999_after_a_restart_the_same_marker_is_ordered_again(environmen
     assert machine.finish(found, environment.inputs()).marker == machine.finish(prepare, environment.inputs()).marker
 
 
-def test_kafka_20090_a_timeout_at_the_last_epoch_writes_a_marker_of_epoch_32767(environment):
-    """An id found in PREPARE_ABORT at epoch 32767 can be initialised once its abort is complete."""
+def test_kafka_20090_an_id_aborted_at_the_last_epoch_gets_marker_32767_and_goes_on(environment):
     environment.passes(10**6)
     for epoch in (32766, 32767):
         decision = machine.expire(transaction(Status.ONGOING, epoch), environment.inputs())
