@@ -199,7 +199,7 @@ def admin(world):
     return Admin(BOOTSTRAP, environment=world.world.environment, default_api_timeout_ms=3_000)
 
 
-def test_the_timeout_of_an_admin_call_has_the_brokers_error_text():
+def test_create_topics_on_a_full_disk_fails_with_the_brokers_error_text():
     async def main(world):
         fill_disk(world)
         async with admin(world) as client:

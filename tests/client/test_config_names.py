@@ -151,7 +151,7 @@ def test_unsupported_values_of_other_clients_settings_raise_an_error_naming_them
 
 
 @pytest.mark.parametrize("listed", [list, ", ".join])
-def test_assignors_are_java_classes_in_a_list_or_a_text(listed):
+def test_javas_assignor_classes_are_accepted_in_a_list_or_comma_separated(listed):
     java = "org.apache.kafka.clients.consumer."
     strategies = [java + "CooperativeStickyAssignor", java + "RangeAssignor"]
     found = consumer(group_id="g", partition_assignment_strategy=listed(strategies))
@@ -183,7 +183,7 @@ def test_a_password_with_escapes_in_sasl_jaas_config_is_read_as_java_reads_it(te
     assert (found.username, found.password) == ("u", password)
 
 
-def test_an_unlimited_time_in_other_clients_words_becomes_the_maximum_int32_ms():
+def test_other_clients_texts_for_unlimited_times_numbers_and_booleans_are_read():
     for forever in (0, "-1"):
         assert producer(connections_max_idle_ms=forever).connections_max_idle_ms == 2**31 - 1
     assert producer(message_timeout_ms="0").delivery_timeout_ms == 2**31 - 1

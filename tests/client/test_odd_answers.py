@@ -121,7 +121,7 @@ def test_a_partition_without_an_end_offset_in_the_answer_is_asked_again():
     within(main)
 
 
-def test_without_a_producer_id_an_idempotent_producer_writes_nothing():
+def test_a_send_fails_if_init_producer_id_returned_no_id_and_the_next_one_works():
     async def main(world):
         await make(world)
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
@@ -141,7 +141,7 @@ def without_partitions(request):
     return MetadataResponse(brokers=[broker], topics=topics)
 
 
-def test_send_waits_while_the_metadata_lists_its_topic_without_partitions():
+def test_send_waits_up_to_max_block_ms_while_a_topic_is_listed_without_partitions():
     async def main(world):
         await make(world)
         async with Producer(BOOTSTRAP, environment=world.world.environment, max_block_ms=3_000) as producer:

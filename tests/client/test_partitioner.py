@@ -44,8 +44,10 @@ def test_named_partitioners_choose_the_same_partitions_as_librdkafka(name, endin
             assert place(key, count, range(count)) == getattr(confluent_kafka, name)(key, count)
 
 
-def test_named_partitioners_without_random_place_keyless_records_like_empty_keys():
-    """The `…_random` ones return None for a record without a key: the producer then chooses the partition."""
+def test_partitioners_not_named_random_place_null_keys_like_empty_ones():
+    """Those with `random` in their names return None for a null key: the producer then chooses the partition. An empty
+    key is placed at random by consistent_random, and by its hash by fnv1a_random.
+    """
     for name in ("murmur2", "consistent", "fnv1a"):
         place = placing_of(name, lambda: 5)
         assert place(None, 12, range(12)) == place(b"", 12, range(12)) == getattr(confluent_kafka, name)(b"", 12)

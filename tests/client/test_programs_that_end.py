@@ -275,14 +275,14 @@ def test_a_transaction_left_open_at_exit_is_logged(broker, topic, program, end, 
 
 
 @pytest.mark.parametrize("program", [SYNC, CONSUMER])
-def test_a_program_ended_by_a_signal_without_a_handler_loses_only_unsent_records(broker, numbers, program):
+def test_a_signal_without_a_handler_ends_a_program_without_a_send_or_commit(broker, numbers, program):
     exit_code, said = run(broker, numbers, program, TERMINATE)
     assert exit_code == -signal.SIGTERM, said
     assert len(broker.records(numbers)) == 10
     assert committed(broker, numbers) == set()
 
 
-def test_an_unclosed_admin_client_logs_nothing_and_does_not_delay_the_exit(broker, topic):
+def test_a_program_with_an_unclosed_admin_client_exits_with_0(broker, topic):
     program = """
         admin = sync.Admin(SERVERS)
         admin.start()

@@ -48,7 +48,7 @@ def test_transactions_use_version_2_from_kafka_4_0_on_and_version_1_below(releas
 @pytest.mark.slow
 @every_release
 def test_below_kafka_2_5_offsets_in_a_transaction_raise_unsupported_version(release):
-    """From 2.5 on they are committed with it."""
+    """From 2.5 on, the offsets are committed with the transaction."""
 
     async def main(world):
         await write(world, b"a")
@@ -75,7 +75,7 @@ def test_below_kafka_2_5_offsets_in_a_transaction_raise_unsupported_version(rele
 
 
 @every_release
-def test_after_an_aborted_transaction_the_producer_gets_a_new_epoch_or_id(release):
+def test_after_an_aborted_transaction_the_producer_goes_on_with_a_new_epoch(release):
     async def main(world):
         producer = await world.producer()
         world.faults.error("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER").on_call(2)

@@ -196,7 +196,7 @@ def test_serializers_of_confluent_kafka_work_without_an_adapter():
     within(main)
 
 
-def test_kafka_pythons_objects_are_called_with_topic_and_headers():
+def test_serializer_objects_of_kafka_python_are_called_with_topic_and_headers():
     async def main(world):
         async with producer(world, value_serializer=Newer(), key_serializer=Older()) as sender:
             await sender.send_and_wait("t", "v", key="k", headers=[("own", b"1")])

@@ -119,7 +119,7 @@ def test_by_default_a_consumer_reads_committed_records_and_does_not_autocommit()
     )
 
 
-def test_setting_names_of_java_and_librdkafka_are_converted_with_units_and_words():
+def test_setting_names_units_and_values_of_java_and_librdkafka_are_converted():
     java = settings_from(
         ProducerSettings, {"bootstrap.servers": "a", "enable.idempotence": "true", "batch.size": "1", "acks": "all"}
     )

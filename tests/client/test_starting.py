@@ -255,7 +255,7 @@ def test_a_client_closed_at_any_point_of_its_start_stays_closed(kind):
 
 
 @pytest.mark.parametrize("transactional_id", [None, "x"])
-def test_two_concurrent_starts_initialise_the_producer_once(transactional_id):
+def test_concurrent_starts_initialise_the_producer_once(transactional_id):
     async def main(world: TxnWorld) -> None:
         producer = Producer(BOOTSTRAP, environment=world.world.environment, transactional_id=transactional_id)
         assert await asyncio.gather(producer.start(), producer.start(), producer.start()) == [None] * 3

@@ -226,7 +226,7 @@ def test_a_length_beyond_the_frame_is_malformed(readable: type) -> None:
                 decoder(ProduceRequest, version)(readable(data[:-missing]), 0)
 
 
-def test_every_response_has_throttle_time_0_by_default() -> None:
+def test_every_response_with_a_throttle_time_has_0_by_default() -> None:
     for api in APIS.values():
         if api.name in ("WriteTxnMarkers", "SaslHandshake", "SaslAuthenticate", "DescribeQuorum"):  # no such field
             continue
@@ -269,7 +269,7 @@ def test_commits_name_topics_up_to_version_9_and_identify_them_from_10_on(messag
 
 
 @pytest.mark.parametrize("version", [10, 13])
-def test_metadata_is_asked_by_id_with_a_null_name_and_answers_with_ids(version: int) -> None:
+def test_metadata_requests_by_topic_id_have_a_null_name_and_answers_have_ids(version: int) -> None:
     request = MetadataRequest(topics=[MetadataRequest.Topic(topic_id=TOPIC_ID, name=None)])
     read, _ = decoder(MetadataRequest, version)(body(request, version), 0)
     assert (read.topics[0].topic_id, read.topics[0].name) == (TOPIC_ID, None)

@@ -201,7 +201,7 @@ def test_synonyms_of_a_group_config_are_the_groups_value_the_brokers_and_the_def
     assert [source for _, _, source in synonyms(HEARTBEAT, {}, broker)] == [Source.DEFAULT]
 
 
-def test_group_configs_default_to_the_brokers_settings() -> None:
+def test_a_group_config_has_the_default_of_the_broker_setting_behind_it() -> None:
     assert [name for name, row in OPTIONS.items() if row not in BOUNDED] == [
         "share.auto.offset.reset",
         "share.isolation.level",

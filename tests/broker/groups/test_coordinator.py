@@ -164,7 +164,7 @@ def test_kafka_8715_members_that_join_at_the_same_moment_get_different_ids(broke
     assert all(each.startswith("test-") for each in ids)
 
 
-def test_replies_to_members_waiting_on_one_connection_keep_its_order(broker):
+def test_a_request_sent_behind_a_waiting_join_is_answered_after_the_join(broker):
     client = SimulatedClient(broker)
     member, generation = alone(client)
     other = SimulatedClient(broker)

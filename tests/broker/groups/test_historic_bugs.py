@@ -77,7 +77,7 @@ def test_kafka_12890_members_that_never_sync_do_not_hold_up_a_group_for_ever() -
     assert list(driver.group.members) == [second]
 
 
-def test_kafka_13435_a_static_leader_that_returns_may_still_assign_later() -> None:
+def test_kafka_13435_a_returning_static_leader_gets_the_members_and_skips_assignment() -> None:
     driver = GroupDriver()
     old, other = driver.stable(2, static=True)
     returned = driver.join("", "i0").got

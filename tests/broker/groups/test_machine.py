@@ -22,7 +22,7 @@ def test_the_first_member_waits_for_others_no_longer_than_the_initial_delay() ->
     assert (answer.error, answer.got.generation) == (ErrorCode.NONE, 1)
 
 
-def test_members_that_join_in_the_initial_delay_extend_it_up_to_the_timeout() -> None:
+def test_members_that_join_in_the_initial_delay_extend_it_to_the_rebalance_timeout() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     answers = [driver.member(rebalance_timeout_ms=10_000)[1]]
     for _ in range(6):
@@ -35,7 +35,7 @@ def test_members_that_join_in_the_initial_delay_extend_it_up_to_the_timeout() ->
     assert sum(answer.got is not None and answer.got.generation == 1 for answer in answers) >= 5
 
 
-def test_the_initial_delay_ends_at_the_next_check_if_no_member_joined() -> None:
+def test_the_initial_delay_ends_after_one_such_period_without_a_new_member() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     driver.member()
     driver.wait(1_000)

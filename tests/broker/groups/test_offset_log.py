@@ -253,7 +253,7 @@ def test_an_offset_with_its_own_retention_time_expires_after_that_time() -> None
 
 
 @pytest.mark.slow
-def test_very_many_offsets_expire_in_portions() -> None:
+def test_2500_offsets_expire_and_each_gets_a_tombstone() -> None:
     with SimulatedBroker(kept_for(1)) as world:
         world.broker.topics.create("t", 2_500)
         commit(world, "g", "t", dict.fromkeys(range(2_500), 5))

@@ -232,7 +232,7 @@ def test_the_table_of_group_states_covers_every_state_and_event() -> None:
 
 
 @pytest.mark.parametrize("state", State)
-def test_a_timeout_changes_only_two_of_the_group_states(state: State) -> None:
+def test_only_a_group_that_prepares_or_completes_a_rebalance_changes_by_a_timeout(state: State) -> None:
     driver = group_in(state)
     driver.wait(0)
     for ms in range(0, REBALANCE_MS + 2_000, 1_000):  # the members that still answer stay alive meanwhile

@@ -53,7 +53,7 @@ def test_describe_configs_marks_which_broker_settings_are_read_only(broker: Simu
     assert describe(broker, BROKER, "").configs == []
 
 
-def test_describe_configs_gives_flags_and_file_as_the_source_of_a_setting() -> None:
+def test_describe_configs_gives_static_broker_as_source_of_a_setting_of_the_start() -> None:
     with SimulatedBroker(BrokerSettings(num_partitions=3)) as broker:
         (config,) = describe(broker, BROKER, "1", ["num.partitions"]).configs
         assert (config.value, config.config_source) == ("3", 4)
@@ -281,7 +281,7 @@ def test_a_start_that_ignores_dynamic_settings_lets_them_be_reset() -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 5_000, "2147483648", "-2147483649", "1.0", "", "-"])
-def test_a_nonnumeric_broker_id_is_refused_and_other_resources_are_described(topic: SimulatedBroker, number: str):
+def test_a_broker_id_that_is_no_int32_is_refused_and_other_resources_are_described(topic: SimulatedBroker, number: str):
     resources = [
         DescribeConfigsRequest.Resource(resource_type=BROKER, resource_name=number or "x"),
         DescribeConfigsRequest.Resource(resource_type=TOPIC, resource_name="a"),
@@ -362,7 +362,7 @@ def test_the_suggested_setting_name_comes_from_all_accepted_names(
     "name",
     ["listener.name.internal.ssl.keystore.password", "ssl.keystore.password", "sasl.jaas.config", "log.dirs"],
 )
-def test_passwords_and_other_spellings_of_settings_are_refused_and_not_stored(
+def test_passwords_and_settings_that_cannot_change_are_refused_and_not_stored(
     broker: SimulatedBroker, name: str
 ) -> None:
     refused = (42, f"Cannot update these configs dynamically: [{name}]")
@@ -455,7 +455,7 @@ LOGGER, METRICS = 8, 16
         ),
     ],
 )
-def test_describe_configs_of_loggers_and_client_metrics_is_refused(
+def test_configs_of_loggers_and_client_metrics_can_be_neither_described_nor_altered(
     broker: SimulatedBroker, kind: int, name: str, described: tuple[int, str], altered: tuple[int, str]
 ) -> None:
     found = describe(broker, kind, name)

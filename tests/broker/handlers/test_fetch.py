@@ -168,7 +168,7 @@ def test_a_fetch_with_a_wrong_leader_epoch_is_refused(client):
     assert code(client.ask(fetch("t", leader_epoch=2), NAMED)) == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_fetch_past_the_end_of_last_fetched_epoch_gets_where_the_epoch_ends(client):
+def test_a_fetch_past_the_end_of_last_fetched_epoch_gets_the_end_of_that_epoch(client):
     fill(client, 1)
     assert fetched(client.ask(fetch("t", 3, last_fetched_epoch=0), NAMED)).diverging_epoch is None
     diverging = fetched(client.ask(fetch("t", 4, last_fetched_epoch=0), NAMED))

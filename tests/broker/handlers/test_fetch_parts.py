@@ -168,7 +168,7 @@ def test_an_unreadable_file_part_closes_the_connection_and_takes_the_log_offline
     assert fetched(broker.ask(fetch("t", partition=1), NAMED)).error_code == ErrorCode.NONE
 
 
-def test_a_fetch_answer_lost_in_an_exception_releases_its_file_parts(client, found, monkeypatch):
+def test_a_file_part_of_a_lost_fetch_answer_is_released_at_the_next_use_of_a_file(client, found, monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 

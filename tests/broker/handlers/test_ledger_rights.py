@@ -124,7 +124,7 @@ def test_describe_ledger_shows_only_entries_that_the_user_may_describe(world: Gu
     assert named("others", "none") == [NO_ID, NO_ID], "whether there is such a key is not told"
 
 
-def test_a_key_with_only_hidden_transactions_looks_empty(world: Guarded) -> None:
+def test_a_ledger_key_with_only_hidden_transactions_seems_not_to_exist(world: Guarded) -> None:
     prepared(world, "others-1")
     world.have("allow User:alice DESCRIBE TRANSACTIONAL_ID = sink", "allow User:alice DESCRIBE TRANSACTIONAL_ID = none")
 

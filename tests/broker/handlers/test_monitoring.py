@@ -107,7 +107,7 @@ def test_metrics_of_bytes_received_and_sent_include_closed_connections(broker: S
 
 
 def test_the_owner_of_a_transaction_is_the_client_that_last_initialized_its_id(broker: SimulatedBroker) -> None:
-    """One whose client has disconnected is named, as not connected."""
+    """An owner whose client has disconnected is still named, as not connected."""
     first = Txn(broker, "x", client=SimulatedClient(broker, "first"))
     assert first.init() == OK
     first.write("t", b"v")

@@ -294,7 +294,7 @@ def test_only_produce_requests_without_a_producer_name_take_the_fast_path(broker
     assert values(broker, "t") == [b"p", b"p", b"1", b"p"]
 
 
-def test_a_named_batch_retried_after_a_lost_answer_is_written_once(broker):
+def test_a_named_batch_that_is_sent_twice_with_acks_0_is_written_once(broker):
     epoch = opened(broker, "sensor", t=2)
     client = SimulatedClient(broker)
     for _ in range(2):

@@ -126,7 +126,7 @@ def test_offset_for_leader_epoch_returns_the_end_of_the_epoch(client, version, e
     assert (got.error_code, got.leader_epoch, got.end_offset) == (OK, *answer)
 
 
-def test_offset_for_leader_epoch_of_an_unknown_partition_gets_an_error(client):
+def test_offset_for_leader_epoch_refuses_unknown_partitions_and_wrong_epochs(client):
     asked = [
         OffsetForLeaderEpochRequest.Topic.Partition(partition=7, leader_epoch=0),
         OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=0, current_leader_epoch=9),

@@ -78,7 +78,7 @@ def test_batches_are_authorized_by_their_own_producer_id_not_the_requests_id(wor
 
 @pytest.mark.requirement("S-35", "S-37")
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_user_without_the_transactional_id_cannot_write_with_its_producer_id(world: Guarded, version: int) -> None:
+def test_a_user_without_write_on_a_transactional_id_cannot_use_its_producer_id(world: Guarded, version: int) -> None:
     """Not even in plain batches, whose request names no id: neither as the producer's next batch, nor with a newer
     epoch, nor in another partition.
     """

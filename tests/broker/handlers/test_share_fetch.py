@@ -69,7 +69,7 @@ def test_share_fetch_delivers_each_record_alone_at_its_last_allowed_delivery(bro
     assert [member.take() for _ in range(3)] == [[(number, number, 3)] for number in range(3)]
 
 
-def test_share_fetch_reads_from_the_first_available_record_and_only_its_batches(broker, member):
+def test_share_fetch_returns_only_the_batches_that_have_available_records(broker, member):
     fill(broker, 4, 5)
     member.take(0)
     assert member.acknowledge((0, 4, ACCEPT), (5, 9, RELEASE), (10, 14, ACCEPT)) == 0

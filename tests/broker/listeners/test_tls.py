@@ -404,7 +404,7 @@ def hello(context):
 
 
 @pytest.mark.slow
-def test_tls_handshakes_that_stall_are_closed_in_time(authority):
+def test_tls_handshakes_that_stall_are_closed_after_the_login_timeout(authority):
     given = hello(authority.trusting())
     settings = serving(authority.of_broker(), connection_login_timeout_ms=300)
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:

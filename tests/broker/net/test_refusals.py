@@ -87,7 +87,7 @@ def test_a_refused_list_offsets_has_an_error_for_every_partition():
     assert [(part.partition_index, part.error_code) for part in response.topics[0].partitions] == [(5, CODE)]
 
 
-def test_a_refused_metadata_has_errors_per_topic_and_from_version_13_one_for_itself():
+def test_a_refused_metadata_has_errors_per_topic_and_a_top_level_one_from_version_13():
     request = MetadataRequest(topics=[MetadataRequest.Topic(name="a"), MetadataRequest.Topic(name="b")])
     assert [topic.name for topic in refused(request, 9).topics] == ["a", "b"]
     assert refused(request, 13).error_code == CODE

@@ -88,7 +88,7 @@ def test_a_store_call_that_has_not_ended_counts_as_silence_of_the_store():
 
 
 def test_a_failed_listing_does_not_count_as_silence_once_creates_succeed():
-    """An owner lists only to collect what is old, and leaves that to the next time."""
+    """An owner lists objects only to delete old ones, and does not repeat a failed listing at once."""
     world = World()
     world.objects.is_away = True
     with pytest.raises(Unclear):

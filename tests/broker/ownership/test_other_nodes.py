@@ -159,7 +159,7 @@ def test_a_waiting_broker_has_its_address_in_the_store_until_it_is_the_owner():
     second.stop()
 
 
-def test_a_waiting_broker_does_not_repeat_refused_puts_sooner_than_others():
+def test_a_waiting_broker_does_not_repeat_refused_puts_sooner_than_accepted_ones():
     """A policy may allow only creates. Each refused attempt costs as much as one that succeeds."""
     objects = SimulatedObjects()
     told = waiting(objects)

@@ -149,8 +149,8 @@ def when(objects: SimulatedObjects, call: str, prefix: str, happens: Callable[[]
 
 @pytest.mark.parametrize("at", [form.CLAIMS, form.JOURNAL], ids=["at its claim", "at its first seal"])
 def test_the_slower_of_two_standbys_takes_over_a_lease_after_the_faster_one_is_gone(at):
-    """The faster one takes the lease just before the slower one's create, writes a batch, and is gone: the slower one
-    waits for a whole lease of each, and has the batches of both.
+    """The faster standby takes the lease just before the slower one's create, writes a batch, and is gone. The slower
+    one waits a lease for the first owner and another for the faster standby, and has the batches of both.
     """
     objects = SimulatedObjects()
     disk = begin(objects)

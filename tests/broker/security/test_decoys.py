@@ -126,9 +126,9 @@ def test_adding_or_removing_a_user_changes_few_decoys():
 
 
 @pytest.mark.slow
-def test_decoys_imitate_few_kinds_of_credential_the_same_in_any_order_of_users():
-    """MOST_KINDS is the limit: it bounds the work for one name. A decoy is the credential with which the broker answers
-    a login of an unknown user.
+def test_decoys_imitate_a_limited_number_of_kinds_whatever_the_order_of_users():
+    """A decoy is the credential with which the broker answers a login of an unknown user. Decoys have the iterations
+    and the form of salt of at most MOST_KINDS kinds of users' credentials, which bounds the work for one name.
     """
     users, reordered = ScramUsers(), ScramUsers()
     made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MOST_KINDS)]

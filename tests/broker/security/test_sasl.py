@@ -95,7 +95,7 @@ def test_every_user_logs_in_with_either_scram_mechanism_as_itself(name, mechanis
 
 
 @pytest.mark.parametrize("gs2", ["n,,", "y,,", "n,a=alice,", "y,a=alice,"])
-def test_scram_accepts_clients_without_channel_binding_that_name_only_themselves(gs2):
+def test_scram_accepts_no_channel_binding_and_the_users_own_authorization_identity(gs2):
     assert logged_in(scram(), ScramClient("alice", "alice-pw", gs2=gs2)) == Identity("alice")
 
 

@@ -39,7 +39,7 @@ def reader(broker: fp.Broker, topic: str, spans: CollectedSpans, group: str | No
 async def test_processing_a_record_continues_the_trace_in_which_it_was_sent(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
-    """The span of the poll is linked to it."""
+    """The span of the poll has no parent, only a link to the span of the send."""
     async with fp.Producer(broker.bootstrap_servers, tracing=spans.provider) as producer:
         with spans.current("request"):
             await producer.send_and_wait("a", b"v")
@@ -163,7 +163,7 @@ async def test_a_span_is_linked_only_if_the_records_headers_have_a_valid_tracepa
     assert links_of(spans.one("process t")) == linked
 
 
-async def test_the_message_count_of_a_poll_span_has_only_records_returned_by_iterating(
+async def test_a_poll_spans_message_count_is_of_the_records_returned_to_the_caller(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
     async with fp.Producer(broker.bootstrap_servers, linger_ms=10_000) as producer:

@@ -78,7 +78,7 @@ def test_after_an_unanswered_cancelled_commit_the_next_use_raises_outcome_unknow
 
 
 @both
-def test_close_aborts_the_open_transaction_and_never_hangs(version):
+def test_close_aborts_an_open_transaction_and_returns_if_the_broker_has_stopped(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await producer.begin_transaction()

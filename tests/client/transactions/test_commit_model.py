@@ -36,21 +36,21 @@ def test_in_the_commit_model_with_one_fault_database_rows_equal_committed_record
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", HOLD)
-def test_in_the_commit_model_with_two_faults_database_rows_equal_committed_records(name: str):
+def test_in_all_orders_of_commit_steps_with_two_faults_rows_equal_committed_records(name: str):
     states, steps = look_at_all(Model(HOLD[name], faults=2))
     print(name, states, steps)
     assert states > 40_000
 
 
 @pytest.mark.long
-def test_in_the_commit_model_with_three_transactions_database_rows_equal_records():
+def test_in_all_orders_of_steps_of_three_commits_rows_equal_committed_records():
     states, steps = look_at_all(Model(HOLD["as it is"], faults=2, transactions=(2, 1)))
     print(states, steps)
     assert states > 200_000
 
 
 @pytest.mark.long
-def test_in_the_commit_model_with_three_faults_database_rows_equal_committed_records():
+def test_in_all_orders_of_commit_steps_with_3_faults_rows_equal_committed_records():
     states, steps = look_at_all(Model(HOLD["as it is"], faults=3))
     print(states, steps)
     assert states > 150_000

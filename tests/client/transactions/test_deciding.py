@@ -23,7 +23,7 @@ def test_a_commit_with_a_database_has_a_next_step_for_every_answer_until_it_stop
     assert set(TABLE) == {(step, answer) for step in Step if step is not Step.STOPPED for answer in Answer}
 
 
-def test_an_unanswered_database_commit_step_is_repeated_except_decide_and_commit():
+def test_an_unanswered_step_of_a_database_commit_is_repeated_but_decide_and_commit():
     again = {step for step in Step if TABLE.get((step, Answer.NONE)) is step}
     assert set(Step) - again == {Step.DECIDE, Step.COMMIT, Step.STOPPED}
     assert TABLE[Step.COMMIT, Answer.NONE] is TABLE[Step.COMMIT, Answer.NO] is Step.CLOSE_OWN
@@ -48,12 +48,12 @@ def test_the_next_transaction_number_is_above_the_last_of_database_and_ledger(ro
         (Row(1, 4, True), Standing(4, True, None), False),
     ],
 )
-def test_a_committed_row_above_the_ledger_means_an_older_broker_if_none_is_prepared(row, standing, is_older):
+def test_a_committed_number_that_the_ledger_lacks_means_a_restored_broker(row, standing, is_older):
     assert (older_broker(row, standing) is not None) == is_older
 
 
 @pytest.mark.parametrize(
     ("row", "ledger", "is_older"), [(3, 4, True), (NONE_YET, 0, True), (4, 4, False), (5, 4, False)]
 )
-def test_a_transaction_number_below_the_ledgers_means_an_older_database(row, ledger, is_older):
+def test_a_number_in_the_ledger_that_the_database_lacks_means_a_restored_database(row, ledger, is_older):
     assert (older_database(Row(1, row, True), Standing(ledger, True, None)) is not None) == is_older

@@ -285,7 +285,7 @@ class RecordingBatch:
 
 @both
 @pytest.mark.requirement("S-91")
-def test_a_batch_whose_offsets_were_committed_is_marked_committed(version):
+def test_a_batch_is_marked_committed_or_aborted_as_its_transaction_ends(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         batch = RecordingBatch()
@@ -302,7 +302,7 @@ def test_a_batch_whose_offsets_were_committed_is_marked_committed(version):
 
 
 @pytest.mark.requirement("S-91")
-def test_a_batch_whose_transaction_cannot_begin_is_returned_again():
+def test_a_batch_whose_transaction_cannot_begin_is_marked_aborted():
     async def main(world: TxnWorld) -> None:
         producer, batch = await world.producer(), RecordingBatch()
         world.faults.disconnect("EndTxn", when="after_write").once()
@@ -354,7 +354,7 @@ def test_javas_transaction_methods_mark_a_batch_as_committed_or_aborted(version,
     within(main, version)
 
 
-def test_a_cancelled_commit_marks_its_batch_committed_or_unknown_if_unanswered():
+def test_a_cancelled_commit_marks_its_batch_committed_and_an_unanswered_one_unknown():
     async def main(world: TxnWorld) -> None:
         producer, batch = await world.producer(), RecordingBatch()
         await producer.partitions_for("t")

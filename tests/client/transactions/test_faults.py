@@ -67,7 +67,7 @@ def test_an_unanswered_commit_blocks_the_producer_until_resolve_gets_an_answer(v
 
 
 @both
-def test_a_commit_that_never_arrived_is_aborted_or_unknown_after_the_timeout(version):
+def test_after_the_timeout_a_lost_commit_is_aborted_with_v2_and_unknown_with_v1(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(transaction_timeout_ms=10_000)
         silence = world.faults.blackhole("EndTxn")
@@ -258,7 +258,9 @@ def test_kafka_12152_13794_a_transaction_commits_after_one_with_lost_batches(ver
 @both
 @pytest.mark.requirement("S-67")
 def test_a_write_that_fails_while_the_commit_begins_prevents_the_commit(version):
-    """Whenever its answer arrives: records written in the same transaction must not be committed without it."""
+    """The answer to the write arrives in each of eight turns of the loop around the commit. Records of the transaction
+    must not be committed without those of the failed write.
+    """
 
     async def main(world: TxnWorld) -> None:
         for turns in range(8):
@@ -364,8 +366,8 @@ def test_a_timed_out_transaction_raises_fenced_with_reason_transaction_timeout(v
 
 
 @pytest.mark.parametrize("awaits", [True, False])
-def test_a_timeout_by_a_broker_clock_that_is_ahead_is_reported_as_timeout(awaits):
-    """A test may advance the broker's clock alone. Brokers before Kafka 3.8 do not report it (KIP-994)."""
+def test_a_timeout_that_only_the_brokers_clock_has_reached_is_reported_as_such(awaits):
+    """The client learns the reason from the broker (from Kafka's brokers since 3.8, KIP-994)."""
 
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()

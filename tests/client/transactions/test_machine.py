@@ -74,7 +74,7 @@ def test_no_event_leaves_the_fatal_state():
     assert {cell(event, State.FATAL) for event in Event} == {Refusal.BROKEN, Refusal.IGNORED}
 
 
-def test_only_the_same_commit_or_a_new_producer_id_ends_an_unknown_commit_outcome():
+def test_only_the_same_commit_init_or_a_fatal_error_ends_an_unknown_outcome():
     left = {event for event in Event if isinstance(cell(event, State.UNKNOWN_OUTCOME), State)}
     assert left == {Event.COMMIT, Event.INIT, Event.BROKEN}
 

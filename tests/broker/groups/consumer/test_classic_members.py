@@ -50,7 +50,7 @@ def test_members_of_both_protocols_share_the_partitions(driver, protocol):
     assert [driver.heartbeat(Caller(old.member_id, None, old.generation))] == [ErrorCode.NONE]
 
 
-def test_a_cooperative_members_partition_moves_only_after_it_gives_it_up(driver):
+def test_a_cooperative_members_partition_moves_only_after_the_member_gave_it_up(driver):
     old = driver.classic_member(COOPERATIVE)
     old.settle()
     new = driver.join()
@@ -224,7 +224,7 @@ def test_a_classic_group_above_the_consumer_group_size_limit_is_not_upgraded(dri
     assert driver.consumer is None
 
 
-def test_a_classic_member_waiting_in_a_rebalance_is_told_to_rejoin(driver):
+def test_a_classic_member_waiting_in_a_rebalance_is_told_to_rejoin_at_an_upgrade(driver):
     one = driver.classic_member()
     one.settle()
     two = driver.classic_member()
@@ -301,7 +301,7 @@ def test_a_group_too_large_for_a_classic_group_is_not_downgraded(driver):
     assert one.owned | two.owned == places(0, 1, 2, 3)
 
 
-def test_a_static_member_that_upgrades_keeps_its_partitions(driver):
+def test_a_static_member_that_changes_its_protocol_and_back_keeps_its_partitions(driver):
     old = driver.classic_member(instance_id="i")
     old.settle()
     new = driver.join(instance_id="i")

@@ -169,7 +169,7 @@ def test_subscribing_to_missing_topics_does_not_make_later_steps_long(broker):
     assert lines_run(lambda: groups.heartbeat("g", Heartbeat("a", epoch))) < 1_000
 
 
-def test_a_heartbeat_that_lists_an_owned_topic_twice_owns_the_partitions_of_both(broker):
+def test_a_heartbeat_listing_a_topic_twice_owns_the_partitions_of_both_entries(broker):
     made = ConsumerGroupHeartbeatRequest.TopicPartitions
     first = beat(broker, "a", 0)
     newcomer = beat(broker, "b", 0)

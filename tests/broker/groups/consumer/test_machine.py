@@ -314,7 +314,7 @@ def test_a_member_that_does_not_give_up_its_partitions_in_time_is_removed(driver
     assert len(two.owned) == 4
 
 
-def test_member_sessions_continue_after_a_restart(driver):
+def test_session_timeouts_of_members_begin_anew_with_a_restart(driver):
     one = driver.join()
     driver.wait(40_000)
     driver.restart()

@@ -19,7 +19,7 @@ def test_a_partition_assigned_again_to_its_owner_is_not_revoked():
 
 
 @pytest.mark.parametrize("free", [False, True])
-def test_a_member_is_in_the_new_epoch_while_it_waits_for_a_partition_of_another(free: bool):
+def test_a_member_enters_the_new_epoch_whether_or_not_its_new_partition_is_free(free: bool):
     before = Current(1, 1, MemberState.STABLE, {TOPIC: {0: 1}})
     after = reconcile(before, goal(0, 1, free=free), None, other_subscription=False)
     state = MemberState.STABLE if free else MemberState.UNRELEASED

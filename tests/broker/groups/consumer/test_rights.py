@@ -249,7 +249,7 @@ def test_after_an_upgrade_classic_members_are_assigned_only_readable_topics(worl
 
 
 def test_after_a_restart_each_member_keeps_its_readable_partitions(world: World) -> None:
-    """This also holds if one member leaves before another has sent its first heartbeat."""
+    """This also holds if one member has sent its first heartbeat some seconds before the other."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
     world.settle(alice, bob)

@@ -151,7 +151,7 @@ def test_many_share_partitions_initialized_in_portions_begin_at_auto_offset_rese
     assert (len(one.owned), driver.grown) == (INITIALIZED_AT_ONCE + 5, set())
 
 
-def test_share_partitions_initialized_later_begin_at_auto_offset_reset(driver):
+def test_share_partitions_initialized_later_are_not_new_but_use_auto_offset_reset(driver):
     driver.offline = set(places(1))
     driver.join("m-1")
     driver.offline = set()
@@ -285,7 +285,7 @@ def test_deleting_a_share_group_removes_its_records_unless_it_has_members(driver
 # ---- large groups, and rights --------------------------------------------------------------------------------
 
 
-def test_a_large_share_group_is_assigned_in_the_background_of_heartbeats():
+def test_a_large_share_group_is_assigned_in_the_background_not_in_a_heartbeat():
     driver = ShareGroupDriver(Rules(max_size=1_000), t=1, u=ASSIGNED_AT_ONCE)
     first = driver.join("m-1")
     assert len(first.owned) == 1

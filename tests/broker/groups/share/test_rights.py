@@ -108,7 +108,7 @@ def test_changed_rights_apply_with_the_next_share_heartbeats(world):
     assert world.reads["alice"] | world.reads["bob"] == BOTH
 
 
-def test_a_transaction_with_pending_records_is_shown_only_with_its_describe_right(world):
+def test_the_transactional_id_of_pending_records_is_shown_only_with_describe_on_it(world):
     (key,) = begin_at_zero(world.broker, OPEN)
     acquire(world.broker, key, 0, 1)
     world.have("allow User:alice DESCRIBE TRANSACTIONAL_ID = x")

@@ -127,7 +127,9 @@ def test_each_committed_record_is_delivered_to_a_share_group_exactly_once(broker
 
 
 def test_a_share_fetch_reads_at_most_twice_the_bytes_of_the_previous_answer(broker):
-    """Otherwise, where the number of records is limited, most of what is read from the log would not be returned."""
+    """It reads LEAST_READ_BYTES (four batches here) or min_bytes if they are more. Without this limit, where the number
+    of records is limited, most of what is read from the log would not be returned.
+    """
     for _ in range(25):
         broker.ask(produce("t", batch(2, value=bytes(30 << 10))), 9)
     member = ShareClient(broker)
