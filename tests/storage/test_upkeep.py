@@ -101,8 +101,8 @@ def test_a_segment_file_read_just_before_its_removal_is_closed_by_the_removal(dr
 
 
 def test_a_checkpoint_captured_in_slices_covers_journal_units_up_to_its_beginning():
-    """A log that is dropped meanwhile is in it, a log that is created meanwhile is not: the next start replays both
-    from the journal.
+    """A log that is created meanwhile is not in it, nor one that is dropped before the capture comes to it, whose
+    folder stays. The next start replays the rest from the journal.
     """
     driver = Driven(SimulatedDisk())
     logs = [driver.create(name) for name in "abc"]
@@ -367,7 +367,7 @@ def test_upkeep_is_behind_once_the_time_since_the_checkpoint_reaches_may_lose_ms
     assert Driven(driver.disk.after_power_cut()).store.age_ms() == 10_000
 
 
-def test_an_idle_log_is_compacted_completely_after_further_producer_snapshots():
+def test_an_idle_log_can_be_compacted_after_further_producer_snapshots():
     driver = Driven(SimulatedDisk())
     log = driver.create("t", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001)
     driver.append(log, [b"1"], producer_id=5, producer_epoch=0, base_sequence=0)

@@ -47,8 +47,8 @@ def test_an_admin_raises_naming_what_a_describe_answer_left_out():
     within(main)
 
 
-def test_transactions_of_other_brokers_have_no_identifier_of_their_own():
-    """What they answer lacks our tagged field, so it is left out on the wire here."""
+def test_admin_returns_none_as_the_identifier_of_a_kafka_brokers_transaction():
+    """The identifier is in a tagged field that only fencepost's answers have; here it is left out on the wire."""
 
     async def main(world):
         producer = await world.producer("holder")

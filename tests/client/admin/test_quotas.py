@@ -86,7 +86,9 @@ def test_the_blocking_admin_sets_and_describes_quotas(broker: ServedBroker) -> N
 
 
 def test_a_quota_answer_without_an_entry_for_the_altered_entity_raises() -> None:
-    """In a description, an entity of an unknown kind is left out, and an unknown quota is returned."""
+    """In a description, the part of an entity that is of an unknown type is left out, and a quota of an unknown name is
+    returned.
+    """
     part, value = DescribeClientQuotasResponse.Entry.Entity, DescribeClientQuotasResponse.Entry.Value
     newer = DescribeClientQuotasResponse.Entry(
         entity=[part(entity_type="team", entity_name="blue"), part(entity_type="user", entity_name="alice")],

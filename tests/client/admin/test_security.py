@@ -155,7 +155,7 @@ async def test_acl_calls_without_an_authorizer_raise_security_disabled() -> None
                 assert raised.value.code is ErrorCode.SECURITY_DISABLED
 
 
-def test_admin_handles_acl_answers_with_missing_or_unknown_entries() -> None:
+def test_missing_acl_results_raise_and_unknown_acl_codes_are_shown_as_numbers() -> None:
     resource = DescribeAclsResponse.Resource
     acl = resource.Acl(principal="User:a", host="*", operation=99, permission_type=3)
     newer = DescribeAclsResponse(resources=[resource(resource_type=50, resource_name="x", pattern_type=9, acls=[acl])])

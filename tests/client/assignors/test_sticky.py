@@ -96,6 +96,7 @@ def test_sticky_members_of_one_subscription_get_equal_shares_with_fewest_moves(g
 @settings(max_examples=300)
 @given(groups(alike=False))
 def test_sticky_members_of_different_subscriptions_are_balanced_as_far_as_possible(group):
+    """So it is at the first assignment. One that is balanced is not changed by the next."""
     partitions, wanted, owned = group
     found = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
     if not any(owned.values()):
@@ -109,7 +110,7 @@ def test_sticky_members_of_different_subscriptions_are_balanced_as_far_as_possib
 
 @settings(max_examples=300)
 @given(groups(alike=True) | groups(alike=False))
-def test_cooperative_sticky_never_gives_away_an_owned_partition_and_ends_balanced(group):
+def test_cooperative_sticky_gives_nobody_what_another_member_owns_and_ends_balanced(group):
     """Within nine generations nothing more is revoked, and shares are as even as those of the eager sticky assignor."""
     partitions, wanted, owned = group
     goal = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})

@@ -163,7 +163,7 @@ def test_a_transaction_raises_if_an_earlier_batch_was_rolled_back_meanwhile():
     within(main)
 
 
-def test_a_batch_with_an_unknown_commit_outcome_cannot_be_retried():
+def test_a_batch_whose_unknown_outcome_is_found_to_be_committed_cannot_be_retried():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()

@@ -132,7 +132,7 @@ def test_committing_only_the_later_of_two_aborted_batches_raises_illegal_state()
 
 
 @pytest.mark.parametrize("how", ["all positions", "named offsets", "a transaction with the batch"])
-def test_records_committed_before_an_abort_do_not_come_again(how):
+def test_an_aborted_batch_can_be_retried_at_once_if_all_before_it_is_committed(how):
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()

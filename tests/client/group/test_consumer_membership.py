@@ -327,7 +327,7 @@ def test_a_partition_withdrawn_before_a_poll_took_it_is_given_up_in_a_heartbeat(
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_a_static_member_leaves_temporarily_and_keeps_its_partitions(instance_id, epoch):
+def test_a_leave_has_epoch_minus_1_or_minus_2_for_a_static_member_and_is_sent_once(instance_id, epoch):
     member = stable(0, instance_id=instance_id)
     request = member.leave()
     assert (request.member_epoch, request.member_id, request.instance_id) == (epoch, "m", instance_id)

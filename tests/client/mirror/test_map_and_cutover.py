@@ -80,7 +80,7 @@ async def assert_group_continues_at(sides, offset):
         assert await values_from(target, T0, moved[T0].offset) == await values_from(source, T0, offset)
 
 
-async def test_an_entry_of_the_map_that_has_grown_since_it_was_read_stays(sides):
+async def test_a_map_entry_that_grew_since_it_was_read_is_not_removed_with_old_records(sides):
     task = sides.task("t")
     async with sides.running(task), Admin(sides.source) as source:
         await write(sides, 0, 100)

@@ -45,7 +45,7 @@ def test_journal_damage_at_the_same_place_in_three_scans_is_reported_as_damage(s
     assert made == found
 
 
-def test_journal_damage_at_another_place_in_every_scan_raises_the_error_changed(scans):
+def test_journal_damage_at_another_place_in_every_scan_raises_changed(scans):
     find, made = scans
     find(range(4096, 4096 * 200, 4096))
     with pytest.raises(Changed):

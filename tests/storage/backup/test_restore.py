@@ -50,7 +50,7 @@ def test_a_restore_into_a_directory_that_is_not_empty_is_refused(backup):
     assert backup.list("/data") == ["notes"]
 
 
-def test_the_root_of_a_file_system_counts_as_an_empty_restore_target(backup):
+def test_a_restore_target_with_nothing_but_lost_and_found_counts_as_empty(backup):
     backup.make_directory("/data/lost+found")
     restore_backup(backup, BACKUP, "/data")
     assert backup.exists("/data/lost+found")
@@ -113,7 +113,10 @@ def test_a_manifest_of_a_later_version_raises_newer_format(backup):
 
 
 @pytest.mark.slow
-def test_a_power_cut_during_a_restore_leaves_a_directory_that_no_broker_starts_on(backup, expected):
+def test_a_power_cut_during_a_restore_leaves_the_whole_store_or_no_checkpoint(backup, expected):
+    """Without a checkpoint a start is refused, or finds an empty directory. Once the restore has ended, only the whole
+    store is left.
+    """
     restore_backup(backup, BACKUP, "/data")
     backup.note("done")
     outcomes = set()
@@ -135,7 +138,9 @@ def test_a_power_cut_during_a_restore_leaves_a_directory_that_no_broker_starts_o
 
 
 @pytest.mark.slow
-def test_an_error_during_a_restore_leaves_nothing_that_a_broker_starts_on(backup, expected):
+def test_an_error_during_a_restore_leaves_the_whole_store_or_no_checkpoint(backup, expected):
+    """Without a checkpoint no broker starts on a directory that has files of a journal."""
+
     def judge(image, contents):
         names = image.list("/data") if image.exists("/data") else []
         if contents is not None or any(each == "checkpoint-6" for each in names):  # in releasing the lock

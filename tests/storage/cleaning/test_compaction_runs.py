@@ -18,8 +18,10 @@ from log_driver import DIRECTORY, LogDriver
 from peak_memory import peak_bytes
 
 
-def test_kafka_6264_a_crash_around_the_swap_of_segments_loses_or_doubles_no_record() -> None:
-    """KAFKA-6264 and similar bugs: a crash before, during or after compaction replaces segments."""
+def test_kafka_6264_a_crash_after_segments_were_swapped_loses_or_doubles_no_record() -> None:
+    """KAFKA-6264 and similar bugs: a kill or a power cut after a compaction has replaced segments; either of the last
+    two checkpoints is opened.
+    """
     disk = SimulatedDisk()
     driver = LogDriver(
         disk, cleanup_policy="compact", segment_bytes=160, min_cleanable_dirty_ratio=0.0, delete_retention_ms=HORIZON_MS

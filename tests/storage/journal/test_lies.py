@@ -83,8 +83,9 @@ def test_a_journal_unit_whose_parts_do_not_add_up_to_its_length_is_damage(disk, 
 
 @pytest.mark.parametrize(("salt", "found"), [(b"saltsalt", "damaged"), (b"unknown.", "cut")])
 def test_a_record_with_the_bytes_of_a_journal_round_is_not_recovered_as_a_round(disk, salt, found):
-    """A client sends bytes of a journal as a record, at the position where they would be valid, in a round that a
-    crash tears. Without knowing the salt they are not recovered as rounds.
+    """A client sends bytes of a journal as a record, at the position where they would be valid, in a round that a crash
+    tears. With a salt that the client cannot know they are dropped with their round; with its own they would make the
+    scan report damage.
     """
     other = SimulatedDisk()
     donor = Driven(other, first_file_bytes=8 * BLOCK, salt=b"saltsalt")

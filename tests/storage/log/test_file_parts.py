@@ -197,7 +197,7 @@ def batch_of_producer(producer_id):
     )
 
 
-def test_file_parts_of_a_compacted_segment_end_at_batch_boundaries():
+def test_file_parts_of_a_compacted_segment_have_the_same_bytes_as_reads_into_memory():
     driver = LogDriver(cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.0)
     for number in range(60):
         driver.append(keyed([(b"k%d" % (number % 40), b"v%d" % number * 9)]))

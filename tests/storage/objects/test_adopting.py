@@ -106,7 +106,7 @@ def test_taking_a_directory_into_a_store_with_other_data_raises_store_damaged(ho
     assert Driven(disk).log("t").end_offset == 1
 
 
-def test_taking_a_directory_into_a_store_fails_if_another_node_took_it_first():
+def test_taking_a_directory_into_a_store_raises_if_a_node_begins_there_meanwhile():
     """The first attempt raises Overtaken, and each later one StoreDamaged, because the object store has the other
     node's data by then.
     """
@@ -137,7 +137,8 @@ def test_taking_a_damaged_directory_into_a_store_raises_and_begins_no_epoch():
     assert not Looking(objects, pause).look().epoch
 
 
-def test_the_file_restored_of_a_directory_taken_into_a_store_is_on_the_next_node_too():
+def test_the_restore_mark_of_a_directory_taken_into_a_store_is_on_the_next_node_too():
+    """The mark is the file `restored`, which a restore makes and the next start of a broker removes."""
     objects = SimulatedObjects()
     disk = plain()
     disk.open(f"{DIRECTORY}/restored", create=True).close()

@@ -155,7 +155,7 @@ def test_the_lowest_refused_sequence_is_found_across_the_wrap_to_zero(partition)
     assert [partition.send(P, 0, n, 3) for n in (1, LAST - 1, 1)] == [GAP, 0, 3]
 
 
-def test_after_a_refused_batch_a_new_epoch_or_smaller_batches_of_it_are_accepted(partition):
+def test_after_a_refused_batch_a_new_epoch_or_its_records_one_by_one_are_accepted(partition):
     partition.states.turned_away(make(P, 0, 0, 5))
     assert partition.send(P, 1, 0) == 0
     partition.states.turned_away(make(Q, 0, 0, 5))
