@@ -72,7 +72,7 @@ def test_cancelling_a_gather_of_deliveries_does_not_cancel_the_records(world):
     assert [cluster.result(one).offset for one in deliveries] == [1, 2]
 
 
-def test_cancelling_an_awaiter_does_not_cancel_the_delivery(world):
+def test_cancel_of_a_delivery_returns_false_and_its_record_is_still_written(world):
     cluster = world()
     delivery = cluster.put()
     assert not delivery.cancel()

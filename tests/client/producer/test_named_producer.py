@@ -206,7 +206,7 @@ def test_a_batch_above_max_message_bytes_is_split_and_keeps_its_sequences():
     within(main)
 
 
-def test_no_record_behind_one_that_is_too_large_is_written_so_it_can_be_sent_again():
+def test_no_record_after_a_too_large_one_is_written_so_that_all_can_be_sent_again():
     async def main(world):
         topic = world.broker.topics.create("t", 1)
         world.broker.topics.alter_configs(topic, {"max.message.bytes": "300"})

@@ -398,7 +398,7 @@ def test_records_within_linger_ms_share_a_batch_and_flush_sends_it_at_once(world
     assert flushing.done()
 
 
-def test_a_failed_transactional_batch_fails_the_batches_after_it_too(world):
+def test_in_a_transaction_batches_refused_as_out_of_order_fail_without_a_retry(world):
     """The next transaction begins at sequence 0 of a new epoch."""
     cluster = world(transactional_id="x", max_batch_size=1)
     first, second = cluster.put(b"1"), cluster.put(b"2")

@@ -355,7 +355,7 @@ def test_getmany_without_a_timeout_waits_until_there_are_records(at_once: bool) 
     within(main)
 
 
-def test_start_raises_in_one_sentence_if_the_broker_has_no_share_groups() -> None:
+def test_start_raises_unsupported_version_if_the_broker_has_no_share_groups() -> None:
     async def main(world: TxnWorld) -> None:
         consumer = sharer(world)
         with pytest.raises(UnsupportedVersionError, match=r"has no share groups \(KIP-932\)$"):

@@ -267,7 +267,8 @@ async def test_an_idle_outbox_relay_commits_its_offset_again_before_it_expires(b
         assert committed == [0, 0]
 
 
-async def test_without_the_argument_by_an_outbox_relay_uses_hold_if_the_broker_supports_it(broker, db, topic):
+async def test_an_outbox_relay_given_no_method_uses_hold_if_the_broker_supports_it(broker, db, topic):
+    """The methods are the values of the argument `by`: hold, offsets and names."""
     async with sql.outbox(broker, db, to=topic) as relay:
         await relay.move()
         assert relay.way is Way.HOLD

@@ -102,7 +102,7 @@ def test_default_outbox_columns_that_a_table_lacks_are_left_out_and_named_ones_r
         Columns().found_in("t", ["value"])
 
 
-def test_outbox_rows_are_sent_in_order_of_seq_or_of_position_if_they_have_none():
+def test_outbox_rows_are_sent_in_order_of_position_by_hold_and_of_seq_by_offsets():
     rows = [Row(position, seq, None, None, None, None) for position, seq in ((1, 3), (3, 1), (2, 2))]
     assert [row.position for row in in_order(Way.HOLD, rows)] == [1, 2, 3]
     assert [row.position for row in in_order(Way.OFFSETS, rows)] == [3, 2, 1]
