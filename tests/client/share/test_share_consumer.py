@@ -365,7 +365,7 @@ def test_start_raises_unsupported_version_if_the_broker_has_no_share_groups() ->
     within(main, release="3.5")
 
 
-def test_a_share_consumer_raises_if_not_started_without_topics_or_with_bad_settings() -> None:
+def test_a_share_consumer_refuses_bad_settings_and_reads_unstarted_or_without_topics() -> None:
     async def main(world: TxnWorld) -> None:
         consumer = sharer(world)
         with pytest.raises(IllegalStateError, match="not started"):
