@@ -108,7 +108,7 @@ def test_a_checkpoint_file_above_the_maximum_size_is_damage_and_not_read(disk):
         read_file(disk, PATH, "store", 1)
 
 
-def test_a_crash_leaves_the_old_or_new_checkpoint_and_the_new_once_returned(disk):
+def test_a_crash_leaves_the_old_or_new_checkpoint_and_after_write_file_the_new_one(disk):
     versions = [b"old" * 100, b"new" * 2000, b"", b"last"]
     disk.note(-1)
     for number, payload in enumerate(versions):

@@ -46,7 +46,7 @@ def test_a_commit_to_an_os_log_and_an_fsync_log_wants_the_journal_synced(driven)
     assert store.sync_wanted
 
 
-def test_units_of_the_catalogue_a_log_start_or_a_drop_want_a_sync_in_every_mode(driven):
+def test_an_append_to_the_catalogue_a_log_start_and_a_drop_want_a_sync_in_every_mode(driven):
     log = driven.create("a", durability_mode="os")
     store = driven.store
     store.logs[CATALOGUE_LOG_ID].settings = log.settings

@@ -25,7 +25,7 @@ def test_after_a_failed_sync_every_further_sync_raises_its_error_without_syncing
     assert not tried
 
 
-def test_after_a_sync_raised_cannot_open_the_next_sync_is_made():
+def test_a_sync_is_made_again_after_one_that_raised_cannot_open():
     syncs, tried = SyncOnce(), []
     with pytest.raises(CannotOpen):
         syncs.run(failing(CannotOpen(errno.EMFILE, "too many", "/logs")))

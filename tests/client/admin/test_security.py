@@ -120,7 +120,7 @@ async def test_a_refused_user_change_raises_an_error_with_the_users_name(admin: 
         (ScramUpsertion("a", "p", iterations=4095), "4095"),
     ],
 )
-async def test_an_empty_password_unknown_mechanism_or_low_iteration_count_is_refused(
+async def test_an_empty_password_an_unknown_mechanism_and_too_few_iterations_are_refused(
     admin: Admin, wrong: ScramUpsertion, what: str
 ) -> None:
     with pytest.raises(InvalidConfigurationError, match=what):

@@ -62,7 +62,7 @@ def test_a_commit_answered_after_a_seek_back_does_not_cover_records_read_again(h
     within(main)
 
 
-def test_after_an_abort_records_before_another_producers_aborted_one_come_again():
+def test_an_abort_returns_uncommitted_records_before_an_aborted_record_again():
     async def main(world):
         await make(world)
         await write(world, b"0", b"1")

@@ -206,7 +206,7 @@ def test_a_regex_subscription_receives_topics_created_later():
     go(scenario, group_consumer_regex_refresh_interval_ms=10_000)
 
 
-def test_with_a_pattern_the_broker_refuses_each_poll_raises_until_it_is_changed():
+def test_each_poll_raises_until_a_pattern_that_the_broker_refused_is_changed():
     async def scenario(broker):
         a = newer(broker, topics=())
         a.subscription.subscribe((), expression="(", listener=a.listener)

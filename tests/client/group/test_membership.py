@@ -64,7 +64,7 @@ def test_after_member_id_required_a_member_joins_again_with_the_id_it_was_given(
     assert m.applied == ConsumerGroupMetadata("g", 1, "m1", None)
 
 
-def test_a_join_contains_assignors_owned_partitions_and_the_reason():
+def test_a_join_contains_the_assignors_the_owned_partitions_and_the_reason():
     m = member("range", "sticky", "cooperative-sticky")
     stable(m, T0, generation=4)
     m.rejoin("the subscription has changed")

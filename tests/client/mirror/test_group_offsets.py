@@ -63,7 +63,7 @@ def test_from_each_translated_offset_the_target_has_the_records_of_the_source(lo
 
 
 @given(mirrored())
-def test_in_order_joins_ranges_of_an_offset_map_only_if_adjacent_on_both_sides(logs):
+def test_ranges_of_an_offset_map_are_joined_only_if_adjacent_at_source_and_target(logs):
     runs = in_order(logs.runs)
     assert [(run.source + n, run.target + n) for run in runs for n in range(run.count)] == [
         (record, offset) for offset, record in sorted(logs.target.items())

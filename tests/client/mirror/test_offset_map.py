@@ -61,7 +61,7 @@ def test_records_with_consecutive_offsets_at_source_and_target_are_one_range() -
 
 
 @pytest.mark.parametrize("count", [0, 1, FULL, FULL + 1, 3 * FULL])
-def test_entries_of_divides_many_ranges_of_offsets_into_entries_without_gaps(count: int) -> None:
+def test_many_ranges_of_offsets_are_divided_into_map_entries_without_gaps(count: int) -> None:
     runs = runs_of(10, [(1, 0, 2)] * count)
     found = entries_of(10, 10_000, runs)
     assert [run for _, entry in found for run in entry.runs] == list(runs)

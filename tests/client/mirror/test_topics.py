@@ -67,7 +67,7 @@ async def own(admin, topic):
 
 
 @pytest.mark.slow
-async def test_mirrored_topics_are_created_grow_and_get_the_sources_settings_at_the_end():
+async def test_mirrored_topics_are_created_and_extended_and_get_all_settings_at_the_end():
     """Until then a topic of the target stamps no records itself. The setting by which a source refuses writes is never
     copied.
     """

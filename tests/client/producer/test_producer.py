@@ -97,7 +97,7 @@ def test_a_key_or_value_that_is_not_bytes_is_a_type_error_with_a_hint(what, hint
     within(main)
 
 
-def test_send_refuses_an_invalid_timestamp_header_or_topic_and_writes_the_next():
+def test_send_refuses_invalid_timestamps_headers_and_topics_and_writes_the_next():
     async def main(world):
         async with plain(world) as producer:
             for timestamp_ms in (-1, 1 << 63):

@@ -30,7 +30,7 @@ def test_without_a_producer_id_no_batch_may_be_sent():
     assert not sequences.may_take_new(PartitionEntry())
 
 
-def test_batches_acknowledged_out_of_order_keep_the_highest_sequence():
+def test_acked_stays_the_highest_sequence_if_batches_are_acknowledged_out_of_order():
     sequences, entry = producer()
     batches = [Sent(n + 1) for n in range(4)]
     send(sequences, entry, *batches)

@@ -57,7 +57,7 @@ def test_a_missing_driver_raises_an_error_that_names_the_extra_to_install(monkey
     assert refused.value.hint == 'pip install "fencepost[sql-asyncpg]"'
 
 
-def test_errors_name_the_database_without_its_password():
+def test_the_name_of_a_database_in_errors_is_its_url_without_login_and_options():
     assert sql.connect("postgresql://alice:secret@h:1/x?ssl=require").name == "postgresql://h:1/x"
 
 

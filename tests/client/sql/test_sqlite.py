@@ -189,7 +189,7 @@ def test_urls_that_are_not_of_a_durable_sqlite_file_are_refused(url):
         sql.connect(url)
 
 
-async def test_two_transactions_on_one_database_object_at_once_are_refused(broker, db):
+async def test_a_database_object_with_an_open_transaction_refuses_a_second_one(broker, db):
     async with (
         Producer(broker, transactional_id="orders-1") as first,
         Producer(broker, transactional_id="orders-2") as second,

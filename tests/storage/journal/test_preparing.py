@@ -109,6 +109,7 @@ def test_small_journal_units_are_admitted_while_a_large_one_waits_for_space(driv
 
 
 def test_is_ready_for_is_true_once_a_file_of_that_size_is_made_or_if_none_can_be(driven):
+    """is_ready_for() says whether the caller should append now: not while it would help to wait."""
     journal = driven.journal
     size = journal.largest_unit_bytes
     assert not journal.is_ready_for(size)

@@ -29,7 +29,7 @@ def test_a_read_begins_with_the_whole_batch_that_contains_the_offset(driver: Log
         assert got.next_offset == batch.base_offset + 3
 
 
-def test_with_at_least_one_the_first_batch_is_returned_even_above_max_bytes(driver: LogDriver) -> None:
+def test_a_read_with_at_least_one_true_returns_a_first_batch_above_max_bytes(driver: LogDriver) -> None:
     size = driver.read(0, 1).size_bytes
     assert size > 1
     assert driver.read(0, size - 1, at_least_one=True).size_bytes == size

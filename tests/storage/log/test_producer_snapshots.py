@@ -211,7 +211,7 @@ def test_choose_keeps_the_two_newest_flushed_snapshots_and_returns_older_paths()
     assert left == [none]
 
 
-def test_without_producers_bytes_since_snapshot_count_from_the_flushed_offset():
+def test_in_a_log_without_producers_bytes_since_snapshot_counts_unflushed_bytes():
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
     driver.log.snapshots.adopt()

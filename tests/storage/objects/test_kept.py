@@ -44,7 +44,7 @@ def test_journal_rounds_that_were_read_ahead_are_not_read_again():
     assert [reads(objects).count(name) for name in objects.content if name.startswith(form.JOURNAL)] == [1] * 21
 
 
-def test_newer_finds_the_newest_journal_round_and_reads_once_if_there_is_none():
+def test_newer_finds_the_newest_journal_round_and_reads_once_if_none_is_newer():
     written_to, owner = written(40)
     objects = written_to.client()
     found = ReadingAhead(KeptRounds(objects), pause, whole=False).newer(Place(1, 0))

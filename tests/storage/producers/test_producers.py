@@ -397,7 +397,7 @@ def test_after_a_crash_set_the_store_age_back_producers_expire_a_full_time_later
     assert known(partition) == []
 
 
-def test_the_timestamps_of_a_producers_records_do_not_change_when_it_expires(partition):
+def test_when_a_producer_expires_does_not_depend_on_the_timestamps_of_its_records(partition):
     for sequence, timestamp in enumerate([2**62, 0, -1]):
         partition.send(P, 0, sequence, timestamp=timestamp)
     partition.states.expire(999, 1000)

@@ -218,7 +218,7 @@ def test_verifying_a_sound_store_finds_no_damage(objects):
     assert verifying.points == 2
 
 
-def test_the_backup_status_lists_points_newest_time_and_the_follower(objects):
+def test_the_backup_status_has_the_points_the_newest_time_and_the_follower(objects):
     status = read_status(objects, Waiting())
     assert [place for place, _ in status.points] == [Place(1, 1), Place(1, 2)]
     assert status.newest_ms == STARTED_MS + 6 * STEP_MS

@@ -151,7 +151,8 @@ async def test_a_topic_that_is_not_there_stops_the_relay_and_no_row_is_skipped(b
     assert await values_of(broker, topic) == []
 
 
-async def test_a_relay_of_a_users_own_table_needs_column_seq_by_offsets_but_not_by_hold(broker, db, path, topic):
+async def test_a_relay_of_a_users_own_table_needs_column_seq_for_offsets_but_not_for_hold(broker, db, path, topic):
+    """offsets and hold are methods of a relay, given by the argument `by`."""
     table, column = "out;'\"box", 'pay"load'
     quoted = ['"' + each.replace('"', '""') + '"' for each in (table, column)]
     change(path, "create table {} (id integer primary key, {} text, kind text)".format(*quoted))
@@ -300,7 +301,7 @@ async def test_an_outbox_relay_reports_a_locked_database_and_waits_for_it(broker
 
 
 @pytest.mark.parametrize("more", [{"by": "luck"}, {"at_once": 0}, {"columns": "value="}])
-async def test_an_outbox_refuses_an_unknown_method_zero_rows_at_once_or_an_empty_column(broker, db, more):
+async def test_an_outbox_refuses_an_unknown_method_an_at_once_of_0_and_an_empty_column(broker, db, more):
     with pytest.raises(InvalidConfigurationError):
         sql.outbox(broker, db, to="t", **more)
 
