@@ -108,7 +108,7 @@ def test_small_journal_units_are_admitted_while_a_large_one_waits_for_space(driv
     assert driven.ready_bytes > 8 * BLOCK
 
 
-def test_is_ready_for_is_true_once_a_file_of_that_size_is_made_or_if_none_can_be(driven):
+def test_is_ready_for_is_false_only_while_a_file_of_that_size_can_still_be_made(driven):
     """is_ready_for() says whether the caller should append now: not while it would help to wait."""
     journal = driven.journal
     size = journal.largest_unit_bytes

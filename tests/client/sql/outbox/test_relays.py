@@ -151,7 +151,7 @@ async def test_a_topic_that_is_not_there_stops_the_relay_and_no_row_is_skipped(b
     assert await values_of(broker, topic) == []
 
 
-async def test_a_relay_of_a_users_own_table_needs_column_seq_for_offsets_but_not_for_hold(broker, db, path, topic):
+async def test_a_relay_of_a_users_table_needs_column_seq_for_method_offsets_not_for_hold(broker, db, path, topic):
     """offsets and hold are methods of a relay, given by the argument `by`."""
     table, column = "out;'\"box", 'pay"load'
     quoted = ['"' + each.replace('"', '""') + '"' for each in (table, column)]
