@@ -122,7 +122,6 @@ def kafka() -> Iterator[ServedBroker]:
 async def test_admin_extensions_but_prepared_transactions_are_refused_for_a_kafka_broker(
     kafka: ServedBroker, name: str
 ) -> None:
-    """Only prepared_transactions() is answered, with none."""
     parameters = list(inspect.signature(getattr(Admin, name)).parameters.values())[1:]
     needed = [some_value(each) for each in parameters if each.default is each.empty]
     async with Admin(f"127.0.0.1:{kafka.port}") as admin:

@@ -96,7 +96,6 @@ def test_sticky_members_of_one_subscription_get_equal_shares_with_fewest_moves(g
 @settings(max_examples=300)
 @given(groups(alike=False))
 def test_sticky_balances_members_of_different_subscriptions_and_then_moves_nothing(group):
-    """So it is at the first assignment. One that is balanced is not changed by the next."""
     partitions, wanted, owned = group
     found = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
     if not any(owned.values()):

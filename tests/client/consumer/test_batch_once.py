@@ -184,8 +184,6 @@ def test_a_batch_after_an_uncommitted_one_can_be_committed():
 
 
 def test_a_rolled_back_batch_is_returned_again_without_the_committed_one_before_it():
-    """The one before it was committed by the consumer, and may still be put into a transaction."""
-
     async def main(world):
         await write(world, b"a", b"b")
         producer = await world.producer()

@@ -157,10 +157,9 @@ def test_a_blocking_session_already_in_a_transaction_is_refused_with_a_hint(brok
     assert rows_of(db) == asyncio.run(records_of(broker)) == [2]
 
 
-def test_producer_run_repeats_a_blocking_sessions_work_after_a_serialization_failure(
+def test_run_repeats_a_sessions_work_after_a_serialization_failure_of_postgresql(
     broker, db, session, own, producer, url
 ):
-    """SQLite has no such failures: there run() does the work once."""
     if url.startswith("sqlite"):
         assert producer.run(lambda tx: own.execute("insert into orders values (1, 'a')"), db=own) == 1
         return

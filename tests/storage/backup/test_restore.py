@@ -114,9 +114,6 @@ def test_a_manifest_of_a_later_version_raises_newer_format(backup):
 
 @pytest.mark.slow
 def test_a_power_cut_during_a_restore_leaves_the_whole_store_or_no_checkpoint(backup, expected):
-    """Without a checkpoint a start is refused, or finds an empty directory. Once the restore has ended, only the whole
-    store is left.
-    """
     restore_backup(backup, BACKUP, "/data")
     backup.note("done")
     outcomes = set()
@@ -139,8 +136,6 @@ def test_a_power_cut_during_a_restore_leaves_the_whole_store_or_no_checkpoint(ba
 
 @pytest.mark.slow
 def test_an_error_during_a_restore_leaves_the_whole_store_or_no_checkpoint(backup, expected):
-    """Without a checkpoint no broker starts on a directory that has files of a journal."""
-
     def judge(image, contents):
         names = image.list("/data") if image.exists("/data") else []
         if contents is not None or any(each == "checkpoint-6" for each in names):  # in releasing the lock

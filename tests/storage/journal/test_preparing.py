@@ -109,7 +109,6 @@ def test_small_journal_units_are_admitted_while_a_large_one_waits_for_space(driv
 
 
 def test_is_ready_for_is_false_only_while_a_file_of_that_size_can_still_be_made(driven):
-    """is_ready_for() says whether the caller should append now: not while it would help to wait."""
     journal = driven.journal
     size = journal.largest_unit_bytes
     assert not journal.is_ready_for(size)

@@ -26,7 +26,6 @@ def values(driver: LogDriver) -> list[bytes]:
 
 
 def test_an_unflushed_abort_whose_last_epoch_ends_its_producer_survives_a_crash():
-    """The marker has the last epoch there is, so the log forgets the producer with it."""
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
     assert not driver.log.producers

@@ -138,7 +138,6 @@ def test_taking_a_damaged_directory_into_a_store_raises_and_begins_no_epoch():
 
 
 def test_the_restore_mark_of_a_directory_taken_into_a_store_is_on_the_next_node_too():
-    """The mark is the file `restored`, which a restore makes and the next start of a broker removes."""
     objects = SimulatedObjects()
     disk = plain()
     disk.open(f"{DIRECTORY}/restored", create=True).close()

@@ -46,7 +46,6 @@ def test_overlapping_finds_aborted_transactions_with_an_offset_in_the_range(entr
 
 @given(HISTORIES.map(history), OFFSETS, st.integers(1, 60), st.integers(0, 50))
 def test_after_overlapping_has_said_is_over_later_entries_do_not_change_its_result(entries, offset, length, known):
-    """overlapping() returns the entries that overlap a range of offsets, and is_over: whether no later entry can."""
     below = offset + length
     found, is_over = overlapping(entries[:known], offset, below)
     if is_over:
@@ -54,7 +53,6 @@ def test_after_overlapping_has_said_is_over_later_entries_do_not_change_its_resu
 
 
 def test_overlapping_is_over_at_an_entry_whose_stable_offset_is_past_the_range():
-    """overlapping() returns the entries that overlap a range of offsets, and is_over: whether no later entry can."""
     entries = [AbortedTransaction(7, 10, 20, 21), AbortedTransaction(8, 30, 40, 41)]
     assert overlapping(entries, 0, 21) == (entries[:1], True)
     assert overlapping(entries, 0, 5) == ([], True)

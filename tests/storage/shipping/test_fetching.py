@@ -312,7 +312,6 @@ def test_no_broker_starts_on_a_directory_during_its_restore(objects):
 
 @pytest.mark.slow
 def test_a_power_cut_during_a_restore_leaves_no_checkpoint_or_a_whole_directory(objects):
-    """Without a checkpoint no broker starts on a directory that has files of a journal."""
     target = SimulatedDisk()
     Fetching(objects, target, DIRECTORY, Waiting(), threads=1).run()
     outcomes = set()

@@ -281,9 +281,6 @@ def test_a_cutover_killed_at_any_step_is_finished_or_undone_by_the_next(what):
 
 
 def test_a_cutover_of_other_groups_undoes_a_killed_one_or_keeps_its_moved_groups():
-    """A group that the killed one has moved keeps its offset at the target, where its consumers run; else nothing is
-    left of the move.
-    """
     for step in range(STEPS):
         made, moved_on = world(), {}
 

@@ -152,7 +152,6 @@ async def test_a_topic_that_is_not_there_stops_the_relay_and_no_row_is_skipped(b
 
 
 async def test_a_relay_of_a_users_table_needs_column_seq_for_method_offsets_not_for_hold(broker, db, path, topic):
-    """offsets and hold are methods of a relay, given by the argument `by`."""
     table, column = "out;'\"box", 'pay"load'
     quoted = ['"' + each.replace('"', '""') + '"' for each in (table, column)]
     change(path, "create table {} (id integer primary key, {} text, kind text)".format(*quoted))
@@ -269,7 +268,6 @@ async def test_an_idle_outbox_relay_commits_its_offset_again_before_it_expires(b
 
 
 async def test_an_outbox_relay_given_no_method_uses_hold_if_the_broker_supports_it(broker, db, topic):
-    """The methods are the values of the argument `by`: hold, offsets and names."""
     async with sql.outbox(broker, db, to=topic) as relay:
         await relay.move()
         assert relay.way is Way.HOLD
