@@ -84,10 +84,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def end_child(running: "asyncio.Task[None]", within_s: float) -> None:
-    """Cancel a run_child() task and wait for its end. Kills a child that has not ended after within_s, or at once if
-    the task was cancelled before.
+    """Cancel a run_child() task, if it is not being cancelled already, and wait for its end. Kills a child that has not
+    ended after within_s.
     """
-    running.cancel()
+    if not running.cancelling():  # a second time would kill it at once
+        running.cancel()
     await asyncio.wait([running], timeout=within_s)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -394,8 +394,6 @@ class _Server:
         if self._running_console is not None:
             from .console import end_console
 
-            if not self._running_console.cancelling():  # a second time would kill it
-                self._running_console.cancel()
             await end_console(self._running_console)
 
     def _report_alive(self) -> None:

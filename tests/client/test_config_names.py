@@ -200,6 +200,7 @@ def test_a_consumers_wrong_setting_name_gets_no_hint_to_a_producer_setting():
 
 
 def test_group_protocol_is_set_by_javas_name_for_consumers_and_ignored_by_producers():
+    """An unknown protocol is refused, and so is a remote assignor with the classic protocol."""
     config = {"bootstrap.servers": "a:1", "group.id": "g", "group.protocol": "CONSUMER"}
     made = settings_from(ConsumerSettings, {**config, "group.remote.assignor": "range"})
     assert (made.group_protocol, made.group_remote_assignor) == ("consumer", "range")

@@ -78,6 +78,7 @@ def test_kafka_12890_members_that_never_sync_do_not_hold_up_a_group_for_ever() -
 
 
 def test_kafka_13435_a_returning_static_leader_gets_the_members_and_skips_assignment() -> None:
+    """A client that does not know skip_assignment gets no members, so that it does not assign either."""
     driver = GroupDriver()
     old, other = driver.stable(2, static=True)
     returned = driver.join("", "i0").got

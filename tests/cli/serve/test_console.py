@@ -97,9 +97,8 @@ def test_a_console_that_hangs_is_killed_after_the_broker_has_stopped(tmp_path: P
         assert not _runs(child)
 
 
-async def test_cancelling_run_console_kills_a_console_that_does_not_end_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def started_console(monkeypatch: pytest.MonkeyPatch, program: str, ending_s: float) -> Any:
+    """Start a Python program as the console. Returns the process and the task of run_console()."""
     started: asyncio.Future[asyncio.subprocess.Process] = asyncio.get_running_loop().create_future()
     create = asyncio.create_subprocess_exec
 
@@ -108,14 +107,34 @@ async def test_cancelling_run_console_kills_a_console_that_does_not_end_in_time(
         return started.result()
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", note)
-    monkeypatch.setattr(console, "ENDING_S", 0.05)
-    running = asyncio.create_task(run_console([sys.executable, "-c", "import time; time.sleep(3600)"]))
-    process = await started
+    monkeypatch.setattr(console, "ENDING_S", ending_s)
+    running = asyncio.create_task(run_console([sys.executable, "-c", program]))
+    return await started, running
+
+
+async def test_cancelling_run_console_kills_a_console_that_does_not_end_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process, running = await started_console(monkeypatch, "import time; time.sleep(3600)", ending_s=0.05)
     running.cancel()
     await asyncio.sleep(0.05)
     assert process.returncode is None
     await console.end_console(running)
     assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("is_cancelled_before", [False, True])
+async def test_a_console_that_ends_in_time_is_not_killed(
+    monkeypatch: pytest.MonkeyPatch, is_cancelled_before: bool
+) -> None:
+    program = "import sys, time; print(flush=True); sys.stdin.read(); time.sleep(0.2); sys.exit(3)"
+    process, running = await started_console(monkeypatch, program, ending_s=30)
+    await asyncio.sleep(0)
+    if is_cancelled_before:
+        running.cancel()
+        await asyncio.sleep(0.05)
+    await console.end_console(running)
+    assert process.returncode == 3
 
 
 async def test_serve_retries_a_console_that_cannot_be_started(

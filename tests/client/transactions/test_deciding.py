@@ -49,6 +49,7 @@ def test_the_next_transaction_number_is_above_the_last_of_database_and_ledger(ro
     ],
 )
 def test_a_committed_number_that_the_ledger_lacks_means_a_restored_broker(row, standing, is_older):
+    """The broker was restored from a backup older than the database, unless a transaction waits for its decision."""
     assert (older_broker(row, standing) is not None) == is_older
 
 
@@ -56,4 +57,5 @@ def test_a_committed_number_that_the_ledger_lacks_means_a_restored_broker(row, s
     ("row", "ledger", "is_older"), [(3, 4, True), (NONE_YET, 0, True), (4, 4, False), (5, 4, False)]
 )
 def test_a_number_in_the_ledger_that_the_database_lacks_means_a_restored_database(row, ledger, is_older):
+    """The database was restored from a backup older than the broker."""
     assert (older_database(Row(1, row, True), Standing(ledger, True, None)) is not None) == is_older
