@@ -36,7 +36,7 @@ def test_members_that_join_in_the_initial_delay_extend_it_to_the_rebalance_timeo
 
 
 def test_the_initial_delay_ends_after_one_such_period_without_a_new_member() -> None:
-    """The second member joins in the first period (group.initial.rebalance.delay.ms), so the join is answered after two."""
+    """The second member joins in the first period of group.initial.rebalance.delay.ms: the join ends after two."""
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     driver.member()
     driver.wait(1_000)
