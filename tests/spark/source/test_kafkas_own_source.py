@@ -43,7 +43,8 @@ def topic(spark_broker):
     """A topic with records of a committed transaction, of a long one that was aborted, and of one that is open."""
     name, server = "kafkas-own-source", {"bootstrap.servers": spark_broker.bootstrap, "linger.ms": 0}
     made = NewTopic(name, 1, config={"fencepost.isolation.level.min": "read_committed"})
-    AdminClient(server).create_topics([made])[name].result(SOON_S)
+    admin = AdminClient(server)
+    admin.create_topics([made])[name].result(SOON_S)
     plain, producer = Producer(server), Producer(server | {"transactional.id": name, "batch.num.messages": 50})
     producer.init_transactions(SOON_S)
 
