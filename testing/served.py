@@ -134,12 +134,14 @@ class ObservedBroker(Asserting, Broker):
         return list(map(repr, self.faults.all))
 
     def recent_requests(self) -> list[str]:
-        """Return one line for each of the last requests, oldest first, without those of assertions."""
+        """Return one line for each of the last requests, oldest first, without those that assertions of this class
+        sent.
+        """
         return [line for entry in list(self._recent) if (line := _line_of(*entry))]
 
 
 def _line_of(at: float, host: str, beginning: bytes) -> str:
-    """Return the line about one request for failure reports; empty for one of assertions or one that cannot be
+    """Return the line about one request for failure reports; empty if an assertion sent it or if it cannot be
     decoded. at: seconds since 1970. beginning: its first bytes.
     """
     try:

@@ -39,8 +39,8 @@ class Asked:
 
 @contextmanager
 def looking_into(url: str, directory: str = "DIR") -> Iterator[Asked]:
-    """Open the store of a URL, and find out what it is used for. Errors of the store in the block become failures.
-    Yields the store as Asked. Raises: Failure.
+    """Open the store of a URL, and find out what it is used for. Yields an Asked: the store, and what it is used for.
+    An error of the store in the block is raised as a Failure. directory: what its text calls the data directory.
     """
     objects = objects_of(url)
     with Interruption() as interruption:

@@ -15,11 +15,11 @@ from ..output.writing import Cell
 from .blocking import blocked_facts, leaderless_facts
 from .facts import (
     age,
-    decisions_or_none,
     facts_of,
     open_now,
     owner_text,
-    owners_or_none,
+    owners_or_empty,
+    prepared_or_empty,
     refuse_held,
     state,
     wait_text,
@@ -57,7 +57,7 @@ def list_transactions(to: Target, everything: bool, states: Sequence[str], older
             return await open_now(admin)
         listed = await admin.list_transactions(states=states)
         described = await admin.describe_transactions(each.transactional_id for each in listed)
-        decisions = await decisions_or_none(admin)
+        decisions = await prepared_or_empty(admin)
         return [facts_of(each, now_ms(), decisions) for each in described.values()]
 
     rows = to.ask(work)
@@ -92,7 +92,7 @@ def describe(to: Target, ids: Sequence[str]) -> None:
         for each in ids:
             if each not in found:
                 raise Failure(f"there is no transactional id {each}", _NO_ID, NOT_FOUND)
-        decisions, owners = await decisions_or_none(admin), await owners_or_none(admin, found)
+        decisions, owners = await prepared_or_empty(admin), await owners_or_empty(admin, found)
         rows = [facts_of(found[each], now_ms(), decisions) for each in dict.fromkeys(ids)]
         pending = await pending_of(admin, rows)
         return [

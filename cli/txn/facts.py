@@ -61,7 +61,7 @@ async def refuse_held(admin: "Admin", names: Iterable[str]) -> None:
     """Raise Failure if one of these transactions is held for a database's decision: the broker would refuse to end
     it until its timeout.
     """
-    prepared = await decisions_or_none(admin)
+    prepared = await prepared_or_empty(admin)
     for name in names:
         if name in prepared and prepared[name].held:
             hint = "its database decides: fencepost txn resolve --db URL, or EndTxns with its producer id and epoch"
@@ -72,13 +72,13 @@ async def open_now(admin: "Admin") -> list[dict[str, Any]]:
     """Return all open transactions, the oldest first."""
     listed = await admin.list_transactions(states=OPEN_STATES[:3])
     described = await admin.describe_listed_transactions(listed)
-    decisions = await decisions_or_none(admin) if described else {}
+    decisions = await prepared_or_empty(admin) if described else {}
     rows = [facts_of(each, now_ms(), decisions) for each in described.values() if each.is_open]
     return sorted(rows, key=lambda row: -(row["age_ms"] or 0))
 
 
-async def decisions_or_none(admin: "Admin") -> "Mapping[str, PreparedTransaction]":
-    """Return the prepared transactions by transactional id; none if this login may not see them."""
+async def prepared_or_empty(admin: "Admin") -> "Mapping[str, PreparedTransaction]":
+    """Return the prepared transactions by transactional id; an empty mapping if this login may not see them."""
     from ...client.errors import AuthorizationError
 
     try:
@@ -87,8 +87,10 @@ async def decisions_or_none(admin: "Admin") -> "Mapping[str, PreparedTransaction
         return {}
 
 
-async def owners_or_none(admin: "Admin", ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return, by transactional id, the client that used each id last; none if the broker or this login cannot tell."""
+async def owners_or_empty(admin: "Admin", ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return, by transactional id, the client that used each id last. The dict is empty if the broker does not know or
+    this login may not see it.
+    """
     from ...client.errors import AuthorizationError, UnsupportedVersionError
 
     try:

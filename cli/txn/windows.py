@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..output.tables import now_ms
 from .blocking import holder
-from .facts import decisions_or_none, facts_of
+from .facts import facts_of, prepared_or_empty
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
@@ -104,7 +104,7 @@ async def _transactions(admin: "Admin", pending: "Iterable[PendingRange]") -> di
     """Return the transactions with these pending acknowledgements, as JSON objects by producer id."""
     ids = {each.transactional_id for each in pending if each.transactional_id is not None}
     described = await admin.describe_transactions(sorted(ids)) if ids else {}
-    decisions = await decisions_or_none(admin) if ids else {}
+    decisions = await prepared_or_empty(admin) if ids else {}
     return {each.producer_id: facts_of(each, now_ms(), decisions) for each in described.values()}
 
 

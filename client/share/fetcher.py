@@ -361,7 +361,7 @@ class ShareFetcher:
         return refused
 
     def _refused(self, acks: Acks, renewal: Renewal | None, error: KafkaError) -> None:
-        """Log these acknowledgements as refused or unanswered, and count them as failed. None is sent again."""
+        """Log and count acknowledgements that failed. Renewals are only logged, gaps and releases passed over."""
         for place, ranges in acks.items():
             count = sum(each.last_offset - each.first_offset + 1 for each in ranges)
             name = self._cluster.metadata.topic_name(place.topic_id) or place.topic_id.hex()
@@ -440,7 +440,7 @@ class ShareFetcher:
             self._held.failed(error, lost)
 
     async def flush(self, timeout_ms: float) -> bool:
-        """Send all acknowledgements and wait for the answers. Returns whether all were sent in time."""
+        """Send all acknowledgements and wait for the answers. Returns whether all were answered in time."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:

@@ -16,7 +16,9 @@ from .places import cluster_id, group_of, link_of, number_of, offsets_now, view_
 
 
 async def groups(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/consumer-groups: a page of groups by name. Query: `contains` a text, has a `state`."""
+    """Handle GET …/consumer-groups: a page of groups by name. Query parameters: `contains`, a text that the group's id
+    contains; `state`, the state that the group has, in upper or lower case.
+    """
     view = await view_of(asked)
     state = asked.query["state"]
     found = matching(view.groups.values(), asked.query["contains"], lambda each: each.listing.group_id)

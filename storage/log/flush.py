@@ -171,7 +171,7 @@ class SegmentWriter:
         make_directory: bool,
         paced: bool = False,
     ) -> None:
-        """aborted: the transactions that abort markers among the batches end. make_directory: create the log's
+        """aborted: the transactions that are ended by abort markers in the batches. make_directory: create the log's
         directory first. paced: write in small pieces, one at a time, so that a sync of the journal waits for one piece
         at most.
         """

@@ -75,10 +75,11 @@ class Looking:
         self.pause = pause
 
     def repeated(self, read: Callable[[Looked], T], moved: Callable[[], None] = lambda: None) -> T:
-        """Call `read` with the result of look(), and return what it returns. If an object is gone because the owner
-        deleted it meanwhile, look and read again, LOOKS times at most.
+        """Call `read` with the result of look(), and return what it returns. If an object is missing or damaged, which
+        the owner may have deleted meanwhile, look and read again, LOOKS times in all at most.
 
-        moved: called before each further look. Raises: ObjectDamaged; what `read` and the pause raise.
+        moved: called before each further look. Raises ObjectDamaged if the same object fails twice in a row, or after
+        the last try; also what `read` and the pause between tries of a call raise.
         """
         missed: Exception | None = None
         for _ in range(LOOKS):

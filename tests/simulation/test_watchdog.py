@@ -42,7 +42,7 @@ def test_the_watchdog_reports_a_loop_step_that_never_ends_with_seed_and_stack(lo
     assert "seed 17" in capfd.readouterr().err
 
 
-def test_the_watchdog_does_not_report_a_long_loop_step_that_ends(loop):
+def test_the_watchdog_does_not_report_steps_below_its_limit_whose_sum_is_above_it(loop):
     async def play():
         for _ in range(8):
             end = time.process_time() + STUCK_S / 4

@@ -342,6 +342,9 @@ def test_a_second_start_raises_runtime_error_and_does_not_disturb_the_first(monk
 
 @pytest.mark.parametrize("step", ["start", "stop"])
 def test_kill_ends_a_start_or_stop_that_waits_for_the_journal(monkeypatch, tmp_path, step):
+    """The kill is held back until the start or stop waits in `idle`, and is then carried out before the loop sees what
+    the journal did. A stop then returns, a start may raise, and the directory can be opened again.
+    """
     broker = Broker(tmp_path)
     if step == "stop":
         broker.start()
@@ -349,7 +352,7 @@ def test_kill_ends_a_start_or_stop_that_waits_for_the_journal(monkeypatch, tmp_p
     waiting, dying = threading.Event(), threading.Event()
     idle, die, soon = InnerBroker.idle, Life._die, Life._soon
 
-    def queue(life, call, *arguments):
+    def hold_back_the_kill(life, call, *arguments):
         if call == life._die:
             dying.set()
         else:
@@ -365,7 +368,7 @@ def test_kill_ends_a_start_or_stop_that_waits_for_the_journal(monkeypatch, tmp_p
         await waits
 
     monkeypatch.setattr(InnerBroker, "idle", idle_as_it_dies)
-    monkeypatch.setattr(Life, "_soon", queue)
+    monkeypatch.setattr(Life, "_soon", hold_back_the_kill)
     call = begin(getattr(broker, step))
     assert waiting.wait(WITHIN_S)
     assert begin(broker.kill).result(WITHIN_S) is None

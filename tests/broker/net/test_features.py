@@ -40,7 +40,7 @@ def test_no_transaction_feature_is_listed_if_one_of_its_apis_is_missing_or_too_o
     assert names({each: highest for each, highest in TRANSACTIONS.items() if each != key}) == ["metadata.version"]
 
 
-def test_fenceposts_own_apis_are_offered_completely_or_not_at_all() -> None:
+def test_the_feature_fencepost_version_is_offered_only_if_all_of_our_apis_are() -> None:
     assert names(OURS) == ["metadata.version", "fencepost.version"]
     for key in OURS:
         assert names({each: highest for each, highest in OURS.items() if each != key}) == ["metadata.version"]

@@ -39,7 +39,9 @@ def count(broker):
 
 
 def test_the_items_of_a_long_request_are_answered_in_request_order(broker):
-    """Topics that are created, altered, described, extended and deleted, 50 at a time, some of them wrong."""
+    """Topics are created, altered, described, extended and deleted, 50 at a time. In the first request "no good" is an
+    invalid name, and t3 is there three times: it is refused, with one answer, at its last place.
+    """
     created = broker.ask(create([*NAMES, "no good", "t3", "t3"])).topics
     assert [topic.name for topic in created] == [name for name in NAMES if name != "t3"] + ["no good", "t3"]
     assert [topic.error_code for topic in created] == [0] * 49 + [17, 42]

@@ -265,8 +265,8 @@ def test_offsets_for_a_transaction_omit_partitions_not_read_since_a_seek_back():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], [b"b"]])
-def test_offsets_of_polls_before_and_after_a_rebalance_cannot_be_committed(more):
-    """Such a transaction aborts, and all of its records are read again."""
+def test_offsets_polled_before_and_after_a_rebalance_cannot_be_committed_together(more):
+    """A transaction with both aborts; its records are all read again, and can then be committed."""
 
     async def main(world):
         await make(world, 1)

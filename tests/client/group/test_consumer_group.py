@@ -400,7 +400,7 @@ def test_polling_a_broker_without_the_consumer_protocol_raises_with_a_hint(monke
     go(scenario)
 
 
-def test_a_commit_with_a_stale_epoch_is_sent_again_with_the_new_one():
+def test_a_commit_refused_with_stale_member_epoch_is_sent_again_with_the_current_one():
     async def scenario(broker):
         a = await newer(broker).start()
         await a.poll()
@@ -408,12 +408,12 @@ def test_a_commit_with_a_stale_epoch_is_sent_again_with_the_new_one():
         membership, real = a.group._membership, a.group._membership.metadata_for
         epochs = []
 
-        def stale_at_first(partitions):
+        def wrong_at_first(partitions):  # any epoch but the member's own is refused with STALE_MEMBER_EPOCH
             found = real(partitions)
             epochs.append(found.generation)
             return found._replace(generation=found.generation + 5) if len(epochs) == 1 else found
 
-        membership.metadata_for = stale_at_first
+        membership.metadata_for = wrong_at_first
         await a.group.commit({T1: OffsetAndMetadata(9)})
         assert len(epochs) == 2
         assert (await a.group.committed([T1]))[T1].offset == 9

@@ -71,6 +71,9 @@ def test_snapshot_floor_advances_although_producers_change_at_every_checkpoint()
 
 
 def test_reopening_a_log_without_producers_scans_no_segment():
+    """taken_bytes: what was scanned in opening the log, or appended. So the journal is not replayed at first: that
+    appends.
+    """
     driver = LogDriver()
     for count in range(4):
         driver.values(b"value")
