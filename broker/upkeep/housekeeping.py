@@ -169,7 +169,9 @@ class Housekeeping:
         future: asyncio.Future[T] = self._loop.create_future()
 
         def done(result: T | BaseException) -> None:
-            """Pass the job's result or exception to the awaiting task."""
+            """Pass the job's result or exception to the awaiting task, if that was not cancelled meanwhile."""
+            if future.cancelled():
+                return
             if isinstance(result, BaseException):
                 future.set_exception(result)
             else:
