@@ -9,7 +9,7 @@ GO_CLIENTS := $(VENV)/franz-go-copier
 GO_TESTS := $(VENV)/franz-go-kfake-tests
 MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
-# of the whole suite on two cores: many of its tests wait for processes
+# so many folders of tests at once, on two cores: many tests wait for processes
 TEST_WORKERS ?= 4
 # Tests start hundreds of processes. What they import is compiled once, even where the environment keeps Python from writing it.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" $(BIN)/python -m pytest
@@ -88,8 +88,8 @@ check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own 
 # Spark gives each of its Python workers ten seconds to start, whatever runs beside it.
 test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests but the long ones; those with Spark's JVM, in one process, beside the others
 	@mkdir -p build && rm -f build/untested
-	@UNTESTED="$(CURDIR)/build/untested" $(SIDE_BY_SIDE) \
-		nice -n 5 $(PYTEST) -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm' ::: \
+	@UNTESTED="$(CURDIR)/build/untested" $(BIN)/python tests/support/suite.py $(TEST_WORKERS) \
+		nice -n 5 $(PYTEST) -q -rs -m 'not long and not jvm' ::: \
 		$(PYTEST) -q -rs -m 'jvm and not long' tests/spark
 	@$(BIN)/python tests/support/untested.py build/untested
 
