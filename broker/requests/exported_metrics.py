@@ -17,7 +17,7 @@ from ..net.turns import Steps
 from .backup_metrics import BACKUP_FAMILIES
 from .metric_families import Exported, Family, Sample, Samples, Seen, TopicSums, by, one
 from .services import Services
-from .share_metrics import SHARE_FAMILIES, see_share_partitions
+from .share.metrics import SHARE_FAMILIES, see_share_partitions
 from .store_metrics import STORE_FAMILIES
 
 MOST_TOPICS = 2_000

@@ -9,7 +9,7 @@ The parts, from what others call down to the bytes in the log, each with the que
     portions.py       Portions         and in one of them, decided a few runs at a time, with others served between?
     machine.py        SharePartition   what may become of the records of one share partition?
     runs.py           Runs             what state has each record? Neighbours that are alike are one run
-    logged.py         Kept             where in the log is what a restart needs of it, and how is that encoded in steps?
+    logged.py         LoggedPartition  where in the log is what a restart needs of it, and how is that encoded in steps?
     state_log.py      ShareStateLog    what is logged in one unit, and what do that and a replay change?
     replay.py         Replay           what of the log does a start decode, and in which order does it apply that?
     records.py        -                which bytes are that?

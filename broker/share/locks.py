@@ -20,7 +20,7 @@ from ..net.turns import Job, Steps
 from ..shared import Shared
 from .counts import count_released
 from .ended import decide_releases, find_acquired, find_expired
-from .logged import EncodedUpdate, Kept
+from .logged import EncodedUpdate, LoggedPartition
 from .machine import Alarm
 from .portions import Portions
 from .runs import Run
@@ -88,7 +88,7 @@ class Locks:
         """Return how many alarms are set, by which locks end at their deadlines."""
         return len(self._alarms)
 
-    def see_to_alarm(self, key: SharePartitionKey, kept: Kept) -> None:
+    def see_to_alarm(self, key: SharePartitionKey, kept: LoggedPartition) -> None:
         """Make sure that the timer goes off at the earliest deadline of this share partition, or before."""
         alarm_ms = kept.machine.alarm_ms
         if alarm_ms is not None:

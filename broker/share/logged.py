@@ -66,7 +66,7 @@ Change = tuple[SharePartitionKey, Logged]
 """The record to log for one share partition; None: it is deleted."""
 
 
-class Kept:
+class LoggedPartition:
     """One share partition, and the positions of its records in the log.
 
     home: the partition of __share_group_state that has its state. snapshot_offset: of its last snapshot; -1 if that was

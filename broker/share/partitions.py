@@ -24,7 +24,7 @@ from .acknowledging import Acknowledging
 from .acquiring import Limits
 from .counts import count_no_data, count_rejected, count_released
 from .locks import Locks
-from .logged import Change, Kept
+from .logged import Change, LoggedPartition
 from .machine import SharePartition
 from .portions import Decide
 from .records import LEADER_EPOCH
@@ -316,7 +316,7 @@ class SharePartitions:
         """Return the monotonic time in milliseconds at which a lock taken now ends."""
         return self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
 
-    def _room(self, key: SharePartitionKey, kept: Kept) -> int:
+    def _room(self, key: SharePartitionKey, kept: LoggedPartition) -> int:
         """Return by how many records the window may grow; 0 if there is no memory for more runs."""
         if not self.has_memory(key):
             self._log_lack_of_memory(key, len(kept.machine.runs))
@@ -337,7 +337,7 @@ class SharePartitions:
             text += "of group.metadata.max.bytes; and so may others"
             log.warning(text, key.group, "" if topic is None else topic.name, key.partition, runs)
 
-    def _find(self, key: SharePartitionKey) -> Kept:
+    def _find(self, key: SharePartitionKey) -> LoggedPartition:
         """Return the share partition. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE."""
         kept = self._known.get(key)
         self.state_log.check_online(key)
@@ -345,7 +345,7 @@ class SharePartitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the group has no such share partition")
         return kept
 
-    def _follow_log(self, key: SharePartitionKey, kept: Kept) -> None:
+    def _follow_log(self, key: SharePartitionKey, kept: LoggedPartition) -> None:
         """If the window begins below the partition's log start offset, move its start up to there. Raises
         COORDINATOR_NOT_AVAILABLE.
         """

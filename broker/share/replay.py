@@ -15,7 +15,7 @@ from ...protocol.record_fields import UnreadableRecord
 from ...protocol.records import Marker, Record, read_marker
 from ..topics.internal_topic import InternalTopic, InternalTopicDamaged
 from . import records
-from .logged import Kept, Logged, LoggedAt
+from .logged import Logged, LoggedAt, LoggedPartition
 from .records import Kind
 from .runs import Transaction
 from .values import SharePartitionKey, StateBatch
@@ -27,7 +27,7 @@ class Replayed(Protocol):
     """The methods of ShareStateLog that a replay calls, to change the state."""
 
     topic: InternalTopic
-    known: dict[SharePartitionKey, Kept]
+    known: dict[SharePartitionKey, LoggedPartition]
 
     def note_logged(self, home: int, key: SharePartitionKey, offset: int, value_bytes: int) -> LoggedAt: ...
     def apply(self, key: SharePartitionKey, what: Logged, at: LoggedAt) -> None: ...

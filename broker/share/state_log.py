@@ -23,7 +23,7 @@ from ..shared import Shared
 from ..topics.names import SHARE_STATE_TOPIC
 from ..topics.participants import Settlement
 from . import records
-from .logged import Change, EncodedPending, EncodedSnapshot, EncodedUpdate, Encoding, Kept, Logged, LoggedAt
+from .logged import Change, EncodedPending, EncodedSnapshot, EncodedUpdate, Encoding, Logged, LoggedAt, LoggedPartition
 from .memory import RunMemory
 from .pending import PendingAcknowledgements
 from .records import Kind, record_key
@@ -70,7 +70,7 @@ class ShareStateLog:
         }
         partitions = settings.share_coordinator_state_topic_num_partitions
         self.topic = shared.internal_topic(SHARE_STATE_TOPIC, partitions, configs)
-        self.known: dict[SharePartitionKey, Kept] = {}
+        self.known: dict[SharePartitionKey, LoggedPartition] = {}
         self.memory = RunMemory()
         self._of_group: dict[str, dict[SharePartitionKey, None]] = {}
         self.pending = PendingAcknowledgements()
@@ -263,7 +263,7 @@ class ShareStateLog:
                 del self._grown[home]
                 yield SUBJECT_UNITS
 
-    def _write_one(self, key: SharePartitionKey, kept: Kept, encoding: Encoding) -> None:
+    def _write_one(self, key: SharePartitionKey, kept: LoggedPartition, encoding: Encoding) -> None:
         """Write the snapshot of a share partition if it is still due. If that fails, its next change tries again."""
         if self.known.get(key) is kept and self._is_due(kept):
             try:
@@ -271,7 +271,7 @@ class ShareStateLog:
             except KafkaError as error:
                 log.info("a share partition is not written whole, its next change tries again: %s", error.text)
 
-    def _is_due(self, kept: Kept) -> bool:
+    def _is_due(self, kept: LoggedPartition) -> bool:
         """Return whether so much was logged since the last snapshot that a new one is due."""
         most_updates = self._settings.now.share_coordinator_snapshot_update_records_per_snapshot
         most_bytes = max(LEAST_BYTES, TIMES_ITS_SIZE * kept.snapshot_bytes)
@@ -326,9 +326,9 @@ class ShareStateLog:
         kept.note_snapshot(at)
         self.count_runs(key)
 
-    def _begin(self, home: int, key: SharePartitionKey, start: int = 0, state_epoch: int = 0) -> Kept:
+    def _begin(self, home: int, key: SharePartitionKey, start: int = 0, state_epoch: int = 0) -> LoggedPartition:
         """Add a share partition whose window begins at `start`. home: the partition of the topic that has its state."""
-        kept = self.known[key] = Kept(home, start, state_epoch)
+        kept = self.known[key] = LoggedPartition(home, start, state_epoch)
         self._of_group.setdefault(key.group, {})[key] = None
         return kept
 

@@ -87,7 +87,7 @@ def consume(
         raise Failure("--group-protocol is for members of a group", "add -g GROUP, or leave it out", WRONG_USAGE)
     if share:
         group_id = _check_share(group_id, group_protocol, place, where, explain or show_control, isolation)
-        from .shared import sharing
+        from .share_group import sharing
 
         name = partition_of(where)[0]
         reset = None if place is None else "latest" if place[None].kind == END else "earliest"

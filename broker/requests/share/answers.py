@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PartitionAnswer = ShareFetchResponse.Topic.Partition
 
 
-class SharedRead:
+class ShareRead:
     """One partition of a ShareFetch, with the batches and the ranges of records that the member has acquired."""
 
     __slots__ = ("acquired", "buffers", "key", "max_bytes", "partition")

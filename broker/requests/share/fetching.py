@@ -43,7 +43,7 @@ from ...share.values import Found, SharePartitionKey, Wanted
 from ...topics.names import TopicIdPartition
 from ...topics.partition import Partition, storage_error
 from ..aborted_filter import AbortedRanges, headers
-from .answers import PartitionAnswer, SharedRead, is_data, pieces_of, refused, share_response
+from .answers import PartitionAnswer, ShareRead, is_data, pieces_of, refused, share_response
 from .sessions import INITIAL_EPOCH, ShareSession
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ShareFetching:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._turn = session.epoch
         self._opens = request.share_session_epoch == INITIAL_EPOCH
-        self._reads: dict[TopicIdPartition, SharedRead] = {}  # of which something was acquired, or is being read
+        self._reads: dict[TopicIdPartition, ShareRead] = {}  # of which something was acquired, or is being read
         self._errors: dict[TopicIdPartition, KafkaError] = {}
         self._records = 0  # that were acquired
         self._size_bytes = 0
@@ -261,7 +261,7 @@ class ShareFetching:
             return READ_BYTES
         return min(READ_BYTES, max(LEAST_READ_BYTES, self._min_bytes, 2 * answered))
 
-    def _candidates(self) -> Steps[list[SharedRead]]:
+    def _candidates(self) -> Steps[list[ShareRead]]:
         """Return the partitions with records to acquire. Each call begins with another partition, so that each comes
         first sometimes.
         """
@@ -280,7 +280,7 @@ class ShareFetching:
             yield 1
         return found
 
-    def _find(self, place: TopicIdPartition) -> SharedRead:
+    def _find(self, place: TopicIdPartition) -> ShareRead:
         """Return the partition if the member may read it. Raises KafkaError if not, or if it is unknown or offline."""
         broker, (topic_id, index) = self._broker, place
         topic = broker.topics.by_id.get(topic_id)
@@ -292,13 +292,13 @@ class ShareFetching:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = topic.partitions[index]
         partition.check_online()
-        return SharedRead(key, partition)
+        return ShareRead(key, partition)
 
     def _below(self, partition: Partition) -> int:
         """Return the offset below which records can be acquired: the last stable offset, or the high watermark."""
         return partition.log.last_stable_offset if self._is_committed(partition) else partition.log.high_watermark
 
-    def _has_min_bytes(self, candidates: Sequence[SharedRead]) -> Steps[bool]:
+    def _has_min_bytes(self, candidates: Sequence[ShareRead]) -> Steps[bool]:
         """Return whether the candidates have min_bytes together. True also where that cannot be told because of an
         error.
         """
@@ -321,7 +321,7 @@ class ShareFetching:
         """Return whether the answer has max_records or max_bytes already."""
         return self._records >= self._wanted.max_records or self._size_bytes >= self._max_bytes
 
-    def _acquire_of(self, read: SharedRead) -> Steps[None]:
+    def _acquire_of(self, read: ShareRead) -> Steps[None]:
         """Acquire records of one partition, only once, because a record that failed often must be delivered alone.
 
         Parts of the log without available records are skipped.
@@ -336,7 +336,7 @@ class ShareFetching:
             if not more:
                 return
 
-    def _acquire_next(self, read: SharedRead) -> int:
+    def _acquire_next(self, read: ShareRead) -> int:
         """Read and acquire in one step. Returns how many batches were looked at; 0: no more. Raises KafkaError."""
         if not self._session.is_open or self._state is State.ANSWERED:
             return 0
@@ -360,7 +360,7 @@ class ShareFetching:
         """Return whether only committed records of this partition are delivered."""
         return self._committed or partition.committed_only
 
-    def _take(self, read: SharedRead, offset: int, found: Slice, aborted: Iterable[AbortedTransaction]) -> int:
+    def _take(self, read: ShareRead, offset: int, found: Slice, aborted: Iterable[AbortedTransaction]) -> int:
         """Acquire records of what was read from `offset` on.
 
         Returns how many batches were looked at. Raises KafkaError.
@@ -398,7 +398,7 @@ class ShareFetching:
 
     # ---- from the disk ---------------------------------------------------------------------------------------
 
-    def _read_from_disk(self, read: SharedRead, offset: int, job: Callable[[], Read]) -> None:
+    def _read_from_disk(self, read: ShareRead, offset: int, job: Callable[[], Read]) -> None:
         """Let a worker thread read this partition from disk. Until it has, no other request of the group reads it."""
         broker = self._broker
         self._partitions.begin_read(read.key)
@@ -415,7 +415,7 @@ class ShareFetching:
         """Return whether the client still waits for the answer."""
         return not (self._state is State.ANSWERED or self._connection.has_left())
 
-    def _was_read(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
+    def _was_read(self, read: ShareRead, offset: int, result: Read | BaseException) -> None:
         """Use what a worker has read. After the last read, if _work() is not running, answer, look again or wait."""
         self._reads_left -= 1
         self._partitions.end_read(read.key)
@@ -430,7 +430,7 @@ class ShareFetching:
         except Exception as error:
             self._answer(error)
 
-    def _take_result(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
+    def _take_result(self, read: ShareRead, offset: int, result: Read | BaseException) -> None:
         """Acquire those records that a worker has read and that are still available. An error becomes the partition's
         answer, and ends the wait. Sets _has_changed if _work() is to look again, as after the deletion of a segment.
         """

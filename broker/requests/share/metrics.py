@@ -1,13 +1,13 @@
-"""Metrics of share groups: rows of the table in exported_metrics.py.
+"""Metrics of share groups: rows of the table in requests/exported_metrics.py.
 
 Kafka's names for them, in its order: RecordAcknowledgementsPerSec, AcquisitionLockTimeoutPerSec, InFlightMessageCount,
 InFlightBatchCount. Source: KIP-932, KIP-1103.
 """
 
-from ...protocol.messages.monitoring import COUNTER, GAUGE
-from ..net.turns import Steps
-from .metric_families import Exported, Seen, by, one
-from .services import Services
+from ....protocol.messages.monitoring import COUNTER, GAUGE
+from ...net.turns import Steps
+from ..metric_families import Exported, Seen, by, one
+from ..services import Services
 
 SHARE_PARTITIONS_PER_UNIT, RANGES_PER_UNIT = 10, 10
 
