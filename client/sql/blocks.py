@@ -2,7 +2,8 @@
 
 The rules: statements of the user go over one connection, one at a time, and belong to the transaction of the block. The
 decision is its last statement. It fails if the user has caught an error of the database before it, after which COMMIT
-would roll back without an error.
+would roll back without an error. It also fails in another transaction than the block has begun, as after a string of
+statements with `commit; begin` in it: a mark that only lives as long as the transaction tells them apart.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ class Blocks(ABC):
         self._id = ""
         self._is_owned = False  # by the block of a producer's transaction, or of an inbox
         self.block: Block | None = None
-        self._is_decided = False
+        self._is_checked = False  # that the transaction is still the one of the block
         self._adapter: Adapter | None = None  # of the block
         self._turn = asyncio.Lock()
         self._rollback: asyncio.Task[None] | None = None  # the last one
@@ -131,17 +132,31 @@ class Blocks(ABC):
         if adapter is None:
             raise IllegalStateError("the transaction of the block has not begun, or has ended")
         if not adapter.is_closed and not adapter.is_in_transaction:
-            raise OutcomeDivergedError(
-                f"{self.name}: the transaction was committed or rolled back inside producer.transaction(db=…), which "
-                "ends it by itself: its rows may be there, and its records are aborted",
-                hint="leave out the commit; the driver's own blocks inside are savepoints",
-            )
+            raise self._ended_error()
         return adapter
+
+    def _ended_error(self) -> OutcomeDivergedError:
+        """Return the error for a transaction of the block that the user has ended."""
+        return OutcomeDivergedError(
+            f"{self.name}: the transaction was committed or rolled back inside the block, which ends it by "
+            "itself: its rows may be there, and its records are aborted",
+            hint="leave out the commit; the driver's own blocks inside are savepoints",
+        )
+
+    @abstractmethod
+    async def _mark(self, adapter: Adapter) -> None:
+        """Mark the open transaction, so that _is_marked() finds the mark until it ends. Raises the driver's error."""
+
+    @abstractmethod
+    async def _is_marked(self, adapter: Adapter) -> bool:
+        """Return whether the open transaction is the one that was marked. Called once, before the last statement.
+        Raises the driver's error.
+        """
 
     async def begin(self) -> None:
         """Begin the transaction of a block. Raises IllegalStateError if one is open already, and the driver's error."""
         self.check_free()
-        self._is_owned, self._is_decided, self.block = True, False, None
+        self._is_owned, self._is_checked, self.block = True, False, None
         try:
             if self._rollback is not None and not self._rollback.done():
                 await asyncio.wait({self._rollback})
@@ -155,21 +170,31 @@ class Blocks(ABC):
                     )
                 self._adapter = adapter
                 await adapter.begin()
+                await self._mark(adapter)
         except Exception:
             await self.rollback()
             raise
 
     async def execute_last(self, statement: str, *values: Any) -> int:
         """Run a statement after those of the user in the open transaction, and return how many rows it changed. Raises
-        IllegalStateError if the user has caught an error of the database before, else like `execute`.
+        IllegalStateError if the user has caught an error of the database before, OutcomeDivergedError if the user has
+        ended the transaction, else like `execute`.
         """
-        count = await self._run_last(lambda adapter: adapter.execute(statement, values))
-        self._is_decided = True
-        return count
+        await self._check_marked()
+        return await self._run_last(lambda adapter: adapter.execute(statement, values))
+
+    async def _check_marked(self) -> None:
+        """Raise OutcomeDivergedError if the open transaction is not the one that the block has begun. Asks the database
+        once a block.
+        """
+        if not self._is_checked:
+            if not await self._run_last(self._is_marked):
+                raise self._ended_error()
+            self._is_checked = True
 
     async def _run_last(self, work: Callable[[Adapter], Awaitable[T]]) -> T:
-        """Call `work` with the connection of the block, for its last statement. Raises IllegalStateError if a statement
-        before it has failed.
+        """Call `work` with the connection of the block, after the statements of the user. Raises IllegalStateError if
+        one of those has failed.
         """
         async with self._turn:
             try:
@@ -184,8 +209,7 @@ class Blocks(ABC):
 
     async def commit(self) -> None:
         """Commit the open transaction. Raises the driver's error or TimeoutError; it may be committed all the same."""
-        if not self._is_decided:
-            await self._run_last(lambda adapter: adapter.fetch("select 1"))
+        await self._check_marked()
         async with self._turn:
             adapter = self._open_adapter()
             async with asyncio.timeout(COMMIT_TIMEOUT_S):

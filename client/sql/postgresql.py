@@ -111,10 +111,21 @@ class Database(Blocks):
         values = number, producer_id, epoch, transactional_id, generation, number
         statement = self._in_schema(statements.DECIDE_POSTGRESQL)
         found = await self._run_last(lambda adapter: adapter.fetch(statement, values))
-        for (synchronous,) in found:
+        for synchronous, mark in found:
             _check_synchronous(synchronous)
-        self._is_decided = True
+            if mark != statements.MARK:
+                raise self._ended_error()
+            self._is_checked = True
+        await self._check_marked()
         return bool(found)
+
+    async def _mark(self, adapter: Adapter) -> None:
+        """Mark the open transaction, by a setting that PostgreSQL takes back when it ends."""
+        await adapter.execute(statements.MARK_POSTGRESQL)
+
+    async def _is_marked(self, adapter: Adapter) -> bool:
+        """Return whether the open transaction is the one that was marked."""
+        return await adapter.fetch(statements.MARKED_POSTGRESQL) == [(statements.MARK,)]
 
     async def execute_last(self, statement: str, *values: Any) -> int:
         """Run a statement on our tables after the user's statements, and return how many rows it changed. The schema is

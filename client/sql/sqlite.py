@@ -30,6 +30,7 @@ LOCK_TIMEOUT_S = 5.0
 _FULL, _EXTRA = 2, 3
 _NAMES = {0: "OFF", 1: "NORMAL", _FULL: "FULL", _EXTRA: "EXTRA"}
 _NUMBERED = re.compile(r"\$\d")
+NO_SAVEPOINT = "no such savepoint"
 _ROLLED_BACK = "SQLite has rolled the transaction back: an error inside the block was ignored"
 
 
@@ -49,6 +50,7 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._running: asyncio.Future[Any] | None = None
         self._is_owned = False  # by the block of a producer's transaction, or of an inbox
+        self._is_checked = False  # that the transaction is still the one of the block
         self.block: Block | None = None
         self._rollback: asyncio.Task[None] | None = None  # the last one
         self._savepoints = 0
@@ -118,8 +120,8 @@ class Database:
         if self._given is None:
             return IllegalStateError(_ROLLED_BACK)
         return OutcomeDivergedError(
-            f"{self.path}: the transaction was committed or rolled back inside producer.transaction(db=…), which "
-            "ends it by itself: its rows may be there, and its records are aborted",
+            f"{self.path}: the transaction was committed or rolled back inside the block, which ends it by "
+            "itself: its rows may be there, and its records are aborted",
             hint="leave out the commit; async with db.transaction() is a savepoint",
         )
 
@@ -170,8 +172,9 @@ class Database:
             connection = self._opened_connection()
             _check_connection(connection)
             connection.execute("begin immediate")
+            connection.execute(statements.MARK_SQLITE)
 
-        self._is_owned, self.block = True, None
+        self._is_owned, self._is_checked, self.block = True, False, None
         try:
             if self._rollback is not None and not self._rollback.done():
                 await asyncio.wait({self._rollback})
@@ -191,8 +194,7 @@ class Database:
         values = number, producer_id, epoch, transactional_id, generation, number
 
         def decide() -> bool:
-            if not connection.in_transaction:
-                raise self._ended_error()
+            self._check_marked(connection)
             return connection.execute(statements.DECIDE, values).rowcount == 1
 
         return await self._call(decide)
@@ -202,12 +204,26 @@ class Database:
         connection = self._opened_connection()
 
         def commit() -> None:
-            if not connection.in_transaction:
-                raise self._ended_error()
+            self._check_marked(connection)
             connection.execute("commit")
 
         await self._call(commit)
         self._is_owned, self.block = False, None
+
+    def _check_marked(self, connection: sqlite3.Connection) -> None:
+        """Raise IllegalStateError or OutcomeDivergedError if the transaction of the block has ended, even if another is
+        open: then the savepoint that marks it is gone.
+        """
+        if not connection.in_transaction:
+            raise self._ended_error()
+        if not self._is_checked:
+            try:
+                connection.execute(statements.MARKED_SQLITE)
+            except sqlite3.OperationalError as error:
+                if NO_SAVEPOINT not in str(error):
+                    raise
+                raise self._ended_error() from None
+            self._is_checked = True
 
     async def rollback(self) -> None:
         """Roll back the open transaction, if there is one. If that fails, the connection is replaced, and if that fails

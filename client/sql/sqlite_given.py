@@ -78,6 +78,20 @@ class Database(Blocks):
         values = number, producer_id, epoch, transactional_id, generation, number
         return await self.execute_last(_DECIDE, *values) == 1
 
+    async def _mark(self, adapter: Adapter) -> None:
+        """Mark the open transaction, by a savepoint around what the user does in it."""
+        await adapter.execute(statements.MARK_SQLITE)
+
+    async def _is_marked(self, adapter: Adapter) -> bool:
+        """Return whether the open transaction is the one that was marked, and release the savepoint."""
+        try:
+            await adapter.execute(statements.MARKED_SQLITE)
+        except Exception as error:
+            if sqlite.NO_SAVEPOINT in str(error):
+                return False
+            raise
+        return True
+
     async def claim(self, transactional_id: str) -> Row:
         """Raise the generation in the row of this id by one, and return the row. Raises DatabaseAway."""
         return await self._file.claim(transactional_id)

@@ -90,7 +90,13 @@ def numbered(statement: str) -> str:
 
 
 CLAIM_POSTGRESQL, CLOSE_POSTGRESQL, READ_POSTGRESQL = map(numbered, (CLAIM, CLOSE, READ))
-DECIDE_POSTGRESQL = numbered(DECIDE) + " returning current_setting('synchronous_commit')"
+MARK = "1"
+MARK_POSTGRESQL = f"set local fencepost.block = '{MARK}'"  # no query: `set transaction` may come after it
+MARKED_POSTGRESQL = "select current_setting('fencepost.block', true)"
+DECIDE_POSTGRESQL = (
+    numbered(DECIDE) + " returning current_setting('synchronous_commit'), current_setting('fencepost.block', true)"
+)
+MARK_SQLITE, MARKED_SQLITE = "savepoint fencepost_block", "release fencepost_block"
 
 _COMMENTS = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*"
 _OWNED = re.compile(

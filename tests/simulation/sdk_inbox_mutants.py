@@ -1,16 +1,25 @@
-"""The bank of bugs in the SDK's inbox: rows and the place in the topic in one transaction of a database."""
+"""The bank of bugs in the SDK's blocks of a database, and in its inbox: rows and the place in the topic in one
+transaction of a database.
+"""
 
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from fencepost.client.sql import inbox, place_statements
+from fencepost.client.sql import inbox, place_statements, statements
 from fencepost.client.sql.inbox import Inbox
 from fencepost.client.sql.keeping import Places
 from fencepost.client.sql.places import Key
 from simulation.planting import breaks, killed_by, replaced
 
 ONCE = "how-to/database.md: each record's effect is there once"
+
+
+@killed_by("tests/client/sql/test_postgresql_given.py")
+@breaks("how-to/database.md: a mark on the transaction is missing then")
+def sdk_a_block_takes_another_transaction_for_its_own(stack: ExitStack) -> None:
+    for_good = statements.MARK_POSTGRESQL.replace("set local", "set session")
+    stack.enter_context(mock.patch.object(statements, "MARK_POSTGRESQL", for_good))
 
 
 @killed_by("tests/client/sql/test_inbox.py")

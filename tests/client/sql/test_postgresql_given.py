@@ -104,7 +104,7 @@ async def test_a_users_connection_that_is_already_in_a_transaction_is_refused(br
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("statement", ["commit", "rollback"])
+@pytest.mark.parametrize("statement", ["commit", "rollback", "commit; begin", "rollback; begin"])
 async def test_a_users_own_commit_or_rollback_inside_a_producer_transaction_raises(
     broker, db, postgres_url, driver, statement
 ):

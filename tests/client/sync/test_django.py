@@ -134,7 +134,8 @@ def test_with_atomic_requests_a_django_view_is_refused_unless_it_is_non_atomic(d
     assert rows_of(db) == asyncio.run(records_of(broker)) == [1]
 
 
-def test_djangos_commit_and_a_commit_statement_in_a_producer_transaction_raise(broker, db, own, producer):
+@pytest.mark.parametrize("statements", [["commit"], ["commit", "begin"]])
+def test_djangos_commit_and_a_commit_statement_in_a_producer_transaction_raise(broker, db, own, producer, statements):
     """After the statement the row stays, and the record is aborted: OutcomeDivergedError."""
     with pytest.raises(transaction.TransactionManagementError), producer.transaction(db=own) as tx:  # noqa: PT012
         Order.objects.create(id=1, name="alice")
@@ -147,7 +148,8 @@ def test_djangos_commit_and_a_commit_statement_in_a_producer_transaction_raise(b
         Order.objects.create(id=2, name="alice")
         tx.send("orders", b"2")
         with connection.cursor() as cursor:
-            cursor.execute("commit")
+            for statement in statements:
+                cursor.execute(statement)
     write(producer, own, 3)
     assert rows_of(db) == [2, 3]
     assert asyncio.run(records_of(broker)) == [3]

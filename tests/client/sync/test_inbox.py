@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fencepost import Broker, InboxFencedError, TopicPartition, sync
+from fencepost import Broker, InboxFencedError, OutcomeDivergedError, TopicPartition, sync
 from fencepost.sync import sql
 
 pytestmark = pytest.mark.slow  # with a real database
@@ -80,6 +80,24 @@ def test_a_blocking_inbox_uses_the_sqlite_connection_of_the_caller(tmp_path, con
                 connection.executemany("insert into bills values (?)", [(int(record.value),) for record in new])
             assert rows_of(db) == [0, 1]
             assert db.fetch("select next_offset from fencepost_places") == [(2,)]
+
+
+def test_a_commit_of_the_caller_inside_an_inbox_raises_and_the_batch_is_read_again(tmp_path, consumer):
+    path = tmp_path / "bills.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("create table bills (value integer)")
+        with sql.connect(connection, create=True) as db:
+            with (  # noqa: PT012
+                pytest.raises(OutcomeDivergedError, match="inside the block"),
+                sql.inbox(db, next(consumer.batches(2))),
+            ):
+                connection.execute("insert into bills values (7)")
+                connection.executescript("begin")  # commits what is open, and begins another
+            assert db.fetch("select next_offset from fencepost_places") == [(0,)]
+            with sql.inbox(db, next(consumer.batches(2))) as new:
+                connection.executemany("insert into bills values (?)", [(int(record.value),) for record in new])
+            assert rows_of(db) == [0, 1, 7]
 
 
 def test_ctrl_c_in_a_blocking_inbox_rolls_it_back_and_the_batch_can_be_tried_again(consumer, db):

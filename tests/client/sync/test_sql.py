@@ -103,8 +103,9 @@ def durable(path, **options):
     return connection
 
 
-def test_an_sqlite3_connection_commits_rows_with_records_and_stays_open(broker, tmp_path):
-    """A commit() of the caller inside a transaction raises OutcomeDivergedError; later transactions work."""
+@pytest.mark.parametrize("commits", [sqlite3.Connection.commit, lambda own: own.executescript("begin")])
+def test_an_sqlite3_connection_commits_rows_with_records_and_stays_open(broker, tmp_path, commits):
+    """A commit of the caller inside a transaction raises OutcomeDivergedError; later transactions work."""
     connection = durable(tmp_path / "orders.db", check_same_thread=False)
     with (
         sql.connect(connection) as db,
@@ -120,7 +121,7 @@ def test_an_sqlite3_connection_commits_rows_with_records_and_stays_open(broker, 
         ):
             connection.execute("insert into orders values (2, 'alice')")
             tx.send("orders", b"2")
-            connection.commit()
+            commits(connection)
         db.execute("insert into orders values (3, 'alice')")
         assert not connection.in_transaction
         write(producer, db, 4)

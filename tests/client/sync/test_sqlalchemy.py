@@ -127,7 +127,7 @@ def test_a_blocking_sessions_object_refused_by_the_database_aborts_the_record(br
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-@pytest.mark.parametrize("by", ["method", "statement"])
+@pytest.mark.parametrize("by", ["method", "statement", "statements"])
 def test_committing_a_blocking_session_inside_a_producer_transaction_raises(
     broker, db, session, own, producer, goes_on, by
 ):
@@ -140,6 +140,8 @@ def test_committing_a_blocking_session_inside_a_producer_transaction_raises(
         session.flush()
         tx.send("orders", b"1")
         session.commit() if by == "method" else session.execute(text("commit"))
+        if by == "statements":
+            session.execute(text("begin"))
         if goes_on:
             session.add(Order(id=2, name="bob"))
     write(producer, own, 3)
