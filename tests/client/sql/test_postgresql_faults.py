@@ -307,15 +307,20 @@ async def test_a_restored_database_or_broker_is_reported_as_older(broker, db):
 
 
 async def test_after_its_postgresql_session_was_ended_a_writer_uses_a_new_connection(broker, db, driver_url):
+    """The block in which the end of the session is seen commits neither row nor record, if it is not seen before."""
     async with sql.connect(driver_url) as other, Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 1)
         ((session,),) = await db.fetch("select pg_backend_pid()")
         await other.fetch("select pg_terminate_backend($1)", session)
-        with pytest.raises(Exception) as refused:  # the driver's, or the SDK's if it is seen only at the end
+        written = [1, 2, 3]
+        try:
             await write(producer, db, 2)
-        assert not isinstance(refused.value, KafkaError) or isinstance(refused.value, AbortableTransactionError)
+        except Exception as refused:  # the driver's, or the SDK's if it is seen only at the end
+            if isinstance(refused, KafkaError) and not isinstance(refused, AbortableTransactionError):
+                raise
+            written.remove(2)
         await write(producer, db, 3)
-    assert await rows_of(db) == await records_of(broker) == [1, 3]
+    assert await rows_of(db) == await records_of(broker) == written
 
 
 @pytest.mark.slow
