@@ -1,6 +1,6 @@
 """The read-only APIs of our own: who is connected, whose a transaction is, and what the broker counts.
 
-Kafka has no such thing. They are found by the feature fencepost.version from 2 on; byte by byte in docs/apis.md.
+Kafka has no such thing. They are found by the feature fencepost.version; byte by byte in docs/apis.md.
 """
 
 from ..schema import Boolean, Float64, Int8, Int16, Int32, Int64, String, field, request, response, struct
