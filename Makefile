@@ -164,9 +164,11 @@ bench: $(STAMP)     ## the table against Apache Kafka and others, in one run of 
 bench-full: $(STAMP) ## every scenario, in more rounds: hours; OPTIONS='--only bound': what needs no other broker
 	@$(BIN)/python -m fencepost.bench.contest.run --full $(OPTIONS)
 
+test-long: export WHOLE := 1 # examples, crash points and seeds: all, not the share that the suite takes
 test-long: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) $(GO_TESTS) ## what the suite samples, at length
 	$(PYTEST) -q -rs -n $(WORKERS) -m 'long and not jvm'
 	$(PYTEST) -q -rs -m 'long and jvm' tests/spark
+	$(PYTEST) -q -rs -n $(WORKERS) -m '(hypothesis or sampled) and not long and not jvm'
 
 types: $(STAMP)     ## mypy --strict over the package, pyright's strict over what users import
 	@mkdir -p build/types/fencepost

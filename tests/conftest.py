@@ -12,12 +12,16 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = map(str, (ROOT / "tests" / "support").glob("**/"))  # names of modules are unique among them all
 
+from long_runs import share_of  # noqa: E402
+
 # What a shell starts in the background ignores Ctrl-C, and Python then has no handler: tests of Ctrl-C waited for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test ends by the clock: a busy machine is slow, not wrong.
-settings.register_profile("fencepost", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "fencepost", max_examples=share_of(50), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("check", settings.get_profile("fencepost"), max_examples=10)  # for `make check`
 settings.load_profile("fencepost")
 

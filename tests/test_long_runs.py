@@ -1,10 +1,11 @@
 """Of a parametrized test, `make check` runs the first case."""
 
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
-from long_runs import with_first_value
+from long_runs import WHOLE, share_of, with_first_value
 
 SLOW, LONG = pytest.mark.slow, pytest.mark.long
 
@@ -26,3 +27,13 @@ def test_make_check_runs_the_first_case_that_is_not_slow_of_each_test(values, id
         "number", values, ids=ids, scope="module"
     )
     assert passed == [("number", *passed_on, "module")]
+
+
+def test_make_test_takes_a_third_of_all_samples_and_make_test_long_takes_them_all(monkeypatch):
+    monkeypatch.delenv(WHOLE, raising=False)
+    assert [share_of(number) for number in (1, 3, 10, 300)] == [1, 1, 4, 100]
+    monkeypatch.setenv(WHOLE, "1")
+    assert share_of(300) == 300
+    rules = (Path(__file__).resolve().parent.parent / "Makefile").read_text()
+    assert f"test-long: export {WHOLE} := 1" in rules
+    assert "(hypothesis or sampled) and not long" in rules

@@ -20,15 +20,16 @@ from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
 from fencepost.protocol.records import records
 from held_jobs import AFTER, BEFORE, held
+from long_runs import share_of
 from produce_requests import EARLY_MS, answers, bytes_of, create, fetch, fetched, idempotent, list_offsets, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import Txn
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 NAMED = 12  # the newest version of Fetch that names topics
-SAMPLE = int(os.environ.get("HELD", "3"))  # combinations for each kind of job; 0: all
+SAMPLE = int(os.environ.get("HELD", share_of(3)))  # combinations for each kind of job; 0: all
 SEED = int(os.environ.get("SEED", "1"))
 HELD_S = 20
 TOPICS = "t", "c"

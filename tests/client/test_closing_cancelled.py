@@ -13,7 +13,7 @@ from fencepost.client.producer.producer import Producer
 from reading import make, member, write
 from txn_world import BOOTSTRAP
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 T0 = ("t", 0)
 SOON_S = 8

@@ -12,9 +12,12 @@ from broker_lives import end, slow, small
 from broker_oracle import check, run_traffic
 from crash_points import crash_images
 from fencepost.effects.simulated.disk import SimulatedDisk
+from long_runs import share_of
 from simulated_broker import SimulatedBroker
 
-LIMIT = int(os.environ.get("LIVES", "18"))
+pytestmark = pytest.mark.sampled
+
+LIMIT = int(os.environ.get("LIVES", share_of(18)))
 SEED = int(os.environ.get("SEED", "1"))
 SECONDS = 25.0  # virtual; two checkpoints
 

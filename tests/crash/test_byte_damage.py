@@ -35,10 +35,13 @@ from fencepost.effects.simulated.rng import SeededRng
 from fencepost.protocol.errors import KafkaError
 from fencepost.storage import store_checkpoint
 from fencepost.storage.recovery import StoreDamaged, open_store
+from long_runs import share_of
 from recovery_oracle import check
 from scripted_workloads import WORKLOADS
 
-SAMPLE = int(os.environ.get("DAMAGE", "8"))  # of each kind of file and of damage; 0: all there is
+pytestmark = pytest.mark.sampled
+
+SAMPLE = int(os.environ.get("DAMAGE", share_of(8)))  # of each kind of file and of damage; 0: all there is
 SEED = int(os.environ.get("SEED", "1"))
 
 

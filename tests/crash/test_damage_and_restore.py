@@ -19,11 +19,14 @@ from fencepost.cli.serve.starting import explain_failure
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.records import records
+from long_runs import share_of
 from offset_requests import commit
 from offset_requests import fetch as fetch_offsets
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
 from txn_client import Txn
+
+pytestmark = pytest.mark.sampled
 
 SETTINGS = small(
     log_checkpoint_interval_ms=400,
@@ -33,7 +36,7 @@ SETTINGS = small(
 )
 TOPICS = "plain", "mixed"
 NAMED = 12
-SAMPLE = int(os.environ.get("DAMAGE", "8"))
+SAMPLE = int(os.environ.get("DAMAGE", share_of(8)))
 SEED = int(os.environ.get("SEED", "1"))
 OFFLINE = int(ErrorCode.KAFKA_STORAGE_ERROR)
 

@@ -10,6 +10,9 @@ from collections import Counter
 
 import pytest
 from broker_process import broker_process
+from long_runs import share_of
+
+pytestmark = pytest.mark.sampled
 
 AHEAD = 20_000  # messages not acknowledged yet
 PARTITIONS = 4
@@ -103,7 +106,7 @@ def check(load: Load, found: dict[int, list[tuple[int, int]]]) -> None:
 
 @pytest.mark.requirement("S-11", "S-14", "S-31")
 def test_acknowledged_records_survive_kill_9_under_load_once_and_in_order(tmp_path):
-    rounds = int(os.environ.get("ROUNDS", "10"))
+    rounds = int(os.environ.get("ROUNDS", share_of(10)))
     seed = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}, {rounds} rounds")
     waits = random.Random(seed)

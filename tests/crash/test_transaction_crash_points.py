@@ -8,10 +8,13 @@ import os
 import pytest
 from crash_points import crash_images
 from fencepost.effects.simulated.disk import SimulatedDisk
+from long_runs import share_of
 from txn_oracle import Script, check
 from txn_scripts import SCRIPTS
 
-LIMIT = int(os.environ.get("CRASH_LIMIT", "20")) or None
+pytestmark = pytest.mark.sampled
+
+LIMIT = int(os.environ.get("CRASH_LIMIT", share_of(20))) or None
 TWICE = int(os.environ.get("CRASH_TWICE", "2")) or None  # so many recoveries crash too; None: each, at each point
 
 

@@ -10,9 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import races
 from library_producers import LIBRARIES
+from long_runs import share_of
 from served_broker import ServedBroker
 
-ROUNDS = int(os.environ.get("RACES", "8"))
+pytestmark = pytest.mark.sampled
+
+ROUNDS = int(os.environ.get("RACES", share_of(8)))
 TASKS = {"confluent-kafka": 10}  # librdkafka waits for a second before it asks for a group's coordinator again
 CLIENTS = ["raw", *LIBRARIES]
 PATIENCE_MS = 1_000

@@ -10,6 +10,7 @@ from fencepost.protocol.compression import Codec, compress, decompress
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 
 CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 MIB = 1 << 20
@@ -185,7 +186,7 @@ def test_concatenated_compression_frames_decode_as_one_content(codec):
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=share_of(400))
 @given(st.sampled_from(CODECS), st.binary(max_size=200), st.data())
 @example(Codec.LZ4, b"", None)
 def test_damaged_compressed_data_decodes_or_raises_an_error_code(codec, content, data):

@@ -9,6 +9,7 @@ from fencepost.protocol.errors import MalformedFrame
 from fencepost.protocol.framing import Framer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -23,7 +24,7 @@ SIZES = st.sampled_from([1, 2, 3, 100, 4095, 4096, 4097, 9000, 70_000])
 
 
 @pytest.mark.slow
-@settings(max_examples=150, database=None, derandomize=True)
+@settings(max_examples=share_of(150), database=None, derandomize=True)
 @given(st.lists(SIZES, max_size=8), st.integers(0, 1 << 32))
 def test_the_framer_returns_the_same_frames_however_their_bytes_are_divided(sizes: list[int], number: int) -> None:
     rng = random.Random(number)

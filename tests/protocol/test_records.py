@@ -24,6 +24,7 @@ from fencepost.protocol.records import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 from raw_batches import NOW_MS, batch, record
 
 with warnings.catch_warnings():
@@ -197,7 +198,7 @@ def test_records_that_decompress_beyond_the_limit_raise_message_too_large():
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=share_of(200))
 @given(st.binary(max_size=60), st.integers(0, 5), st.sampled_from([0, 0, 0, 1, 2, 3, 4]))
 def test_any_bytes_decode_as_records_or_raise_an_error_code(content, count, codec):
     found = opened(batch(content, count=count, last_offset_delta=count, attributes=codec))
@@ -211,7 +212,7 @@ def test_any_bytes_decode_as_records_or_raise_an_error_code(content, count, code
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=share_of(200))
 @given(shapes(max_size=4), st.data())
 def test_records_with_any_changed_byte_decode_or_raise_an_error_code(contents, data):
     payload = bytearray(build(contents)[61:])

@@ -1,8 +1,10 @@
 """Whole brokers under faults, by seed: nothing the checker knows of may happen, and everybody has to finish.
 
-A few seeds, always the same number; `make sim SEEDS=n` runs more, and says how to replay the seeds that fail.
+A few seeds, always the same ones, and more of them in `make test-long`; `make sim SEEDS=n` runs many, and says how to
+replay the seeds that fail.
 """
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -10,14 +12,16 @@ from pathlib import Path
 
 import pytest
 from fencepost.storage.log.file_parts import FilePart
+from long_runs import share_of
 from simulation.run import simulate
 from small_parts import leave_small_parts
 
-SEEDS = (1, 2)
+pytestmark = pytest.mark.sampled
+SEEDS = (1, 2)[: share_of(2)]
 FOLLOWED = (9, 13)  # seeds with a follower
 WITH_STRANGERS = 5
 WITH_A_QUEUE = 26
-ALONE = range(21, 25)  # seeds with the clients of a share group and nobody else
+ALONE = range(21, 21 + share_of(4))  # seeds with the clients of a share group and nobody else
 RUN = Path(__file__).with_name("run.py")
 
 
@@ -91,7 +95,7 @@ def test_a_seed_gives_one_history_in_every_process_and_another_seed_another():
     here = simulate(40, 1.0).history.digest()
     there = subprocess.run(
         [sys.executable, str(RUN), "--seed", "40", "--seconds", "1"],
-        env={"PYTHONHASHSEED": "7"},
+        env=os.environ | {"PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,
         check=True,

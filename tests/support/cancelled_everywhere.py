@@ -1,4 +1,6 @@
-"""Runs work once for each turn of the loop that it lasts, and cancels it there, as crash points do it for a broker.
+"""Runs work again and again, each time cancelled at another turn of the loop, as crash points do it for a broker.
+
+`make test` tries the first turns and then every third one, `make test-long` all of them: the tests are `sampled`.
 
 A turn is one pass of the loop over what is ready, so every await of the work and of all tasks that work for it is met.
 """
@@ -8,8 +10,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fencepost.effects.simulated.loop import SimulatedLoop
+from long_runs import share_of
 from txn_world import TxnWorld, within
 
+FIRST = 8  # turns, of which each is tried
+STEP = 4 - share_of(3)  # from one to the next, after those
 Cancelling = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
 
 
@@ -44,10 +49,10 @@ class _Point:
 
 
 def at_every_turn(main: Callable[[TxnWorld, Cancelling], Awaitable[Any]], version: int = 2, **settings: Any) -> int:
-    """Run main(world, cancelling) again for each turn; it must await `cancelling(work)` once. Returns the number of
-    turns.
+    """Run main(world, cancelling) again for each turn tried; it must await `cancelling(work)` once. Returns the last
+    turn at which the work was cancelled.
     """
-    at = 1
+    at, cancelled_at = 1, 0
     while True:
         point = _Point(at)
         try:
@@ -56,5 +61,6 @@ def at_every_turn(main: Callable[[TxnWorld, Cancelling], Awaitable[Any]], versio
             error.add_note(f"cancelled at turn {at}")
             raise
         if not point.is_cancelled:
-            return at - 1
-        at += 1
+            return cancelled_at
+        cancelled_at = at
+        at += 1 if at < FIRST else STEP

@@ -1,5 +1,10 @@
-"""Cases of a test: `make check` runs the first one, `make test` those not marked `long`, `make test-long` all."""
+"""Cases of a test: `make check` runs the first one, `make test` those not marked `long`, `make test-long` all.
 
+Of random examples, crash points and seeds `make test` takes a share, and `make test-long` takes them all: of tests of
+hypothesis, and of those marked `sampled`.
+"""
+
+import os
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
@@ -8,6 +13,16 @@ import pytest
 
 LEFT_OUT = {"slow", "long"}
 """Marks of what `make check` does not run."""
+WHOLE = "WHOLE"
+"""The variable of the environment that `make test-long` sets."""
+
+
+def share_of(number: int) -> int:
+    """Return how many of so many examples, crash points or seeds to take: a third of them, or all where WHOLE is set.
+
+    The test is one of hypothesis or is marked `sampled`, so that `make test-long` runs it with them all.
+    """
+    return number if os.environ.get(WHOLE) else max(1, -(-number // 3))
 
 
 def first_only(values: Iterable[Any], first: int = 1) -> list[Any]:

@@ -15,6 +15,7 @@ from group_driver import REBALANCE_MS, SESSION_MS, Answer, GroupDriver
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from long_runs import share_of
 
 pytestmark = pytest.mark.slow
 
@@ -195,5 +196,5 @@ class GroupLives(RuleBasedStateMachine):
         assert not self.driver.group.pending
 
 
-GroupLives.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+GroupLives.TestCase.settings = settings(max_examples=share_of(150), stateful_step_count=40)
 TestGroupLives = GroupLives.TestCase

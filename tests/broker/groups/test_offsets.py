@@ -14,6 +14,7 @@ from fencepost.storage.producers.aborted import AbortedTransaction
 from fencepost.storage.producers.producers import ProducerStates
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 
 pytestmark = pytest.mark.slow
 
@@ -158,7 +159,7 @@ def played(script: list[tuple[Any, ...]]) -> tuple[Log, Offsets]:
 
 
 @given(actions)
-@settings(max_examples=300)
+@settings(max_examples=share_of(300))
 @pytest.mark.requirement("S-84", "S-85")
 def test_the_latest_commit_wins_in_any_order_of_commits_transactions_and_deletes(script: Any) -> None:
     log, state = played(script)
@@ -180,14 +181,14 @@ def test_the_latest_commit_wins_in_any_order_of_commits_transactions_and_deletes
 
 
 @given(actions)
-@settings(max_examples=200)
+@settings(max_examples=share_of(200))
 def test_replaying_the_offset_log_gives_the_offsets_that_were_in_memory(script: Any) -> None:
     log, state = played(script)
     assert pictured(replayed(log.batches)) == pictured(state)
 
 
 @given(actions, st.integers(1, 3))
-@settings(max_examples=300)
+@settings(max_examples=share_of(300))
 def test_a_compacted_offset_log_replays_to_the_same_state_with_open_transactions(script: Any, times: int) -> None:
     log, state = played(script)
     assert pictured(replayed(log.compacted(times))) == pictured(state)

@@ -7,6 +7,7 @@ from acl_client import guarded
 from guarded_broker import Guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
 from txn_client import Txn
@@ -81,7 +82,7 @@ def outcome(steps: list[Any], *, fast: bool) -> tuple[list[Any], Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share_of(60), deadline=None)
 @given(st.lists(STEPS, min_size=6, max_size=14))
 def test_users_with_any_rights_get_the_same_answers_with_and_without_fast_paths(steps: list[Any]) -> None:
     assert outcome(steps, fast=True) == outcome(steps, fast=False)

@@ -17,6 +17,7 @@ from fencepost.broker.security.authorizer import KEPT_ANSWERS, LONGEST_KEPT_NAME
 from fencepost.broker.security.principals import Principal, parse_principal
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 from naive_authorizer import is_allowed, is_allowed_on_any
 
 ALICE, BOB, GROUP = Principal("User", "alice"), Principal("User", "bob"), Principal("Group", "alice")
@@ -281,7 +282,7 @@ SUPER_USERS = st.sets(st.sampled_from([ALICE, GROUP]), max_size=1)
 
 
 @pytest.mark.slow
-@settings(max_examples=140)
+@settings(max_examples=share_of(140))
 @given(CHANGES, SUPER_USERS, st.booleans())
 def test_the_authorizer_answers_like_a_reference_that_scans_all_acls(
     changes: list[AclBinding | int], super_users: set[Principal], everyone: bool
@@ -359,7 +360,7 @@ def answers_to(rules: list[AclBinding]) -> list[bool]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=share_of(60))
 @given(SETS_OF_RULES, BINDINGS)
 def test_a_further_deny_acl_never_allows_more_and_a_further_allow_acl_never_less(
     rules: list[AclBinding], more: AclBinding
@@ -370,7 +371,7 @@ def test_a_further_deny_acl_never_allows_more_and_a_further_allow_acl_never_less
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=share_of(60))
 @given(SETS_OF_RULES, st.randoms(use_true_random=False))
 def test_the_authorizer_ignores_the_order_in_which_acls_were_added(rules: list[AclBinding], random: Random) -> None:
     assert answers_to(random.sample(rules, len(rules))) == answers_to(rules)

@@ -12,6 +12,7 @@ from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from long_runs import share_of
 from one_partition import OnePartition
 from produce_requests import answers, batch, create, idempotent, one, produce
 from simulated_broker import SimulatedBroker
@@ -279,4 +280,4 @@ class LimitMachine(RuleBasedStateMachine):
 
 @pytest.mark.slow
 class TestLimit(LimitMachine.TestCase):
-    settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+    settings = settings(max_examples=share_of(60), stateful_step_count=60, deadline=None)

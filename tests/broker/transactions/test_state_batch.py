@@ -8,6 +8,7 @@ from fencepost.protocol.batches import read, verify
 from fencepost.protocol.records import keyed_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ transactions = st.builds(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=share_of(400))
 @given(st.lists(transactions, max_size=3), int64, st.booleans())
 def test_the_fast_state_batch_has_the_bytes_of_the_general_encoder(states, now_ms, gone):
     key = records.key(states[0].transactional_id if states else "k")

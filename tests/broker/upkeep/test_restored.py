@@ -12,12 +12,15 @@ from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.storage.backup.restore import mark_path
 from group_client import alone, beating, joining, state_of
 from ledger_client import decide, prepare, waiting
+from long_runs import share_of
 from named_requests import highest, opened, write
 from produce_requests import create
 from simulated_broker import SimulatedBroker
 from txn_client import Txn, begun, offset_of, stable, state, values
 from txn_oracle import Acknowledged, Ended, Given, Script, check
 from txn_scripts import SCRIPTS
+
+pytestmark = pytest.mark.sampled
 
 FENCED = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -206,7 +209,7 @@ def test_a_backup_taken_during_a_transaction_has_the_whole_transaction_or_nothin
     stage = Script(recorded)
     script(stage)
     stage.over()
-    count = int(os.environ.get("BACKUP_MOMENTS", "4"))
+    count = int(os.environ.get("BACKUP_MOMENTS", share_of(4)))
     begin, end = stage.begins_at, len(recorded.operations)
     for each in range(count):
         first, pace = begin + (end - begin) * each // count, (1, 5, 25)[each % 3]

@@ -17,6 +17,7 @@ from fencepost.client.assignors.sticky import (
 from fencepost.client.values import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +83,7 @@ def fewest_moves(partitions, owned):
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=share_of(300))
 @given(groups(alike=True))
 def test_sticky_members_of_one_subscription_get_equal_shares_with_fewest_moves(group):
     partitions, wanted, owned = group
@@ -93,7 +94,7 @@ def test_sticky_members_of_one_subscription_get_equal_shares_with_fewest_moves(g
     assert moved == fewest_moves(partitions, owned)
 
 
-@settings(max_examples=300)
+@settings(max_examples=share_of(300))
 @given(groups(alike=False))
 def test_sticky_balances_members_of_different_subscriptions_and_then_moves_nothing(group):
     partitions, wanted, owned = group
@@ -107,7 +108,7 @@ def test_sticky_balances_members_of_different_subscriptions_and_then_moves_nothi
         }
 
 
-@settings(max_examples=300)
+@settings(max_examples=share_of(300))
 @given(groups(alike=True) | groups(alike=False))
 def test_cooperative_sticky_gives_nobody_what_another_member_owns_and_ends_balanced(group):
     """Within nine generations nothing more is revoked, and shares are as even as those of the eager sticky assignor."""

@@ -20,7 +20,7 @@ from fencepost.client.producer.pool import ProducerPool
 from reading import make, member, write
 from txn_world import BOOTSTRAP, TxnWorld, within
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 both = pytest.mark.parametrize("version", [1, 2])
 SETTINGS = {"request_timeout_ms": 1_000, "max_block_ms": 5_000, "delivery_timeout_ms": 5_000}

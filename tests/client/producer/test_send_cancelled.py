@@ -20,6 +20,7 @@ async def send_all(producer, sent, count=COUNT):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_after_a_send_cancelled_at_any_await_the_rest_can_be_sent_without_loss():
     """Batches have room for three records, so sends also wait for a new batch."""
 

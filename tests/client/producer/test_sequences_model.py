@@ -5,6 +5,7 @@ from fencepost.client.producer.sequences import Verdict
 from fencepost.protocol.errors import ErrorCode
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 from numbered_batches import Sent, producer, send
 
 NONE = ErrorCode.NONE
@@ -94,7 +95,7 @@ def play(steps):
 
 @pytest.mark.slow
 @given(STEPS)
-@settings(max_examples=400)
+@settings(max_examples=share_of(400))
 def test_after_any_losses_and_repeats_records_are_written_once_and_in_order(steps):
     sequences, entry, log, wire, dropped, acked, leave = play(steps)
     for _ in range(200):  # then everything goes well
@@ -118,7 +119,7 @@ def test_after_any_losses_and_repeats_records_are_written_once_and_in_order(step
 
 
 @given(STEPS)
-@settings(max_examples=100)
+@settings(max_examples=share_of(100))
 def test_librdkafka_4736_a_sequence_number_is_never_sent_with_other_records(steps):
     play(steps)  # asserts it at every sending
 

@@ -11,6 +11,7 @@ from fencepost.client.values import AcknowledgeType, TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from long_runs import share_of
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 PLACE, TP = Place(b"t" * 16, 0), TopicPartition("orders", 0)
@@ -383,5 +384,5 @@ class AgainstADict(RuleBasedStateMachine):
                 self.held.find(delivery.number, offset, self.now_ms)
 
 
-AgainstADict.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+AgainstADict.TestCase.settings = settings(max_examples=share_of(60), stateful_step_count=25, deadline=None)
 test_any_order_of_calls_does_what_a_dict_of_offsets_does = pytest.mark.slow(AgainstADict.TestCase)

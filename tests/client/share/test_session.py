@@ -6,6 +6,7 @@ from fencepost.client.share.session import Ask, ShareSession
 from fencepost.protocol.messages.share_fetch import AcknowledgementBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 
 PLACES = [Place(topic * 16, number) for topic in (b"a", b"b") for number in (0, 1)]
 ACK = AcknowledgementBatch(first_offset=1, last_offset=2, acknowledge_types=[1])
@@ -51,7 +52,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share_of(150), deadline=None)
 @given(STEPS)
 def test_after_lost_requests_or_answers_the_broker_has_the_wanted_partitions(steps: list[Step]) -> None:
     session, broker = ShareSession(), Broker()

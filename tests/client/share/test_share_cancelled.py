@@ -10,7 +10,7 @@ from fencepost.client.errors import ClosedError
 from reading import write
 from share_members import seen, sharer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 
 async def soon(world: Any) -> list[tuple[bytes, int]]:

@@ -18,7 +18,7 @@ from reading import make, member, write
 
 from fencepost import Admin, Broker, Consumer, NewTopic, Producer, TopicPartition, sql
 
-pytestmark = pytest.mark.slow  # with a real database
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]  # with a real database
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -11,7 +11,7 @@ from cancelled_everywhere import at_every_turn
 from fencepost.client.errors import AlreadyCommittedError, CommitOutcomeUnknownError
 from reading import member, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 T0 = ("t", 0)
 PLENTY = 20

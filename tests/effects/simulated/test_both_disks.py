@@ -9,6 +9,7 @@ from fencepost.effects.disk import SystemDisk
 from fencepost.effects.simulated.disk import SimulatedDisk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 
 NAMES = st.sampled_from(["a", "b", "c", "d/a", "d/b", "d", "e", "e/x/y"])
 SIZES = st.sampled_from([0, 1, 2, 511, 512, 4095, 4096, 4097, 9000])
@@ -104,7 +105,7 @@ class Driver:
 
 
 @given(st.lists(STEPS, max_size=25))
-@settings(max_examples=150)
+@settings(max_examples=share_of(150))
 def test_the_same_operations_give_the_same_results_on_a_real_and_a_simulated_disk(steps):
     root = tempfile.mkdtemp()
     real, simulated = Driver(SystemDisk(), root), Driver(SimulatedDisk(), "/root")

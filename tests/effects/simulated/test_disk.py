@@ -10,6 +10,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Read, Write
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import share_of
 
 
 @pytest.fixture
@@ -399,7 +400,7 @@ def test_a_simulated_disk_without_history_cannot_be_restored_to_an_earlier_opera
     ),
     st.data(),
 )
-@settings(max_examples=150)
+@settings(max_examples=share_of(150))
 def test_after_a_simulated_power_cut_synced_bytes_and_chosen_operations_remain(steps, data):
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)

@@ -5,11 +5,14 @@ import os
 import pytest
 from backed_up import first_checkpoint, restored_beside
 from fencepost.effects.simulated.disk import SimulatedDisk
+from long_runs import share_of
 from recovery_oracle import Acknowledged, Sent, check_present
 from scripted_workloads import WORKLOADS
 
+pytestmark = pytest.mark.sampled
+
 PACES = (0, 1, 12)  # operations of the workload between two looks, at most
-MOMENTS = int(os.environ.get("BACKUP_MOMENTS", "8"))  # at which a backup begins, of one workload
+MOMENTS = int(os.environ.get("BACKUP_MOMENTS", share_of(8)))  # at which a backup begins, of one workload
 
 
 def promised(recorded, first, ended):

@@ -12,6 +12,7 @@ from fencepost.storage.journal.scan import JournalDamaged, scan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from journal_driver import BLOCK, DIRECTORY, Driven, found_units, patch, recovered
+from long_runs import share_of
 from step_writer import StepWriter
 
 pytestmark = pytest.mark.slow
@@ -415,7 +416,7 @@ def run_model(steps, seed, limit):
     each_crash(disk, limit=limit, seed=seed, anew_every=3)
 
 
-@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=share_of(60), derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=1, max_size=25), st.integers(0, 1000))
 def test_the_journal_agrees_with_its_model_in_any_order_of_events_and_crashes(steps, seed):
     run_model(steps, seed, limit=25)

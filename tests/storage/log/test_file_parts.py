@@ -14,6 +14,7 @@ from fencepost.storage.log.segment import Slice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_driver import DIRECTORY, LogDriver, keyed
+from long_runs import share_of
 from small_parts import FROM_BYTES, leave_small_parts, uses
 
 pytestmark = pytest.mark.slow
@@ -220,7 +221,7 @@ def test_file_parts_of_a_compacted_segment_have_the_same_bytes_as_reads_into_mem
 SIZES = st.lists(st.integers(1, 400), min_size=1, max_size=25)
 
 
-@settings(max_examples=200)
+@settings(max_examples=share_of(200))
 @given(
     sizes=SIZES,
     interval=st.sampled_from([0, 300, 1000]),

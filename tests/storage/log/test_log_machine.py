@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from log_driver import DIRECTORY, LogDriver, keyed
+from long_runs import share_of
 
 pytestmark = pytest.mark.slow
 
@@ -379,7 +380,9 @@ class Compacted(LogMachine):
         assert found == all_found
 
 
-SHORT = settings(max_examples=80, stateful_step_count=40, suppress_health_check=list(HealthCheck), derandomize=True)
+SHORT = settings(
+    max_examples=share_of(80), stateful_step_count=40, suppress_health_check=list(HealthCheck), derandomize=True
+)
 LONG = settings(max_examples=400, stateful_step_count=80, suppress_health_check=list(HealthCheck))
 
 TestKeptWhole = KeptWhole.TestCase

@@ -12,6 +12,7 @@ from fencepost.storage.log.segment import Slice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_driver import DIRECTORY, LogDriver, keyed
+from long_runs import share_of
 
 VALUE = b"a value of a record, long enough to be found"
 
@@ -241,7 +242,7 @@ def test_one_read_checks_and_returns_at_most_a_fixed_number_of_unchecked_batches
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=share_of(150))
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), max_bytes=st.sampled_from([1, 400, 1 << 20]))
 def test_reading_a_segment_from_its_beginning_finds_any_flipped_bit(place: float, bit: int, max_bytes: int) -> None:
     driver = WHOLE

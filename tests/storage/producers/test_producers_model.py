@@ -11,6 +11,7 @@ from fencepost.storage.producers.producers import ProducerStates
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from long_runs import share_of
 from one_partition import TRANSACTIONAL, OnePartition, contents
 
 WRAP = 2**31
@@ -240,7 +241,7 @@ class ProducersMachine(RuleBasedStateMachine):
 
 @pytest.mark.slow
 class TestProducers(ProducersMachine.TestCase):
-    settings = settings(max_examples=80, stateful_step_count=50)
+    settings = settings(max_examples=share_of(80), stateful_step_count=50)
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from long_runs import share_of
 
 pytestmark = pytest.mark.slow
 
@@ -201,4 +202,4 @@ class ConsumerGroupLives(RuleBasedStateMachine):
 
 
 TestConsumerGroupLives = ConsumerGroupLives.TestCase
-TestConsumerGroupLives.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestConsumerGroupLives.settings = settings(max_examples=share_of(150), stateful_step_count=40, deadline=None)

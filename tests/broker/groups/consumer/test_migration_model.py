@@ -15,6 +15,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from long_runs import share_of
 from migration_driver import COOPERATIVE, EAGER, ClassicClient, Client, MigrationDriver, Places
 
 pytestmark = pytest.mark.slow
@@ -213,4 +214,4 @@ class MigratingGroupLives(RuleBasedStateMachine):
 
 
 TestMigratingGroupLives = MigratingGroupLives.TestCase
-TestMigratingGroupLives.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestMigratingGroupLives.settings = settings(max_examples=share_of(100), stateful_step_count=40, deadline=None)

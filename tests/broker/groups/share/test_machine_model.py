@@ -11,6 +11,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from long_runs import share_of
 from share_group_driver import ShareGroupDriver
 
 NAMES = ("t", "u", "v")
@@ -129,4 +130,4 @@ class ShareGroupUnderAnyOrder(RuleBasedStateMachine):
 
 
 TestShareGroup = pytest.mark.slow(ShareGroupUnderAnyOrder.TestCase)
-TestShareGroup.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestShareGroup.settings = settings(max_examples=share_of(60), stateful_step_count=30, deadline=None)

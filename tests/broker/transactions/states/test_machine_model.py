@@ -12,6 +12,7 @@ from fencepost.broker.transactions.states.transaction import Inputs, Prepared, S
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from long_runs import share_of
 from transaction_model import LAST, Model
 
 pytestmark = pytest.mark.slow
@@ -208,7 +209,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=300, stateful_step_count=40)
+TestLife.settings = settings(max_examples=share_of(300), stateful_step_count=40)
 
 
 @pytest.mark.long
