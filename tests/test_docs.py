@@ -49,15 +49,27 @@ for number, snippet in enumerate(json.loads(sys.argv[1])):
 """
 
 
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
+
+
 def as_commands(snippets: list[str], directory: Path) -> Iterator[list[str]]:
-    """How a reader would run them: tests by pytest, anything else as a script. One process for all scripts."""
+    """How a reader would run them: tests by pytest, anything else as a script. One process for all scripts, and one for
+    all files of tests but those with a fixture of the session, which may set what the plugin does.
+    """
     tests = [each for each in snippets if re.search(r"^(async )?def test_", each, flags=re.MULTILINE)]
     scripts = [each for each in snippets if each not in tests]
     if scripts:
         yield [sys.executable, "-c", RUN_EACH, json.dumps(scripts)]
-    for test in tests:  # in processes of their own: each may set what the plugin does
-        (directory / "test_snippet.py").write_text(test)
-        yield [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_snippet.py"]
+    together = []
+    for number, test in enumerate(tests):
+        path = directory / f"test_snippet_{number}.py"
+        path.write_text(test)
+        if 'scope="session"' in test:
+            yield [*PYTEST, path.name]
+        else:
+            together.append(path.name)
+    if together:
+        yield [*PYTEST, *together]
 
 
 def test_readme_and_transactions_page_contain_python_snippets():

@@ -164,7 +164,7 @@ def alike(printed: str) -> list[str]:
 # ---- how-tos -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_faststream_example_of_the_docs_writes_an_invoice_for_an_order(tmp_path):
     pytest.importorskip("faststream")
     with broker_process(str(tmp_path / "data")) as broker:

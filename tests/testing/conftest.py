@@ -7,8 +7,8 @@ pytest_plugins = "pytester"
 
 load_handlers()  # pytester forgets what is imported inside a test, and a handler that is registered twice is an error
 
-# The plugin that is left out collects five times after each run, which takes seconds.
-OPTIONS = ("-p", "no:cacheprovider", "-p", "no:unraisableexception")
+# Of the plugins that are left out one collects five times after each run, and one imports much: that takes seconds.
+OPTIONS = ("-p", "no:cacheprovider", "-p", "no:unraisableexception", "-p", "no:schemathesis")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from crc32c import crc32c
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import first_only, share_of
 from produce_requests import EARLY_MS, batch, create, produce
 from simulated_client import SimulatedClient
 
@@ -224,7 +225,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=10)
+@settings(max_examples=share_of(10))
 @given(steps)
 def test_the_fast_and_the_general_path_give_the_same_answers_and_state(way, steps):
     assert carried_out(steps, None) == carried_out(steps, WAYS[way])
@@ -234,7 +235,7 @@ def each(odd: dict[str, list]) -> list[dict]:
     return [{name: value} for name, values in odd.items() for value in values]
 
 
-@pytest.mark.parametrize("version", [7, 9, 12])
+@pytest.mark.parametrize("version", first_only([9, 7, 12]))
 @pytest.mark.parametrize("producer_id", [-1, 7000])
 def test_each_unusual_produce_is_answered_the_same_on_both_paths(version, producer_id):
     ordinary = ordinary_produce(0, version, -1, producer_id)
@@ -251,7 +252,7 @@ def test_each_unusual_produce_is_answered_the_same_on_both_paths(version, produc
 
 @pytest.mark.parametrize("version", [0, 3])
 @pytest.mark.parametrize("what", ["add", "send", "end"])
-@pytest.mark.parametrize("way", ["no_fast_paths", "no_fast_transactions"])
+@pytest.mark.parametrize("way", first_only(["no_fast_paths", "no_fast_transactions"]))
 def test_each_unusual_transaction_request_is_answered_the_same_on_both_paths(version, what, way):
     """In a transaction that is open, and where none is."""
     ordinary = ordinary_step(0)

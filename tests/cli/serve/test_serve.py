@@ -23,6 +23,7 @@ from fencepost.cli import main
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
 from fencepost.protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from fencepost.storage import checkpoints, layout, store_checkpoint
+from long_runs import first_only
 from this_machine import has_ipv6
 from wire_client import Closed, WireClient
 
@@ -282,7 +283,7 @@ def wait_until_it_serves(port: int, process: "subprocess.Popen[bytes]") -> None:
             time.sleep(0.02)
 
 
-@pytest.mark.parametrize("closed", [[1], [2], [0, 1, 2]], ids=str)
+@pytest.mark.parametrize("closed", first_only([[0, 1, 2], [1], [2]]), ids=str)
 def test_serve_starts_and_stops_with_its_standard_files_closed(closed: list[int], tmp_path: Path) -> None:
     port = free_port()
     command = [sys.executable, "-m", "fencepost", "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", "data"]
@@ -341,7 +342,7 @@ def test_serve_names_a_listener_address_that_is_in_use(serve: Runner) -> None:
     assert "another program uses this port" in hint
 
 
-@pytest.mark.parametrize("blocked", ["d", "d/logs", "d/journal", "d/journal-parts"])
+@pytest.mark.parametrize("blocked", first_only(["d", "d/logs", "d/journal", "d/journal-parts"], 2))
 def test_serve_names_a_file_where_the_data_directory_or_one_in_it_should_be(blocked: str, serve: Runner) -> None:
     path = serve.directory / blocked
     path.parent.mkdir(exist_ok=True)
@@ -434,7 +435,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
         pytest.param(errno.ENFILE, "fs.file-max", marks=pytest.mark.long),
         pytest.param(errno.ENOMEM, "more memory", marks=pytest.mark.long),
         pytest.param(errno.EACCES, "read and write access", marks=pytest.mark.long),
-        (errno.EIO, "-X storage.unreadable.partitions=offline"),
+        pytest.param(errno.EIO, "-X storage.unreadable.partitions=offline", marks=pytest.mark.long),
     ],
 )
 def test_serve_exits_with_75_and_changes_nothing_if_a_file_cannot_be_opened(

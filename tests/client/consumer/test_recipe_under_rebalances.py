@@ -5,6 +5,7 @@ while each request of its producer is under way.
 import pytest
 from fencepost.client.group.commits import GroupCommits
 from fencepost.client.values import ConsumerGroupMetadata
+from long_runs import first_only
 from recipe import GROUP, NEWER, Copying
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ def runs(strategy, what, moment, every=1, first=1):
 
 
 @pytest.mark.requirement("S-83", "S-89", "S-118")
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", first_only(MOMENTS))
 @pytest.mark.parametrize("what", HAPPENS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_rebalance_during_a_transaction_loses_and_repeats_no_record(strategy, what, moment):

@@ -78,7 +78,7 @@ def relay_all_calls(tmp_path, by, how, every):
 @pytest.mark.parametrize("how", ["killed", "stopped", "unanswered"])
 @pytest.mark.parametrize("by", WAYS)
 def test_each_row_is_sent_once_whatever_happens_to_a_relay_at_some_of_its_calls(tmp_path, by, how):
-    relay_all_calls(tmp_path, by, how, 5)
+    relay_all_calls(tmp_path, by, how, 9)
 
 
 @pytest.mark.long
