@@ -59,7 +59,7 @@ class Catalogue:
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)  # by group id, none empty
     marker_debts: dict[tuple[int, int], MarkerDebt] = field(default_factory=dict)  # by log id and producer id
     security_log: int | None = None  # its id; None while there is nothing to keep in it
-    leader_epoch: int = 0  # of all partitions; 0 if the data was never in an object store
+    leader_epoch: int = 0  # of all partitions; 0 if the data was neither in an object store nor restored
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply a record. No other method changes the state. Raises NewerCatalogue, which can only happen at a

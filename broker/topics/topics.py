@@ -50,6 +50,7 @@ log = logging.getLogger("fencepost.broker")
 
 KEPT = "delete"  # with no retention: what may go is cut off by the coordinator
 SKIPPED_LEADER_EPOCHS = 1 << 16  # by restored data: more than a store gets owners since a backup; they go up to 2^31
+LAST_MINUTE = 1 << 30  # the largest that is taken for a leader epoch: a clock far ahead must not use them all up
 MOST_PARTITIONS = 10_000  # of one request, as Kafka's controller has it
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -140,13 +141,15 @@ class Topics:
         if self._owned_epoch:
             self._begin_leader_epoch(max(self._owned_epoch, self.catalogue.leader_epoch + 1))
 
-    def fence_leader_epoch(self) -> None:
-        """Raise the leader epoch of restored data above all that the owners of its store may have begun since.
+    def fence_leader_epoch(self, now_ms: int) -> None:
+        """Raise the leader epoch of restored data above all that owners of a store may have begun with it since.
 
-        It stays 0 if the data was never in an object store. Raises KafkaError while that cannot be written.
+        The data itself cannot tell: it may have been put into a store after the backup, and restored before. So the
+        epoch is at least the number of minutes since 1970, of which owners begin fewer than one each. Raises KafkaError
+        while that cannot be written.
         """
-        if self.catalogue.leader_epoch:
-            self._begin_leader_epoch(self.catalogue.leader_epoch + SKIPPED_LEADER_EPOCHS)
+        minutes = min(now_ms // 60_000, LAST_MINUTE)
+        self._begin_leader_epoch(max(self.catalogue.leader_epoch + SKIPPED_LEADER_EPOCHS, minutes))
 
     def _begin_leader_epoch(self, epoch: int) -> None:
         """Set the leader epoch of all partitions, durably: clients ignore metadata with a lower one than they know."""

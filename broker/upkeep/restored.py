@@ -7,7 +7,7 @@ hold must not be equal to those that this broker gives to other clients from now
     transactional ids  each gets a new producer id, and open transactions are aborted (transactions/states/renewal.py)
     named producers    each gets a new epoch: its client opens it again, and reads the restored sequences
     groups             have no members: a client with an old generation joins again, and reads the restored offsets
-    leader epochs      are far above all that the store's later owners may have begun; 0 if the data was in none
+    leader epochs      are far above all that owners of a store may have begun with this data since
 
 All of it is durable before the first client is served. The mark is removed last, so a start that is interrupted before
 is followed by one that does it again, with other ids. docs/guarantees.md describes what clients see.
@@ -53,7 +53,7 @@ async def fence_all(
     KafkaError if the disk has no room.
     """
     await with_room(shared.clock, lambda: shared.topics.skip_producer_ids(SKIPPED_PRODUCER_IDS))
-    await with_room(shared.clock, shared.topics.fence_leader_epoch)
+    await with_room(shared.clock, lambda: shared.topics.fence_leader_epoch(shared.clock.now_ms()))
     ids = iter(list(transactions.transactions))
     while some := list(islice(ids, SLICE)):
         is_open = [each for each in some if transactions.transactions[each].status is Status.ONGOING]

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from fencepost.broker.rounds import Rounds
+from fencepost.broker.topics.topics import Topics
 from fencepost.storage.objects import fence
 from fencepost.storage.objects.creating import RoundCreation
 from fencepost.storage.objects.epochs import Epochs
@@ -17,9 +18,11 @@ from fencepost.storage.objects.points import Collecting
 from simulation.planting import around, breaks, killed_by, replaced
 
 TAKEOVER = "tests/storage/objects/test_takeover.py"
+OTHER_NODES = "tests/broker/ownership/test_other_nodes.py"
 FENCE = "tests/storage/objects/test_fence.py"
 ONE_OWNER = "store.md: what a consumer was shown is in the log of whoever takes over"
 NAMED = "store.md: **Objects that are lost or damaged** are named, and nobody takes over"
+RESTORED = "store.md: Restored data, wherever its backup came from"
 SEALS = "store.md: **No lifecycle rules** that expire or move objects below the prefix"
 
 
@@ -129,6 +132,24 @@ def fence_epochs_that_have_not_begun_are_not_ended(stack: ExitStack) -> None:
         return lambda self, epoch: end(self, self.epoch if self.ends else epoch)
 
     around(stack, Taker._end, wrapper)
+
+
+# ---- what clients are told -----------------------------------------------------------------------------------
+
+
+@killed_by(OTHER_NODES)
+@breaks(RESTORED)
+def fence_a_backup_from_before_the_store_keeps_leader_epoch_0(stack: ExitStack) -> None:
+    def wrapper(fence_leader_epoch: Any) -> Any:
+        return lambda self, now_ms: fence_leader_epoch(self, now_ms) if self.catalogue.leader_epoch else None
+
+    around(stack, Topics.fence_leader_epoch, wrapper)
+
+
+@killed_by(OTHER_NODES)
+@breaks(RESTORED)
+def fence_each_restore_of_a_backup_gets_the_same_leader_epoch(stack: ExitStack) -> None:
+    around(stack, Topics.fence_leader_epoch, lambda fence: lambda self, now_ms: fence(self, 0))
 
 
 # ---- what carries it out -------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """What clients are told of the brokers on one store: where the next owner is, and which epoch the present one has."""
 
 import pytest
+from backed_up import restored_copy
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.other_nodes import MISSED, MOST_NODES, Presence, told_addresses
 from fencepost.broker.ownership.owner import InStore
-from fencepost.broker.topics.topics import SKIPPED_LEADER_EPOCHS
+from fencepost.broker.topics.topics import LAST_MINUTE, SKIPPED_LEADER_EPOCHS
 from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.protocol.errors import ErrorCode
@@ -18,6 +20,7 @@ from simulated_broker import SimulatedBroker
 
 LEASE_MS = 6000
 NAMED = 12
+RESTORED_MS = 1_795_000_000_000
 OWNER, OTHER = (1, "127.0.0.1", 9092), (2, "10.0.0.2", 9094)
 
 
@@ -208,7 +211,12 @@ def test_the_leader_epoch_is_the_owners_epoch_and_an_older_or_newer_one_is_refus
     second.stop()
 
 
-def test_a_restored_directory_has_a_later_leader_epoch_than_its_store_and_keeps_it():
+@pytest.mark.parametrize(
+    ("now_ms", "expected"),
+    [(0, 1 + SKIPPED_LEADER_EPOCHS), (RESTORED_MS, RESTORED_MS // 60_000), (1 << 62, LAST_MINUTE)],
+    ids=["clock at 1970", "clock of today", "clock far ahead"],
+)
+def test_a_restored_directory_has_a_later_leader_epoch_than_its_store_and_keeps_it(now_ms, expected):
     objects = SimulatedObjects()
     with serve(objects) as owner:
         owner.ask(create("t"))
@@ -216,10 +224,10 @@ def test_a_restored_directory_has_a_later_leader_epoch_than_its_store_and_keeps_
         disk = type(owner.disk)(history=False)
         Restoring(objects.client(), disk, SimulatedClock(), SeededRng(2), ".fencepost", lambda error, n: None).run()
         assert leader_epoch(owner) == 1
-    plain = SimulatedBroker(settings(), disk=disk)
-    assert leader_epoch(plain) == 1 + SKIPPED_LEADER_EPOCHS
+    plain = SimulatedBroker(settings(), disk=disk, now_ms=now_ms)
+    assert leader_epoch(plain) == expected
     again = plain.again()
-    assert leader_epoch(again) == 1 + SKIPPED_LEADER_EPOCHS
+    assert leader_epoch(again) == expected
     again.stop()
 
 
@@ -243,6 +251,37 @@ def test_a_restored_directory_has_a_later_leader_epoch_than_all_owners_since(int
     assert first > known
     with SimulatedBroker(settings(), disk=disk, in_store=another) as again:
         assert leader_epoch(again) == first + into_a_store
+
+
+@pytest.mark.parametrize("owners", [1, 6])
+def test_a_backup_from_before_the_store_gets_a_later_leader_epoch_than_its_owners(owners):
+    """The directory was adopted after the backup, so nothing in the backup says what its clients know."""
+    with SimulatedBroker(settings(), disk=SimulatedDisk()) as plain:
+        plain.ask(create("t"))
+        backup = restored_copy(plain.disk, plain.settings.log_dir)
+    objects, disk, known = SimulatedObjects(), plain.disk, 0
+    for _ in range(owners):
+        with SimulatedBroker(settings(), disk=disk, in_store=InStore(objects, lambda seconds: None)) as owner:
+            known = leader_epoch(owner)
+            disk = owner.disk
+    assert known == 1 + owners  # the first is above the directory's own starts
+    with SimulatedBroker(settings(), disk=backup) as restored:
+        assert leader_epoch(restored) > known
+
+
+def test_a_backup_restored_twice_has_a_later_leader_epoch_than_the_first_had_owners():
+    """The second restore knows nothing of the first one, whose data was put into a store that had owners."""
+    with SimulatedBroker(settings(), disk=SimulatedDisk()) as plain:
+        plain.ask(create("t"))
+        first, second = (restored_copy(plain.disk, plain.settings.log_dir) for _ in range(2))
+    objects, owners, known = SimulatedObjects(), 3, 0
+    for _ in range(owners):
+        store = InStore(objects, lambda seconds: None)
+        with SimulatedBroker(settings(), disk=first, in_store=store, now_ms=RESTORED_MS) as owner:
+            assert leader_epoch(owner) > known
+            known, first = leader_epoch(owner), owner.disk
+    with SimulatedBroker(settings(), disk=second, now_ms=RESTORED_MS + owners * 60_000) as again:
+        assert leader_epoch(again) > known
 
 
 def test_the_leader_epoch_of_a_directory_that_was_never_in_a_store_stays_0():

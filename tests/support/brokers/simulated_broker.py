@@ -18,6 +18,7 @@ from fencepost.protocol.apis import APIS, decode_response, encode_request
 from fencepost.protocol.schema import schema_of
 
 ADDRESS = ("127.0.0.1", 9092)
+NOW_MS = 1_700_000_000_000
 
 
 LAST_WITH_NAMES = 12  # of Produce
@@ -75,16 +76,17 @@ class SimulatedBroker:
         *,
         disk: SimulatedDisk | None = None,
         seed: int = 0,
+        now_ms: int = NOW_MS,
         **more: Any,
     ) -> None:
-        """more: of the Broker itself."""
+        """now_ms: the wall time at the start. more: of the Broker itself."""
         self.settings = settings or BrokerSettings()
         self.disk = disk or SimulatedDisk(history=False)
         self.seed = seed
         self.loop = SimulatedLoop()
         self.net = SimulatedNet(seed=seed)
         self.broker = Broker(
-            self.settings, disk=self.disk, clock=self.loop.clock(), rng=SeededRng(seed), net=self.net, **more
+            self.settings, disk=self.disk, clock=self.loop.clock(now_ms), rng=SeededRng(seed), net=self.net, **more
         )
         self._line: _Line | None = None
         self._transport: Any = None
