@@ -4,15 +4,6 @@ import tarfile
 from pathlib import Path
 
 import distribution
-import installed
-
-
-def test_the_wheel_contains_only_the_package(tmp_path):
-    wheel = installed.wheel(tmp_path)
-    names = distribution.names_in(wheel)
-    assert distribution.foreign_in(wheel, names) == []
-    assert {"fencepost/py.typed", "fencepost/testing/plugin.py", "pyspark_fencepost/__init__.py"} <= set(names)
-    assert distribution.main([str(wheel)]) == 0
 
 
 def test_a_wheel_or_sdist_with_test_files_is_refused_and_the_files_are_named(tmp_path, capsys):

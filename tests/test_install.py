@@ -1,17 +1,13 @@
 """The package can be built, installed and used from a checkout whose folder is no identifier, without a network."""
 
-import shutil
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
+import distribution
+import installed
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", "build", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "results"
-)
 
 PROBE = """
 import pathlib
@@ -21,11 +17,16 @@ assert (pathlib.Path(fencepost.__file__).parent / "py.typed").exists()
 """
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """A wheel; beside it is the copy of the tree that it was built from, in a folder named a-b.c."""
+    return installed.wheel(tmp_path_factory.mktemp("built"), "a-b.c")
+
+
 @pytest.fixture
-def copy(tmp_path) -> Path:
-    """A copy of the tree in a folder named a-b.c, and beside it a virtual environment that sees our dependencies."""
-    folder = tmp_path
-    shutil.copytree(ROOT, folder / "a-b.c", ignore=LEFT_OUT)
+def copy(wheel) -> Path:
+    """The folder of the wheel, with a virtual environment that sees our dependencies."""
+    folder = wheel.parent
     venv.create(folder / "venv", with_pip=False, symlinks=True)
     site = next((folder / "venv" / "lib").glob("python*/site-packages"))
     packages = [entry for entry in sys.path if entry.endswith("site-packages")]
@@ -36,11 +37,11 @@ def copy(tmp_path) -> Path:
     return folder
 
 
-def install(copy: Path, *options: str) -> Path:
-    """pip install of the copy into its environment. Returns its python."""
+def install(copy: Path, *options: str | Path) -> Path:
+    """Install the copy, or what the options name, into its environment with pip, and return its python."""
     python = copy / "venv" / "bin" / "python"
     command = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-build-isolation"]
-    command += ["--no-index", "--quiet", "--ignore-installed", "--disable-pip-version-check", *options, copy / "a-b.c"]
+    command += ["--no-index", "--no-compile", "--quiet", "--ignore-installed", "--disable-pip-version-check", *options]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return python
@@ -77,8 +78,15 @@ def check_installed(python: Path, copy: Path, tests: list[str], *, editable: boo
     check([python, "-P", "-m", "pytest", "-q", *tests], copy / "a-b.c")
 
 
-def test_an_installed_wheel_works_beside_other_packages_named_broker_or_client(copy):
-    python = install(copy)
+def test_the_wheel_contains_only_the_package(wheel):
+    names = distribution.names_in(wheel)
+    assert distribution.foreign_in(wheel, names) == []
+    assert {"fencepost/py.typed", "fencepost/testing/plugin.py", "pyspark_fencepost/__init__.py"} <= set(names)
+    assert distribution.main([str(wheel)]) == 0
+
+
+def test_an_installed_wheel_works_beside_other_packages_named_broker_or_client(wheel, copy):
+    python = install(copy, wheel)
     check_installed(python, copy, ["tests/protocol/test_errors.py"], editable=False)
     # As a worker of Spark begins: -c and -m put the current directory before what is installed.
     check([python, "-c", FROM_THE_CHECKOUT], copy / "a-b.c")
@@ -93,5 +101,5 @@ def test_an_installed_wheel_works_beside_other_packages_named_broker_or_client(c
 @pytest.mark.long
 def test_an_editable_copy_in_a_folder_named_a_b_c_passes_tests(copy):
     """The name of the folder of the checkout must not matter to imports."""
-    python = install(copy, "--editable")
+    python = install(copy, "--editable", copy / "a-b.c")
     check_installed(python, copy, ["tests/test_tidy.py", "tests/protocol/test_errors.py"], editable=True)

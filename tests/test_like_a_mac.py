@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from broker_process import BrokerProcess
+from long_runs import first_only
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.slow
@@ -46,6 +47,7 @@ with Broker() as broker:
     broker.restart()
 """
 
+PLAIN = ("-p", "no:cacheprovider", "-p", "no:schemathesis")  # which imports much
 TESTS = """
 async def test_an_async_client(fp_topic, fp_producer, fp_consumer, fp_broker):
     await fp_producer.send_and_wait(fp_topic, b"42")
@@ -61,7 +63,7 @@ def test_a_lost_answer(fp_broker, fp_topic, fp_bootstrap):
 """
 
 
-@pytest.fixture(params=["like_a_mac", "like_a_mac:no_uvloop"], ids=["uvloop", "asyncio"])
+@pytest.fixture(params=first_only(["like_a_mac", "like_a_mac:no_uvloop"]), ids=["uvloop", "asyncio"])
 def on_a_mac(request, monkeypatch):
     """Every Python that is started from here on."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(HERE / name) for name in request.param.split(":")))
@@ -82,7 +84,7 @@ def test_without_linux_calls_a_broker_restarts_with_its_transactions(on_a_mac, t
 def test_without_linux_calls_the_pytest_plugin_gives_tests_a_broker(on_a_mac, tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
     (tmp_path / "test_it.py").write_text(TESTS)
-    assert "2 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path))
+    assert "2 passed" in run("-m", "pytest", "-q", *PLAIN, "--rootdir", str(tmp_path), str(tmp_path))
 
 
 @pytest.mark.parametrize("on_a_mac", ["like_a_mac"], indirect=True)

@@ -12,10 +12,10 @@ LEFT_OUT = shutil.ignore_patterns(
 )
 
 
-def wheel(folder: Path) -> Path:
-    """Build a wheel from a copy of this tree, without a network, and return its path."""
-    shutil.copytree(ROOT, folder / "tree", ignore=LEFT_OUT)
-    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, folder / "tree")
+def wheel(folder: Path, name: str = "tree") -> Path:
+    """Build a wheel from a copy of this tree in a folder of this name, without a network, and return its path."""
+    shutil.copytree(ROOT, folder / name, ignore=LEFT_OUT)
+    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, folder / name)
     (made,) = folder.glob("fencepost-*.whl")
     return made
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from long_runs import first_only
 
 WITH_CONFLUENT = """
     def test_a_sync_client(fp_bootstrap, fp_topic, fp_broker):
@@ -111,7 +112,7 @@ WITH_THE_SDK = """
 """
 
 
-@pytest.mark.parametrize(("mode", "mark"), [("auto", ""), ("strict", "@pytest.mark.asyncio")])
+@pytest.mark.parametrize(("mode", "mark"), first_only([("auto", ""), ("strict", "@pytest.mark.asyncio")]))
 def test_sdk_client_fixtures_run_in_the_event_loop_of_the_test(run, mode, mark):
     # In a process of its own: pytester forgets modules between runs, and then there are two classes of each error.
     run(WITH_THE_SDK.format(mark=mark), mode=mode, subprocess=True).assert_outcomes(passed=5)

@@ -11,7 +11,7 @@ from this_machine import has_compiler
 
 TINY = Size(rounds=2, seconds=0.1, share=0.001)
 PLAIN = [name for name in BOUNDS if name != "bound Spark"]  # tests/spark has that one
-QUICK = ("bound idle", "bound batch 100 KB", "bound aborted")
+QUICK = ("bound aborted",)
 ONE_BY_ONE = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in PLAIN]
 
 

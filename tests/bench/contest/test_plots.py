@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from fencepost.bench.contest.plots import BARS, DARK, LIGHT, PLOTS, THEMES, Theme, draw, speed, throughput
 from fencepost.bench.peers.names import FSYNC, KAFKA, KAFKA_FLUSH, OS
+from long_runs import first_only
 from made_findings import made_result, rates
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -17,7 +18,7 @@ def texts(svg: str) -> list[str]:
     return [each.text or "" for each in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+@pytest.mark.parametrize("theme", first_only(THEMES), ids=lambda theme: theme.name)
 @pytest.mark.parametrize("name", PLOTS)
 def test_every_plot_is_svg_and_its_text_is_not_drawn_as_paths(name: str, theme: Theme) -> None:
     svg = PLOTS[name](FINDINGS, theme)

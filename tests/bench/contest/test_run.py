@@ -15,6 +15,7 @@ from fencepost.bench.loads.finding import Finding
 from fencepost.bench.loads.window import Sample
 from fencepost.bench.measured import Measured
 from fencepost.bench.peers import names, peers
+from long_runs import first_only
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", first_only(["SIGINT", "SIGTERM", "SIGHUP"]))
 def test_a_second_interrupt_does_not_stop_the_cleanup(name):
     script = INTERRUPTED_TWICE.replace("{name}", name)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from long_runs import first_only
 from served_broker import ServedBroker
 from terminal import FENCEPOST, Terminal
 
@@ -169,7 +170,7 @@ def test_consume_ends_silently_when_its_output_pipe_closes(terminal: Terminal) -
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this machine has no full device")
-@pytest.mark.parametrize("more", ["-e", "--explain", "-e -o json", "--show-control"])
+@pytest.mark.parametrize("more", first_only(["-e", "--explain", "-e -o json", "--show-control"], 2))
 def test_consume_into_a_full_device_exits_with_1_and_names_the_cause(terminal: Terminal, story: str, more: str) -> None:
     line = f"{FENCEPOST} consume {story} {more} -b {terminal.bootstrap} > /dev/full"
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, text=True)

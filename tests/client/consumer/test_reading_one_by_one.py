@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import TopicPartition
+from long_runs import first_only
 from reading import all_there, make, reader, values, write
 from txn_world import BOOTSTRAP, within
 
@@ -63,7 +64,7 @@ def test_fetched_records_are_not_fetched_again_while_all_partitions_are_read():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize("one_by_one", first_only([True, False]))
 @pytest.mark.parametrize("commits_itself", [True, False])
 def test_iterating_records_counts_as_polling_for_max_poll_interval(one_by_one, commits_itself):
     async def main(world):

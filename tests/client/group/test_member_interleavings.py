@@ -4,6 +4,7 @@ import pytest
 from fencepost.client.assignors.sticky import CooperativeStickyAssignor, _assign, owned_now
 from fencepost.client.group.membership import GivingUp, Membership
 from fencepost.protocol.errors import ErrorCode
+from long_runs import first_only, share_of
 from member_interleavings import World, every_run, random_run
 
 pytestmark = pytest.mark.slow
@@ -13,12 +14,13 @@ kinds = pytest.mark.parametrize(("strategy", "static"), KINDS)
 
 
 @kinds
+@pytest.mark.sampled
 def test_under_faults_no_partition_has_two_owners_and_members_stabilise(strategy, static):
-    for seed in range(150):
+    for seed in range(share_of(150)):
         random_run(seed, 30, strategy=strategy, count=2 + seed % 2, static=static, faults=4)
 
 
-@kinds
+@pytest.mark.parametrize(("strategy", "static"), first_only(KINDS, 2))
 def test_two_members_stabilise_in_every_order_of_four_steps_with_one_fault(strategy, static):
     """In the model of a group each run ends with all partitions assigned, none of them to two members."""
     for _ in every_run(4, strategy=strategy, count=2, static=static, faults=1):
