@@ -18,7 +18,7 @@ QUICK = [  # of journal, transactions and SDK one
     "sdk_the_list_of_aborted_transactions_is_ignored",
 ]
 QUICK_WITH_QUEUES = "the_end_of_a_session_frees_what_is_pending"
-SEEDS, QUICK_SECONDS = 40, 8.0
+SEEDS, QUICK_SECONDS = 40, 5.0
 TESTS = Path(__file__).resolve().parent.parent
 DOCS = TESTS.parent / "docs"
 A_TEST_FAILED = 1  # pytest's exit code

@@ -8,6 +8,7 @@ from fencepost.broker.share.values import AckRange, AckType, SharePartitionKey
 from fencepost.broker.transactions.states.transaction import MarkerOrder
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.java_hash import partition_for
+from long_runs import first_only
 from share_acknowledging import acknowledge_now
 from share_lives import (
     HOMES,
@@ -55,7 +56,7 @@ def check_a_life(seed: int, steps: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_only(range(3)))
 @pytest.mark.requirement("S-132")
 def test_share_state_in_memory_equals_replayed_and_restored_state_after_each_unit(seed: int) -> None:
     check_a_life(seed, 120)
