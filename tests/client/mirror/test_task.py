@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
-from fencepost.client.admin.values import NewTopic
+from fencepost.client.admin.values import DEFAULT_ENTITY, NewTopic, QuotaEntity
 from fencepost.client.mirror.names import group_id
 from fencepost.client.mirror.positions import decode_position, encode_position
 from fencepost.client.producer.producer import Producer
@@ -287,3 +287,21 @@ async def test_a_mirror_goes_on_after_the_source_or_target_broker_was_away() -> 
                 await write(sides.source, "away", range(100 * number + 50, 100 * number + 100))
                 await sides.drained("away")
         assert await assert_exact(sides, "away") == 300
+
+
+async def test_a_mirror_to_a_throttled_target_copies_each_record_once(clusters: tuple[str, str]) -> None:
+    """The target answers late, because of a quota for all clients; the source goes on being written to."""
+    with Broker() as target:
+        sides = Sides(clusters[0], target.bootstrap_servers)
+        await make(sides.source, "throttled")
+        async with Admin(sides.target) as admin:
+            await admin.alter_client_quotas(QuotaEntity(client_id=DEFAULT_ENTITY), set={"producer_byte_rate": 5_000})
+        async with Producer(sides.source) as producer:
+            for each in range(80):
+                await producer.send("throttled", b"%d" % each * 500, partition=each % 2)
+        async with sides.running(sides.task("throttled")):
+            await write_transactions(sides.source, "throttled", 20)
+            await sides.drained("throttled")
+        assert target.inside(lambda inner: inner.metrics.throttles)
+        assert await assert_exact(sides, "throttled") == 80 + 3 * 14
+    assert not sides.told
