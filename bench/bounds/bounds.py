@@ -17,6 +17,7 @@ from .following import following
 from .groups import groups
 from .idle import idle
 from .inboxes import inboxes
+from .mirrors import mirrors
 from .outbox import rows
 from .recovery import full_journal
 from .share import transactions, workers
@@ -74,6 +75,7 @@ BOUNDS: dict[str, Bound] = {
     "bound share transactions": Bound(OS, transactions),
     "bound inbox": Bound(OS, inboxes),
     "bound outbox": Bound(FSYNC, rows),
+    "bound mirror": Bound(OS, mirrors),
     "bound full journal": Bound(OS, full_journal),
     "bound steps of upkeep": Bound(FSYNC, steps),
     "bound stalls": Bound(FSYNC, loop_stalls),

@@ -1,0 +1,102 @@
+"""Loads of a mirror between two brokers: each runs in a process of its own.
+
+Run as `python -m fencepost.bench.bounds.mirror_loads WORK SOURCE TARGET TOPIC RECORDS`; prints figures as JSON.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ...client.consumer.consumer import Consumer
+from ...client.mirror.task import MirrorTask
+from ...client.producer.producer import Producer
+from ...client.values import TopicPartition
+
+PARTITIONS = 4
+AT_ONCE = 5_000  # records of one transaction
+LOOK_S = 0.01
+PATIENCE_S = 120
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The arguments of a load. source, target: addresses. records: how many records the topic has at the source."""
+
+    source: str
+    target: str
+    topic: str
+    records: int
+
+
+async def mirrored(load: Load) -> Figures:
+    """Copy the topic with one task of a mirror. Returns the records a second, from the first cycle on."""
+    task = MirrorTask(
+        {"bootstrap.servers": load.source},
+        {"bootstrap.servers": load.target},
+        mirror=load.topic,
+        topics=load.topic,
+        task="bench",
+    )
+    running = asyncio.ensure_future(task.run())
+    first, began = 0, 0.0
+    while task.counts.records < load.records and not running.done():
+        if not first and task.counts.records:
+            first, began = task.counts.records, time.perf_counter()
+        await asyncio.sleep(LOOK_S)
+    took_s = time.perf_counter() - began
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    return {"rate": (load.records - first) / took_s}
+
+
+async def copied(load: Load) -> Figures:
+    """Copy the topic with a consumer and a transactional producer of the SDK alone, without positions and without a map
+    of offsets. Returns the records a second, from the first transaction on.
+    """
+    name = f"{load.topic}-copied"
+    partitions = [TopicPartition(load.topic, number) for number in range(PARTITIONS)]
+    done, first, began = 0, 0, 0.0
+    async with (
+        Consumer(load.source, isolation_level="read_committed", auto_offset_reset="earliest") as consumer,
+        Producer(load.target, transactional_id=name) as producer,
+    ):
+        consumer.assign(partitions)
+        while done < load.records:
+            found = await consumer.getmany(timeout_ms=1_000, max_records=AT_ONCE)
+            records = [each for batch in found.values() for each in batch]
+            async with producer.transaction() as tx:
+                for each in records:
+                    await tx.send(name, each.value, each.key, each.partition, each.timestamp_ms, each.headers or None)
+            done += len(records)
+            if not first:
+                first, began = done, time.perf_counter()
+    return {"rate": (done - first) / (time.perf_counter() - began)}
+
+
+LOADS: dict[str, Callable[[Load], Awaitable[Figures]]] = {"mirrored": mirrored, "copied": copied}
+
+
+async def _with_timeout(work: Awaitable[Figures]) -> Figures:
+    """Await the load, 2 * PATIENCE_S at most. Raises TimeoutError."""
+    async with asyncio.timeout(2 * PATIENCE_S):
+        return await work
+
+
+def main() -> None:
+    """Run the load that the arguments name, and print its figures as JSON."""
+    work, source, target, topic, records = sys.argv[1:]
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        load = Load(source, target, topic, int(records))
+        print(json.dumps(runner.run(_with_timeout(LOADS[work](load)))))
+
+
+if __name__ == "__main__":
+    main()
