@@ -7,6 +7,8 @@ DEMO_STAMP := $(VENV)/.demo-installed
 JAVA_CLIENTS := $(VENV)/java-clients.classpath
 GO_CLIENTS := $(VENV)/franz-go-copier
 GO_TESTS := $(VENV)/franz-go-kfake-tests
+S3_GATEWAY := $(BIN)/versitygw
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
 # so many folders of tests at once, on two cores: many tests wait for processes
@@ -19,7 +21,7 @@ SIDE_BY_SIDE := $(BIN)/python tests/support/side_by_side.py
 CHECK = $(PYTEST) -q $(HALF) --durations 10 --first-case --hypothesis-profile check -m 'not slow and not long'
 HALF := $(shell test $(WORKERS) -le 2 || echo "-n $$(($(WORKERS) / 2)) --dist loadfile")
 
-.PHONY: help install generated rights check-setting check-metric check-api java-clients go-clients go-tests demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
+.PHONY: help install generated rights check-setting check-metric check-api java-clients go-clients go-tests s3-gateway demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -65,6 +67,15 @@ $(GO_TESTS): $(wildcard tests/interop/go/kfake/*) tests/interop/go/go.mod | $(ST
 	else echo "no Go: the tests of franz-go will be skipped"; fi
 
 go-tests: $(GO_TESTS) ## franz-go's own tests of share groups, if Go is here
+
+# A second server with S3's protocol, beside SeaweedFS. Go compiles it for some minutes, so only long runs want it.
+$(S3_GATEWAY): | $(STAMP)
+	@if command -v go > /dev/null; then \
+		GOBIN="$(CURDIR)/$(BIN)" GOTOOLCHAIN=local go install $(VERSITYGW) > $(VENV)/versitygw.log 2>&1 \
+		|| echo "Go could not build versitygw ($(VENV)/versitygw.log): its tests will be skipped"; \
+	else echo "no Go: the tests with versitygw will be skipped"; fi
+
+s3-gateway: $(S3_GATEWAY) ## versitygw, a second S3 server for long runs, if Go is here
 
 check: $(STAMP)     ## what to run before a commit, in a minute: tidiness, protocol, storage, broker and client; the first case of each test that is not slow
 	@$(SIDE_BY_SIDE) $(CHECK) tests/broker ::: $(CHECK) tests/test_tidy.py tests/protocol tests/storage tests/client
@@ -165,7 +176,7 @@ bench-full: $(STAMP) ## every scenario, in more rounds: hours; OPTIONS='--only b
 	@$(BIN)/python -m fencepost.bench.contest.run --full $(OPTIONS)
 
 test-long: export WHOLE := 1 # examples, crash points and seeds: all, not the share that the suite takes
-test-long: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) $(GO_TESTS) ## what the suite samples, at length
+test-long: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) $(GO_TESTS) $(S3_GATEWAY) ## what the suite samples, at length
 	$(PYTEST) -q -rs -n $(WORKERS) -m 'long and not jvm'
 	$(PYTEST) -q -rs -m 'long and jvm' tests/spark
 	$(PYTEST) -q -rs -n $(WORKERS) -m '(hypothesis or sampled) and not long and not jvm'

@@ -7,8 +7,9 @@ from click.testing import CliRunner
 from fencepost.cli import main
 from fencepost.cli.doctor import stores
 from fencepost.cli.store import looking
-from fencepost.effects.objects import Content, Exists, Mount
+from fencepost.effects.objects import Content, Exists, Mount, open_objects
 from fencepost.effects.simulated.objects import SimulatedObjects
+from s3_servers import STORES, opened_store
 
 
 def checks(url):
@@ -27,11 +28,18 @@ def simulated(monkeypatch):
     return use
 
 
-def test_doctor_passes_a_local_directory_as_store_and_leaves_no_file_in_it(tmp_path):
-    found, code = checks(f"file://{tmp_path}/store")
-    assert code == 0, found
-    assert {each["state"] for each in found.values()} == {"ok"}, found
-    assert list(found) == ["mount", "use", "create", "list", "delete", "latency"]
+CHECKS = ["use", "create", "list", "delete", "latency"]
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_doctor_passes_a_store_whose_creates_are_atomic_and_leaves_no_object_in_it(kind, tmp_path, monkeypatch):
+    with opened_store(kind, tmp_path, monkeypatch) as url:
+        found, code = checks(url)
+        assert code == 0, found
+        assert {each["state"] for each in found.values()} == {"ok"}, found
+        assert [each for each in found if each in CHECKS] == CHECKS
+        assert ("mount" in found) is url.startswith("file:")
+        assert open_objects(url).list("") == []
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
 
 

@@ -1,17 +1,30 @@
-"""What every store of objects does: the one in a directory, and the simulated one."""
+"""What every store of objects does: the one in a directory, the simulated one, and S3 servers."""
 
 import os
 import threading
 
 import pytest
-from fencepost.effects.objects import Exists, Found, Missing, Refused, Unclear
+from fencepost.effects.objects import Exists, Found, Missing, Refused, Unclear, open_objects
 from fencepost.effects.objects.directory import WRITING, DirectoryObjects
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects, StoreCut
+from s3_servers import STORES, opened_store
+
+RACES, RACERS = 20, 8
 
 
-@pytest.fixture(params=["directory", "simulated"])
-def objects(request, tmp_path):
-    return DirectoryObjects(str(tmp_path / "store")) if request.param == "directory" else SimulatedObjects()
+@pytest.fixture(params=["simulated", *STORES])
+def objects(request, tmp_path, monkeypatch):
+    if request.param == "simulated":
+        yield SimulatedObjects()
+    else:
+        with opened_store(request.param, tmp_path, monkeypatch) as url:
+            yield open_objects(url)
+
+
+@pytest.fixture(params=STORES)
+def url(request, tmp_path, monkeypatch):
+    with opened_store(request.param, tmp_path, monkeypatch) as found:
+        yield found
 
 
 def test_an_object_is_created_once_and_read_whole_or_in_part(objects):
@@ -22,6 +35,29 @@ def test_an_object_is_created_once_and_read_whole_or_in_part(objects):
     assert objects.read("a/b/1", 1) == b"ello"
     assert objects.read("a/b/1", 1, 3) == b"ell"
     assert objects.read("a/b/1", 3, 99) == b"lo"
+
+
+def test_of_racers_that_create_one_object_at_most_one_is_told_so_and_it_is_theirs(url):
+    """An answer may be unclear, and then nobody need be told; but two must never be."""
+    clients = [open_objects(url) for _ in range(RACERS)]
+    for number in range(RACES):
+        name, won, unclear, start = f"0/races/{number}", [], [], threading.Barrier(RACERS)
+
+        def race(racer, name=name, won=won, unclear=unclear, start=start):
+            start.wait()
+            try:
+                clients[racer].create(name, b"%d" % racer)
+                won.append(racer)
+            except Exists:
+                pass
+            except Unclear:
+                unclear.append(racer)
+
+        threads = [threading.Thread(target=race, args=(racer,)) for racer in range(RACERS)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert len(won) == 1 or (unclear and not won)
+        assert int(clients[0].read(name)) in (won or unclear)
 
 
 def test_putting_an_object_replaces_one_of_the_same_name(objects):

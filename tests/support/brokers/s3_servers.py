@@ -87,7 +87,7 @@ SERVERS = {
         versitygw,
         "versitygw",
         "VERSITYGW",
-        "no versitygw: go install github.com/versity/versitygw/cmd/versitygw, or VERSITYGW=/path/to/it",
+        "no versitygw: make s3-gateway (with Go), or VERSITYGW=/path/to/it",
     ),
 }
 STORES = ["directory", *(pytest.param(name, marks=pytest.mark.long) for name in SERVERS)]
