@@ -19,6 +19,7 @@ from .. import checkpoints, layout, store_mark
 from ..backup.copying import remove_contents
 from ..backup.manifest import BackupRefused
 from ..backup.restore import LOST_AND_FOUND, MARK, MARK_VERSION, check_empty, mark_path
+from ..journal.format import EVERYTHING
 from ..journal_source import FoundUnits, JournalOfDirectory
 from ..recovery import make_directory, open_store
 from ..shipping.point import Point
@@ -151,4 +152,5 @@ class _Source(JournalOfDirectory):
         looked, of = self._looked, self._restoring
         taken = Taken(Claim(looked.epoch + 1, 0, (), b""), looked.epoch, looked.end, looked.runs, looked.last)
         runs = runs_behind(looked.runs, Place(*start.journal_start))
+        start.journal_start = EVERYTHING  # of the directory's own journal, whose files have other numbers
         return ScanOfObjects(of.objects, taken, runs, of.pause, start.through_unit)

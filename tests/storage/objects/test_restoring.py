@@ -82,6 +82,28 @@ def test_a_restore_of_several_epochs_has_every_acknowledged_record():
     assert values(disk) == third.values()
 
 
+@pytest.mark.parametrize("owners", [2, 3])
+def test_what_is_restored_from_a_later_owners_point_opens_and_keeps_new_records(owners):
+    """The point names a place in the store's journal, which is none in the journal of the directory."""
+    objects = SimulatedObjects()
+    owner = written(objects)
+    for node in range(2, owners + 1):
+        owner = Owning(objects, node=node)
+        owner.send("t", b"before the point")
+        owner.point()
+        owner.send("t", b"behind it")
+    disk = SimulatedDisk()
+    restore(objects, disk)
+    assert values(disk) == owner.values()
+    after = Driven(disk)
+    after.append(after.log("t"), [b"of its own"])
+    after.round()
+    disk = disk.after_power_cut()
+    newest = max(int(name.removeprefix("checkpoint-")) for name in disk.list(DIRECTORY) if "checkpoint-" in name)
+    disk.unlink(f"{DIRECTORY}/checkpoint-{newest}")  # the one before it has to do
+    assert values(disk) == [*owner.values(), b"of its own"]
+
+
 def test_a_restore_that_misses_an_object_raises_naming_it_and_leaves_no_file():
     objects = SimulatedObjects()
     written(objects)
