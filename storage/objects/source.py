@@ -106,7 +106,8 @@ class JournalOfObjects:
         mark = self._checked_mark()
         number, local = points.newest_checkpoint(self._disk, self._directory)
         least = max(self._claim.epoch, local.incarnation + 1 if local else 1)
-        taken = self.taken = self._takeover(least).run()
+        takeover = self._takeover(least)
+        taken = self.taken = takeover.run()
         if mark is None or (mark.adopting and not self._has_begun(mark)):
             if taken.last is not None:
                 self._refuse(taken.last.place.epoch)
@@ -121,7 +122,7 @@ class JournalOfObjects:
         try:
             self._fill(taken, number, local)
         except Missing as missing:
-            raise Overtaken(f"{missing.name} is gone: another broker has taken over") from missing
+            raise takeover.why_gone(taken, missing.name) from missing
 
     def _takeover(self, least: int) -> Takeover:
         """Return the object that carries out the take-over of the store. least: the lowest epoch that it may claim."""

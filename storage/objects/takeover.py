@@ -166,7 +166,7 @@ class Takeover:
             for _ in read_rounds(self._objects, taken.runs, self._pause):
                 pass
         except (Missing, ObjectDamaged) as missing:
-            after = taker.missed(self._is_overtaken(taker))
+            after = taker.missed(self._is_overtaken(taker.base[0]))
             if after.phase is Phase.DAMAGED and isinstance(missing, Missing):
                 raise ObjectDamaged(self._objects.where, missing.name, "it is lost") from missing
             if after.phase is Phase.DAMAGED:
@@ -174,10 +174,19 @@ class Takeover:
             return after, taken
         return taker.complete(), taken
 
-    def _is_overtaken(self, taker: Taker) -> bool:
-        """Return whether another broker has sealed the new epoch, or a later one has begun."""
-        base, own = taker.base[0], taker.epoch
-        places = self._epochs.places()
+    def why_gone(self, taken: Taken, name: str) -> Overtaken | ObjectDamaged:
+        """Return the error for an object that the new owner needs, and that is not there: it was deleted by another
+        broker that has taken over since, or it is lost. taken: what run() returned.
+        """
+        if self._is_overtaken(taken.base):
+            return Overtaken(f"{name} is gone: another broker has taken over")
+        return ObjectDamaged(self._objects.where, name, "it is lost")
+
+    def _is_overtaken(self, base: int) -> bool:
+        """Return whether another broker has sealed the new epoch, or a later one has begun. base: the epoch from which
+        this take-over goes on.
+        """
+        own, places = self._claim.epoch, self._epochs.places()
         if Place(own, 0) in places and not self._epochs.is_round(Place(own, 0)):
             return True
         return any(place.epoch > base and place.epoch != own and self._epochs.is_round(place) for place in places)

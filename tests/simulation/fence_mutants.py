@@ -10,11 +10,13 @@ from typing import Any
 
 from fencepost.broker.rounds import Rounds
 from fencepost.broker.topics.topics import Topics
-from fencepost.storage.objects import fence
+from fencepost.storage.objects import fence, restoring
 from fencepost.storage.objects.creating import RoundCreation
 from fencepost.storage.objects.epochs import Epochs
+from fencepost.storage.objects.errors import Overtaken
 from fencepost.storage.objects.fence import Answer, Owner, Phase, Step, Taker
 from fencepost.storage.objects.points import Collecting
+from fencepost.storage.objects.takeover import Takeover
 from simulation.planting import around, breaks, killed_by, replaced
 
 TAKEOVER = "tests/storage/objects/test_takeover.py"
@@ -165,6 +167,27 @@ def fence_an_empty_object_of_an_older_epoch_is_taken_for_a_round(stack: ExitStac
 @breaks(ONE_OWNER)
 def fence_a_seal_is_taken_for_a_round(stack: ExitStack) -> None:
     replaced(stack, Epochs.is_round, lambda self, place: True)
+
+
+@killed_by("tests/storage/objects/test_lost_objects.py")
+@breaks(NAMED)
+def fence_a_lost_part_of_a_checkpoint_is_taken_for_a_deleted_one(stack: ExitStack) -> None:
+    replaced(stack, Takeover.why_gone, lambda self, taken, name: Overtaken(f"{name} is gone"))
+
+
+@killed_by("tests/storage/objects/test_restoring.py")
+@breaks("store.md: makes a plain data directory of it, beside the owner too")
+def fence_what_is_restored_names_a_place_in_the_stores_journal(stack: ExitStack) -> None:
+    def wrapper(scan: Any) -> Any:
+        def scanned(self: Any, start: Any) -> Any:
+            before = start.journal_start
+            found = scan(self, start)
+            start.journal_start = before
+            return found
+
+        return scanned
+
+    around(stack, restoring._Source.scan, wrapper)
 
 
 @killed_by(TAKEOVER)
