@@ -22,6 +22,9 @@ KEEPING = {
 }
 """What the topics on the target have while the mirror runs: each record is taken, with its own timestamp."""
 
+CONFIGS_OF_MAP = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+"""The target's clock dates the entries: a task whose own clock is an hour ahead would be refused else (KIP-937)."""
+
 OWN = frozenset(
     {
         "fencepost.writes.refused",
@@ -93,7 +96,7 @@ async def follow_topics(source: Admin, target: Admin, names: Iterable[str]) -> N
     wanted = await source.describe_topics(list(names))
     there = await target.describe_topics()
     if MAP_TOPIC not in there:
-        await _make(target, [NewTopic(MAP_TOPIC, 1, configs={"cleanup.policy": "compact"})])
+        await _make(target, [NewTopic(MAP_TOPIC, 1, configs=CONFIGS_OF_MAP)])
     missing = [name for name in wanted if name not in there]
     if missing:
         known = await known_configs(target)

@@ -1,6 +1,7 @@
 """A mirror's tasks between two brokers, over sockets: what they copy, and what stops them."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from fencepost.broker.embedded.broker import Broker
@@ -8,8 +9,10 @@ from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import DEFAULT_ENTITY, NewTopic, QuotaEntity
 from fencepost.client.mirror.names import group_id
 from fencepost.client.mirror.positions import decode_position, encode_position
+from fencepost.client.net.environment import SYSTEM
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import TopicPartition
+from fencepost.effects.clock import SystemClock
 from mirrored import Sides, assert_exact, map_entries, records_of
 
 pytestmark = pytest.mark.slow
@@ -67,6 +70,23 @@ async def test_a_mirror_copies_each_record_once_and_maps_its_offset(sides: Sides
     assert await assert_exact(sides, "all") == 600 + 3 * 14 + 3 * 4
     assert task.counts.records == 600 + 3 * 14 + 3 * 4
     assert not sides.told
+
+
+class FastClock(SystemClock):
+    """The clock of a machine that is a day ahead."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 86_400_000
+
+
+async def test_a_mirror_copies_records_although_its_own_clock_is_a_day_ahead(clusters) -> None:
+    with Broker() as target:  # in which the map of offsets is still to be made
+        sides = Sides(clusters[0], target.bootstrap_servers)
+        await make(sides.source, "ahead")
+        await write(sides.source, "ahead", range(10))
+        async with sides.running(sides.task("ahead", environment=replace(SYSTEM, clock=FastClock()))):
+            await sides.drained("ahead")
+        assert await assert_exact(sides, "ahead") == 10
 
 
 async def test_a_mirror_begins_at_the_first_offsets_of_the_source(sides: Sides) -> None:

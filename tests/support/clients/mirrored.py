@@ -12,6 +12,7 @@ from fencepost.client.mirror.names import MAP_TOPIC, group_id
 from fencepost.client.mirror.offset_map import EntryKey, Run, decode_entry, decode_key
 from fencepost.client.mirror.positions import decode_position
 from fencepost.client.mirror.task import MirrorTask
+from fencepost.client.net.environment import SYSTEM, Environment
 from fencepost.client.values import Record, TopicPartition
 
 _numbers = itertools.count()
@@ -37,16 +38,24 @@ class Sides:
         self._more = more
         self.told: list[str] = []
 
-    def task(self, topics: str = ".*", mirror: str = "default", **more: Any) -> MirrorTask:
-        """A task that is not running yet."""
+    def task(
+        self,
+        topics: str = ".*",
+        mirror: str = "default",
+        name: str = "",
+        environment: Environment = SYSTEM,
+        **more: Any,
+    ) -> MirrorTask:
+        """A task that is not running yet. name: by default one that no other has."""
         target = {"bootstrap.servers": self.target, "retry.backoff.max.ms": 100, **self._more, **more}
         return MirrorTask(
             {"bootstrap.servers": self.source, "retry.backoff.max.ms": 100},
             target,
             mirror=mirror,
             topics=topics,
-            task=f"{next(_numbers)}",
+            task=name or f"{next(_numbers)}",
             tell=self.told.append,
+            environment=environment,
             follow_ms=300,
         )
 
