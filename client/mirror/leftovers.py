@@ -1,10 +1,11 @@
 """What tasks leave behind on the target: transactions of dead ones, and entries of the map that nobody needs any more.
 
-Both only save time and room. A transaction of a dead task holds the positions of its partitions until it times out; it
-may be aborted at any time, and so may that of a living one, which begins its cycle anew then. An entry of the map that
-ends at or below the source's first offset answers for no record that a group could still read. Where an entry ends is
-taken from where the next one begins, since the newest one may grow after it was read. So the newest one of a partition
-stays: it also says up to where the records on the target are the mirror's.
+Both only save time and room. A transaction of a dead task holds the positions of its partitions until it times out, or
+hides from readers what others write behind it; it may be aborted at any time, and so may that of a living one, which
+begins its cycle anew then. An entry of the map that ends at or below the source's first offset answers for no record
+that a group could still read. Where an entry ends is taken from where the next one begins, since the newest one may
+grow after it was read. So the newest one of a partition stays: it also says up to where the records on the target are
+the mirror's.
 """
 
 import logging
@@ -18,7 +19,7 @@ from ..net.environment import Environment
 from ..records.decoding import records_of
 from ..records.isolation import AbortedFilter
 from ..values import TopicPartition
-from .names import MAP_TOPIC, group_id, transactional_id
+from .names import MAP_TOPIC, group_id, is_cutover_id, transactional_id
 from .offset_map import EntryKey, decode_key
 from .positions import Position
 
@@ -45,29 +46,35 @@ class Leftovers:
 
     # ---- transactions of dead tasks ------------------------------------------------------------------------------
 
-    async def end_orphans(self) -> None:
+    async def end_orphans(self, *, patience_ms: int = PATIENCE_MS) -> None:
         """Abort the open transactions of tasks that are not in the group, once transactions have held positions for
-        PATIENCE_MS.
+        patience_ms.
 
-        Does nothing where the target does not tell of transactions (before Kafka 3.0), or does not let us.
+        Does nothing where the target does not tell of transactions (before Kafka 3.0), or does not let us. Nor does it
+        touch those of cutovers, and of tasks that are in the group of a mirror whose name begins with this one's.
         """
         now_ms = self._clock.monotonic_ms()
         self._held_since_ms = self._held_since_ms or now_ms
-        if now_ms - self._held_since_ms < PATIENCE_MS:
+        if now_ms - self._held_since_ms < patience_ms:
             return
         self._held_since_ms = now_ms
-        group = group_id(self._mirror)
+        own = transactional_id(self._mirror, "")
         try:
-            own = transactional_id(self._mirror, "")
             ongoing = [each.transactional_id for each in await self._admin.list_transactions(states=["Ongoing"])]
-            members = (await self._admin.describe_groups([group]))[group].members
-            living = {member.client_id for member in members}
-            orphans = [each for each in ongoing if each.startswith(own) and each not in living]
+            tasks = {each for each in ongoing if each.startswith(own) and not is_cutover_id(each)}
+            orphans = sorted(tasks - await self._living()) if tasks else []
             if orphans:
                 log.info("mirror: ends what dead tasks left open: %s", ", ".join(orphans))
                 await self._admin.fence_producers(orphans)
         except KafkaError as error:
             log.info("mirror: waits until transactions of dead tasks time out: %s", error)
+
+    async def _living(self) -> set[str]:
+        """Return the transactional ids of tasks in the group of this mirror, and of mirrors with a longer name."""
+        prefix = group_id(self._mirror)
+        groups = [each.group_id for each in await self._admin.list_groups() if each.group_id.startswith(prefix)]
+        described = await self._admin.describe_groups(groups)
+        return {member.client_id for group in described.values() for member in group.members}
 
     # ---- the map ---------------------------------------------------------------------------------------------------
 

@@ -296,7 +296,7 @@ class MirrorTask:
 
     async def _find_positions(self, membership: Membership) -> None:
         """Ask the target for the positions, and begin to read there once all of them are known and stable."""
-        wanted = [tp for tp in membership.assigned if tp.topic not in self.counts.stopped]
+        wanted = [tp for tp in sorted(membership.assigned) if tp.topic not in self.counts.stopped]
         committed = await membership.stable_offsets(wanted)
         pending = len(committed) < len(wanted)
         fresh = [tp for tp, offset in committed.items() if offset is None]
@@ -308,11 +308,13 @@ class MirrorTask:
         self._task = machine.found(self._task, tuple(sorted(known.items())), pending=pending)
         if pending:
             self._wait_for("transactions of other tasks to end, which hold positions")
+            await self._started_producer()  # ends what this task itself has left open: nobody else would
             await self._leftovers.end_orphans()
             await asyncio.sleep(WAIT_MS / 1000)
             return
         self._wait_for("")
         self._aheads = {tp: Ahead(tp, position) for tp, position in known.items()}
+        await self._leftovers.end_orphans(patience_ms=0)  # they hide what comes after them from readers
         await self._leftovers.look(known)
         self._source.read(self._aheads)
 
@@ -352,7 +354,7 @@ class MirrorTask:
         just started may not know its topics yet.
         """
         found = dict[str, bytes]()
-        for name in names:
+        for name in sorted(names):
             deadline = Deadline(self._environment.clock, SETTLING_MS)
             while name not in found:
                 try:

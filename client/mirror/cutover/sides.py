@@ -14,7 +14,7 @@ from ..committed import committed_batches
 from ..findings import Finding, fatal
 from ..group_offsets import MapDamaged, PartitionMap
 from ..map_reader import maps_in, read_newest
-from ..names import MAP_TOPIC, transactional_id
+from ..names import MAP_TOPIC, cutover_id
 from ..topics import settle_configs
 from .looking import SETTING, Looking, denial_of
 from .plan import (
@@ -67,7 +67,7 @@ class AdminSides:
         none.
         """
         await self.close()
-        self._producer = self._make_producer(transactional_id(self._mirror, "cutover"))
+        self._producer = self._make_producer(cutover_id(self._mirror))
         await self._producer.start()
         await self._producer.init_transactions()
         return await self.read_record()

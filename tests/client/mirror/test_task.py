@@ -7,11 +7,12 @@ import pytest
 from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import DEFAULT_ENTITY, NewTopic, QuotaEntity
-from fencepost.client.mirror.names import group_id
+from fencepost.client.mirror.leftovers import Leftovers
+from fencepost.client.mirror.names import group_id, transactional_id
 from fencepost.client.mirror.positions import decode_position, encode_position
 from fencepost.client.net.environment import SYSTEM
 from fencepost.client.producer.producer import Producer
-from fencepost.client.values import TopicPartition
+from fencepost.client.values import ConsumerGroupMetadata, TopicPartition
 from fencepost.effects.clock import SystemClock
 from mirrored import Sides, assert_exact, map_entries, records_of
 
@@ -70,6 +71,63 @@ async def test_a_mirror_copies_each_record_once_and_maps_its_offset(sides: Sides
     assert await assert_exact(sides, "all") == 600 + 3 * 14 + 3 * 4
     assert task.counts.records == 600 + 3 * 14 + 3 * 4
     assert not sides.told
+
+
+async def test_a_task_ends_its_own_transaction_if_that_still_holds_its_positions(sides: Sides) -> None:
+    """Its last commit had no answer and never arrived, and neither did the abort."""
+    await make(sides.source, "held", 1)
+    await write(sides.source, "held", range(10), 1)
+    async with sides.running(sides.task("held", name="one")):
+        await sides.drained("held")
+    await write(sides.source, "held", range(10, 20), 1)
+    held = TopicPartition("held", 0)
+    async with Producer(sides.target, transactional_id=transactional_id("default", "one")) as before:
+        await before.begin_transaction()
+        async with Admin(sides.target) as admin:
+            position = (await admin.list_group_offsets(group_id("default")))[held]
+        await before.send_offsets_to_transaction({held: position}, ConsumerGroupMetadata(group_id("default")))
+        async with asyncio.timeout(20), sides.running(sides.task("held", name="one")):  # its timeout is a minute
+            await sides.drained("held")
+    assert await assert_exact(sides, "held") == 20
+
+
+async def test_what_a_dead_task_left_open_hides_records_of_its_successor_no_longer(sides: Sides) -> None:
+    """The dead one had not yet added its positions, so nobody waits for those."""
+    await make(sides.source, "left", 1)
+    await write(sides.source, "left", range(10), 1)
+    async with sides.running(sides.task("left")):
+        await sides.drained("left")
+    await write(sides.source, "left", range(10, 20), 1)
+    async with Producer(sides.target, transactional_id=transactional_id("default", "dead")) as dead:
+        await dead.begin_transaction()
+        await dead.send_and_wait("left", b"half", partition=0)
+        async with sides.running(sides.task("left")), Admin(sides.target) as admin:
+            await sides.drained("left")
+            left = TopicPartition("left", 0)
+            end = (await admin.ends([left], -1))[left]
+            assert (await admin.ends([left], -1, "read_committed"))[left] == end
+    assert await assert_exact(sides, "left") == 20
+
+
+async def test_no_task_ends_what_a_cutover_or_another_mirrors_tasks_have_open(sides: Sides) -> None:
+    await make(sides.source, "theirs", 1)
+    await write(sides.source, "theirs", range(10), 1)
+    cutover = Producer(sides.target, transactional_id=transactional_id("default", "cutover"))
+    other = sides.task("theirs", "default-eu")
+    async with cutover, sides.running(other):
+        await sides.drained("theirs", mirror="default-eu")
+        living = Producer(sides.target, transactional_id=other._id)  # what that task does next, made longer
+        async with living:
+            for each in (cutover, living):
+                await each.begin_transaction()
+                await each.send("theirs", b"x", partition=0)
+                await each.flush()
+            admin = Admin(sides.target)
+            async with admin:
+                leftovers = Leftovers(admin, "default", SYSTEM)
+                await leftovers.end_orphans(patience_ms=0)
+            for each in (cutover, living):
+                await each.commit_transaction()
 
 
 class FastClock(SystemClock):
