@@ -135,9 +135,9 @@ lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (d
 races: $(STAMP)     ## late requests of old clients against the connection fence, RACES (default 1000) a client and kind
 	RACES=$${RACES:-1000} $(PYTEST) -q -n $(WORKERS) tests/interop/test_fence_races.py
 
-sim: $(STAMP)       ## brokers under virtual time, SEEDS histories (default 100, from FIRST on, each or each EVERYth), or one SEED again, of SECONDS; IN_STORE=1: with the journal in a store of objects; QUEUES=1: a share group alone
+sim: $(STAMP)       ## brokers under virtual time, SEEDS histories (default 100, from FIRST on, each or each EVERYth), or one SEED again, of SECONDS; IN_STORE=1: with the journal in a store of objects; QUEUES=1: a share group alone; MIRROR=1: a mirror between two brokers
 	@$(BIN)/python tests/simulation/run.py --workers $(WORKERS) --seeds $(or $(SEEDS),100) --first $(or $(FIRST),1) \
-		--every $(or $(EVERY),1) --seconds $(or $(SECONDS),30) $(if $(IN_STORE),--in-store) $(if $(QUEUES),--queues) $(if $(SEED),--seed $(SEED))
+		--every $(or $(EVERY),1) --seconds $(or $(SECONDS),30) $(if $(IN_STORE),--in-store) $(if $(QUEUES),--queues) $(if $(MIRROR),--mirror) $(if $(SEED),--seed $(SEED))
 
 mutants: $(STAMP)   ## each bug of the bank has to be caught by the simulation
 	$(PYTEST) -q -s -n $(WORKERS) -m long tests/simulation/test_mutants.py

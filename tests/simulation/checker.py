@@ -28,6 +28,7 @@ from simulation.history import (
 )
 from simulation.limit_rules import LIMIT_RULES
 from simulation.log_rules import LOG_RULES
+from simulation.mirror_rules import MIRROR_RULES
 from simulation.named_rules import NAMED_RULES
 from simulation.offset_rules import OFFSET_RULES
 from simulation.producer_rules import PRODUCER_RULES
@@ -254,6 +255,7 @@ RULES: list[Rule] = [
     *SHARE_RULES,
     *SHARE_CONSUMER_RULES,
     *NAMED_RULES,
+    *MIRROR_RULES,
     *CLEANUP_RULES,
     *OFFSET_RULES,
     split_offsets,

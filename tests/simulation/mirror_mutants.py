@@ -1,12 +1,82 @@
-"""Bugs of a mirror: which entries of its map it removes, what it takes for its own, and whom a cutover looks at."""
+"""Bugs of a mirror: of its protocol, which the simulation of two brokers catches, as the model has them; and which
+entries of its map it removes, what it takes for its own, and whom a cutover looks at.
+"""
 
 from bisect import bisect_right
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
+from fencepost.client.mirror import machine
+from fencepost.client.mirror.ahead import Ahead
 from fencepost.client.mirror.cutover.looking import Looking
 from fencepost.client.mirror.leftovers import Leftovers
-from simulation.planting import around, breaks, killed_by, replaced
+from fencepost.client.mirror.machine import Step
+from fencepost.client.mirror.membership import Membership
+from fencepost.client.mirror.positions import encode_position
+from fencepost.client.mirror.task import MirrorTask
+from fencepost.client.values import ConsumerGroupMetadata
+from simulation.planting import around, breaks, caught_with_mirror, killed_by, replaced
+
+EACH_ONCE = "mirror.md: Each committed record once"
+
+
+@caught_with_mirror(1)
+@breaks(EACH_ONCE)
+def the_target_is_told_no_generation_as_if_the_group_were_on_the_source(stack: ExitStack) -> None:
+    fence_of = machine.fence_of
+
+    def unfenced(task: Any) -> ConsumerGroupMetadata:
+        return ConsumerGroupMetadata(fence_of(task).group_id, -1, "")
+
+    replaced(stack, machine.fence_of, unfenced)
+
+
+@caught_with_mirror(1)
+@breaks(EACH_ONCE)
+def positions_are_read_while_they_are_pending(stack: ExitStack) -> None:
+    async def offsets(self: Any, partitions: Any) -> Any:
+        return await self._group.committed(partitions, require_stable=False, timeout_ms=self._timeout_ms)
+
+    replaced(stack, Membership.stable_offsets, offsets)
+
+
+@caught_with_mirror(1)
+@breaks(EACH_ONCE)
+def positions_are_those_in_memory_after_a_doubt(stack: ExitStack) -> None:
+    def wrapper(doubt: Any) -> Any:
+        async def doubted(self: Any) -> None:
+            task = self._task
+            await doubt(self)
+            if task.step is Step.ADDED:
+                self._task = replace(task, step=Step.READY, positions=task.following, following=())
+                self._aheads = {tp: Ahead(tp, position) for tp, position in task.following}
+                self._source.read(self._aheads)
+
+        return doubted
+
+    around(stack, MirrorTask._doubt, wrapper)
+
+
+@caught_with_mirror(1)
+@breaks("mirror.md: Records, their places in the map of offsets and the position of the mirror are one transaction")
+def a_cycle_is_committed_without_its_positions_which_follow(stack: ExitStack) -> None:
+    async def cycle(self: Any, chunks: Any) -> None:
+        await self._check_ids({chunk.tp: chunk.following for chunk in chunks})
+        producer = await self._started_producer()
+        following = dict(self._task.positions) | {chunk.tp: chunk.following for chunk in chunks}
+        gone = self._leftovers.gone(self._source.starts)
+        self._task = machine.began(self._task)
+        async with producer.transaction():
+            await self._writer.write(producer, chunks, gone)
+        await self._membership.commit({chunk.tp: encode_position(chunk.following) for chunk in chunks})
+        self._task = machine.committed(machine.added(self._task, tuple(sorted(following.items()))))
+        self._writer.committed()
+        self._leftovers.removed(gone)
+        self._count(chunks)
+
+    replaced(stack, MirrorTask._cycle, cycle)
+
 
 MAP = "tests/client/mirror/test_map_and_cutover.py"
 EXACTLY_NEXT = "mirror.md: becomes the target offset of the first mirrored record at or above it"
@@ -43,3 +113,12 @@ def a_cutover_looks_only_at_groups_that_it_was_asked_for(stack: ExitStack) -> No
         return found
 
     around(stack, Looking.find_groups, wrapper)
+
+
+@killed_by("tests/client/mirror/test_task.py")
+@breaks("mirror.md: its open transaction is aborted by whoever takes them over")
+def nobody_ends_what_a_dead_task_has_left_open(stack: ExitStack) -> None:
+    async def nothing(self: Any, *, patience_ms: int = 0) -> None:
+        return
+
+    replaced(stack, Leftovers.end_orphans, nothing)

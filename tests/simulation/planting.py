@@ -20,7 +20,9 @@ MUTANTS: dict[str, Patches] = {}
 PROMISES: dict[str, str] = {}
 KILLED_BY: dict[str, str] = {}
 WITH_QUEUES: dict[str, int] = {}
+WITH_MIRROR: dict[str, int] = {}
 QUEUE_SECONDS = 8.0  # of traffic; some 1,000 operations
+MIRROR_SECONDS = 12.0
 Wrapped = Callable[..., Any]
 
 
@@ -61,6 +63,16 @@ def caught_with_queues(seed: int) -> Callable[[Patches], Patches]:
     return add
 
 
+def caught_with_mirror(seed: int) -> Callable[[Patches], Patches]:
+    """A mutant of a mirror, between two brokers. seed: the first that catches it, within MIRROR_SECONDS."""
+
+    def add(make: Patches) -> Patches:
+        WITH_MIRROR[make.__name__] = seed
+        return mutant(make)
+
+    return add
+
+
 @contextmanager
 def infected(name: str) -> Iterator[None]:
     """Brokers have this bug within the block."""
@@ -70,11 +82,14 @@ def infected(name: str) -> Iterator[None]:
 
 
 def hunt(name: str, seeds: int, seconds: float = 20.0) -> Result | None:
-    """The first run that catches it, of so many seeds. What a share group alone meets is looked for there."""
-    first, with_queues = WITH_QUEUES.get(name, 1), name in WITH_QUEUES
+    """The first run that catches it, of so many seeds. What a share group or a mirror meets is looked for there."""
+    kind = {"only_queues": name in WITH_QUEUES, "mirror": name in WITH_MIRROR}
+    first = (WITH_QUEUES | WITH_MIRROR).get(name, 1)
+    if name in WITH_QUEUES or name in WITH_MIRROR:
+        seconds = QUEUE_SECONDS if name in WITH_QUEUES else MIRROR_SECONDS
     with infected(name):
         for seed in range(first, first + seeds):
-            result = simulate(seed, QUEUE_SECONDS if with_queues else seconds, only_queues=with_queues)
+            result = simulate(seed, seconds, **kind)
             # Nor should what the bug left behind be served.
             does_not_start = result.broken.startswith(("BrokerHalted", "JournalDamaged"))
             if result.anomalies or result.failures or does_not_start:

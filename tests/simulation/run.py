@@ -29,6 +29,8 @@ from simulation.history import History
 from simulation.limits import forgetting_is_told, met
 from simulation.machines import StoredWorld
 from simulation.measured_loop import MeasuredLoop
+from simulation.mirror_scenario import play_mirror
+from simulation.mirrored_world import MirroredWorld
 from simulation.scenario import play
 from simulation.watchdog import Stuck, watched
 from simulation.world import Quiet, World
@@ -70,12 +72,13 @@ def simulate(
     *,
     in_store: bool = False,
     only_queues: bool = False,
+    mirror: bool = False,
 ) -> Result:
     """One seed, from an empty disk to the verdict. in_store: with brokers whose journal is in a store of objects.
-    only_queues: with the clients of a share group and nobody else.
+    only_queues: with the clients of a share group and nobody else. mirror: two brokers, and a mirror between them.
     """
     with _garbage_stays():
-        return _simulate(seed, seconds, prepare, in_store=in_store, only_queues=only_queues)
+        return _simulate(seed, seconds, prepare, in_store=in_store, only_queues=only_queues, mirror=mirror)
 
 
 @contextmanager
@@ -92,11 +95,21 @@ def _garbage_stays() -> Iterator[None]:
 
 
 def _simulate(
-    seed: int, seconds: float, prepare: Callable[[Any], None], *, in_store: bool = False, only_queues: bool = False
+    seed: int,
+    seconds: float,
+    prepare: Callable[[Any], None],
+    *,
+    in_store: bool = False,
+    only_queues: bool = False,
+    mirror: bool = False,
 ) -> Result:
     loop = SimulatedLoop(seed) if seed % MEASURED_EVERY else MeasuredLoop(seed)
     asyncio.set_event_loop(None)
-    world = StoredWorld(seed, loop, prepare) if in_store else World(seed, loop, prepare)
+    world: World
+    if mirror:
+        world = MirroredWorld(seed, loop, prepare)
+    else:
+        world = StoredWorld(seed, loop, prepare) if in_store else World(seed, loop, prepare)
     world.only_queues = only_queues
     if isinstance(loop, MeasuredLoop):
         loop.on_excess = world.failures.append
@@ -104,7 +117,8 @@ def _simulate(
     with Quiet(), world.schedule.in_force(), world.in_force(), forgetting_is_told(world):
         try:
             with watched(seed, loop):
-                struck = loop.run_until_complete(play(world, seconds))
+                playing = play_mirror(world, seconds) if isinstance(world, MirroredWorld) else play(world, seconds)
+                struck = loop.run_until_complete(playing)
         except Stuck as error:
             broken, is_stuck = str(error), True
         except Exception as error:
@@ -144,9 +158,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--in-store", action="store_true", help="brokers whose journal is in a store of objects")
     parser.add_argument("--queues", action="store_true", help="the clients of a share group alone, in any seed")
+    parser.add_argument("--mirror", action="store_true", help="two brokers, and a mirror between them")
     parser.add_argument("--history", action="store_true", help="print every operation")
     options = parser.parse_args()
-    kind = {"in_store": options.in_store, "only_queues": options.queues}
+    kind = {"in_store": options.in_store, "only_queues": options.queues, "mirror": options.mirror}
     if options.seed is not None:
         result = simulate(options.seed, options.seconds, **kind)
         if options.history:
@@ -211,7 +226,8 @@ def _summary(work: tuple[int, float, dict[str, bool]]) -> tuple[bool, str, float
     seed, seconds, kind = work
     gc.disable()
     result = _simulate(seed, seconds, lambda broker: None, **kind)
-    how = "".join(f" {flag}=1" for flag, name in (("IN_STORE", "in_store"), ("QUEUES", "only_queues")) if kind[name])
+    flags = (("IN_STORE", "in_store"), ("QUEUES", "only_queues"), ("MIRROR", "mirror"))
+    how = "".join(f" {flag}=1" for flag, name in flags if kind[name])
     text = f"{result}\n  again: make sim SEED={seed} SECONDS={seconds:g}{how}"
     limits = met(result.history, result.errors)
     return result.good, text, result.virtual_s, len(result.history.ops), time.process_time(), limits

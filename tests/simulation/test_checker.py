@@ -12,6 +12,7 @@ from simulation import (
     golden_connections,
     golden_groups,
     golden_limits,
+    golden_mirrors,
     golden_named,
     golden_rights,
     golden_shares,
@@ -98,6 +99,13 @@ def test_the_checker_accepts_missing_records_below_a_delete_records_offset(tell)
 
 @pytest.mark.parametrize("tell", golden_named.GOOD)
 def test_the_checker_accepts_correct_named_producers(tell):
+    story = Story()
+    tell(story)
+    assert story.anomalies == set()
+
+
+@pytest.mark.parametrize("tell", golden_mirrors.GOOD)
+def test_the_checker_accepts_a_correct_mirror(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

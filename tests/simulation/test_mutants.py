@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from simulation.bank import KILLED_BY, MUTANTS, PROMISES, SIMULATED, WITH_QUEUES
+from simulation.bank import KILLED_BY, MUTANTS, PROMISES, SIMULATED, WITH_MIRROR, WITH_QUEUES
 from simulation.planting import hunt
 
 QUICK = [  # of journal, transactions and SDK one
@@ -18,6 +18,7 @@ QUICK = [  # of journal, transactions and SDK one
     "sdk_the_list_of_aborted_transactions_is_ignored",
 ]
 QUICK_WITH_QUEUES = "the_end_of_a_session_frees_what_is_pending"
+QUICK_WITH_MIRROR = "a_cycle_is_committed_without_its_positions_which_follow"
 SEEDS, QUICK_SECONDS = 40, 5.0
 TESTS = Path(__file__).resolve().parent.parent
 DOCS = TESTS.parent / "docs"
@@ -35,8 +36,9 @@ def nothing_left():
 
 
 def test_the_mutant_bank_has_the_required_number_of_bugs():
-    assert {*QUICK, QUICK_WITH_QUEUES} < set(SIMULATED), "the long run has them too"
+    assert {*QUICK, QUICK_WITH_QUEUES, QUICK_WITH_MIRROR} < set(SIMULATED), "the long run has them too"
     assert len(WITH_QUEUES) >= 5
+    assert len(WITH_MIRROR) >= 4
     ours = [name for name in MUTANTS if name.startswith("sdk_")]
     assert len(MUTANTS) >= 80
     assert len([name for name in SIMULATED if name not in ours]) >= 30
@@ -82,6 +84,13 @@ def test_few_seeds_with_a_share_group_catch_a_bug_that_frees_pending_records():
     assert result is not None
     assert result.anomalies
     assert len(result.history.ops) < 3_000
+
+
+@pytest.mark.slow
+def test_few_seeds_of_a_mirror_catch_positions_that_are_committed_apart():
+    result = hunt(QUICK_WITH_MIRROR, 4)
+    assert result is not None
+    assert any(anomaly.name == "mirrored twice" for anomaly in result.anomalies)
 
 
 @pytest.mark.long

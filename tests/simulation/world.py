@@ -87,6 +87,7 @@ class World:
     """One simulation's broker, disk, network, clock and history."""
 
     only_queues = False  # the clients of a share group are all that there are, whatever the seed
+    address = ADDRESS[0]  # of the broker
 
     def __init__(self, seed: int, loop: SimulatedLoop, prepare: Callable[[Broker], None] = lambda broker: None) -> None:
         """prepare: is shown each broker before it starts; mutants are made so."""
@@ -142,7 +143,7 @@ class World:
 
     def dial(self, factory: Any, port: int = ADDRESS[1]) -> Awaitable[Any]:
         """Connect a scripted client to a broker."""
-        return self.net.connect(factory, ADDRESS[0], port)
+        return self.net.connect(factory, self.address, port)
 
     # ---- the broker ------------------------------------------------------------------------------------------
 
@@ -167,7 +168,7 @@ class World:
         self.disk.is_cold = lambda path: self._cold.random() < self.schedule.cold
         self._slow_executors()
         process = self._process = Process(self.loop, f"broker {self.lives}")
-        self._broker_net = self.net.host(ADDRESS[0])
+        self._broker_net = self.net.host(self.address)
         rng = SeededRng(self.seed * 1000 + self.lives)
         net = ProcessNet(self._broker_net, process)
         broker = Broker(self.settings, disk=self.disk, clock=self.clock, rng=rng, net=net)
