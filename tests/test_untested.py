@@ -54,5 +54,5 @@ def test_make_test_ends_with_the_line_of_skipped_tests():
     recipe = re.search(r"^test:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     commands = recipe.replace("\\\n", "").splitlines()
     [runs] = [command for command in commands if "$(PYTEST)" in command]
-    assert runs.lstrip("\t@").startswith('UNTESTED="$(CURDIR)/build/untested" $(SIDE_BY_SIDE)')
+    assert runs.lstrip("\t@").startswith('UNTESTED="$(CURDIR)/build/untested" $(BIN)/python tests/support/suite.py')
     assert commands[-1].endswith("tests/support/untested.py build/untested")
