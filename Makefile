@@ -100,7 +100,7 @@ check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own 
 test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests but the long ones; those with Spark's JVM, in one process, beside the others
 	@mkdir -p build && rm -f build/untested
 	@UNTESTED="$(CURDIR)/build/untested" $(BIN)/python tests/support/suite.py $(TEST_WORKERS) \
-		nice -n 5 $(PYTEST) -q -rs -m 'not long and not jvm' ::: \
+		nice -n 5 $(PYTEST) -q -rsfE -m 'not long and not jvm' ::: \
 		$(PYTEST) -q -rs -m 'jvm and not long' tests/spark
 	@$(BIN)/python tests/support/untested.py build/untested
 
