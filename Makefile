@@ -101,7 +101,7 @@ test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests but the long ones; tho
 	@mkdir -p build && rm -f build/untested
 	@UNTESTED="$(CURDIR)/build/untested" $(BIN)/python tests/support/suite.py $(TEST_WORKERS) \
 		nice -n 5 $(PYTEST) -q -rsfE -m 'not long and not jvm' ::: \
-		$(PYTEST) -q -rs -m 'jvm and not long' tests/spark
+		$(PYTEST) -q -rsfE -m 'jvm and not long' tests/spark
 	@$(BIN)/python tests/support/untested.py build/untested
 
 dist: $(STAMP)      ## sdist and wheel in dist/; the wheel is installed into an empty environment, where it runs the demo

@@ -1,9 +1,9 @@
 """What a client library costs its user: each program runs one load in a process of its own, the same work for each
 library.
 
-Run as `python -m fencepost.bench.bounds.client_loads WORK LIBRARY BOOTSTRAP TOPIC RECORDS SIZE`; prints units per
-second (records, or transactions for `txn`). Every library is used as its documentation shows, with its defaults except
-for the settings named here.
+Run as `python -m fencepost.bench.bounds.client_loads WORK LIBRARY BOOTSTRAP TOPIC RECORDS SIZE`; prints figures as
+JSON: units per second (records, or transactions for `txn`). Every library is used as its documentation shows, with its
+defaults except for the settings named here.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from ...client.consumer.consumer import Consumer
 from ...client.producer.producer import Producer
+from .processes import Figures, print_figures
 
 EQUAL_BATCH_BYTES = 1 << 17
 LOOP_BATCH = 500  # records in one turn of consume-transform-produce
-PATIENCE_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,23 +233,11 @@ LOADS: dict[str, Callable[[Load], Awaitable[float]]] = {
 """By the name of the work and of the library."""
 
 
-async def _with_timeout(work: Awaitable[float]) -> float:
-    """Await the load, PATIENCE_S at most. Raises TimeoutError."""
-    async with asyncio.timeout(PATIENCE_S):
-        return await work
-
-
-def main() -> None:
-    """Run the load that the arguments name (work, library, address, topic, records, bytes of a record), and print its
-    rate: records or transactions a second.
-    """
-    work, library, bootstrap, topic, records, size = sys.argv[1:]
-    load = Load(bootstrap, topic, int(records), int(size))
-    import uvloop  # the same loop for all
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(runner.run(_with_timeout(LOADS[f"{work}_{library}"](load))))
+async def measure(work: str, library: str, load: Load) -> Figures:
+    """Run a load. Returns records or transactions a second, as "rate"."""
+    return {"rate": await LOADS[f"{work}_{library}"](load)}
 
 
 if __name__ == "__main__":
-    main()
+    _, chosen, name, servers, written, number, record_bytes = sys.argv
+    print_figures(measure(chosen, name, Load(servers, written, int(number), int(record_bytes))))

@@ -13,13 +13,13 @@ from ..measured import Measured
 from ..peers import peers
 from ..peers.names import AIOKAFKA, CONFLUENT, SDK
 from . import client_loads
+from .processes import NOISE, figures_of
 from .sizes import Say, Size, in_turns
 
 PARTITIONS = 4
 TOPIC = "bench"
 STARTS_A_ROUND = 3  # they take a moment each, and the first of them finds no compiled modules
 PROGRAMS = {SDK: "fencepost", AIOKAFKA: "aiokafka", CONFLUENT: "confluent"}  # as client_loads names the libraries
-NOISE = 5  # lines of a failed load that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,8 @@ class Compared:
 
 def rate(work: str, library: str, load: client_loads.Load) -> float:
     """Run one load in a process. Returns its units per second. Raises: RuntimeError with the process's last output."""
-    arguments = [work, library, load.bootstrap, load.topic, str(load.records), str(load.size)]
-    patience_s = 2 * client_loads.PATIENCE_S
-    return _number([sys.executable, "-m", client_loads.__name__, *arguments], f"{work} of {library}", patience_s)
+    words = work, library, load.bootstrap, load.topic, str(load.records), str(load.size)
+    return figures_of(client_loads, *words)["rate"]
 
 
 @dataclass(frozen=True, slots=True)

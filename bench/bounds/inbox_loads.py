@@ -1,9 +1,8 @@
 """Loads of the inbox, each in a process: one insert for each record, in a transaction of the database.
 
-python -m fencepost.bench.bounds.inbox_loads inbox|inserts BOOTSTRAP TOPIC URL COUNT prints transactions per second.
+python -m fencepost.bench.bounds.inbox_loads inbox|inserts BOOTSTRAP TOPIC URL COUNT prints figures as JSON.
 """
 
-import asyncio
 import sys
 import time
 from uuid import uuid4
@@ -12,14 +11,14 @@ from ...client.consumer.consumer import Consumer
 from ...client.sql.connecting import connect
 from ...client.sql.inbox import inbox
 from ...client.sql.keeping import keep_places
+from .processes import Figures, print_figures
 
 WORKS = ("inbox", "inserts")
-PATIENCE_S = 120
 INSERT = "insert into bench values ($1, $2)"
 
 
-async def run(work: str, bootstrap: str, topic: str, url: str, count: int) -> float:
-    """Return how many transactions of one insert are done a second, over the first `count` records of the topic."""
+async def run(work: str, bootstrap: str, topic: str, url: str, count: int) -> Figures:
+    """Insert the first `count` records of the topic, one in each transaction. Returns the transactions a second."""
     async with (
         connect(url, create=True) as db,
         Consumer(bootstrap, topics=[topic], group_id=f"bench-{uuid4()}", auto_offset_reset="earliest") as consumer,
@@ -43,12 +42,9 @@ async def run(work: str, bootstrap: str, topic: str, url: str, count: int) -> fl
                 await db.commit()
             if left > 1:
                 batch = await anext(batches)
-        return count / (time.perf_counter() - began)
+        return {"rate": count / (time.perf_counter() - began)}
 
 
 if __name__ == "__main__":
     _, chosen, servers, name, address, number = sys.argv
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(runner.run(asyncio.wait_for(run(chosen, servers, name, address, int(number)), PATIENCE_S)))
+    print_figures(run(chosen, servers, name, address, int(number)))

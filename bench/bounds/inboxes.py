@@ -2,8 +2,6 @@
 without it.
 """
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +13,8 @@ from ..measured import Measured
 from ..peers import peers
 from ..peers.names import INBOX, INSERTS
 from . import inbox_loads
-from .sizes import Say, Size, in_turns
+from .processes import figures_of
+from .sizes import Say, Size, by_figure, in_turns
 
 TOPIC = "bench-inbox"
 TRANSACTIONS, RECORD_BYTES = 1_000, 100
@@ -32,21 +31,7 @@ def inboxes(name: str, size: Size, say: Say) -> Iterator[Measured]:
         load = librdkafka.ProduceLoad(TOPIC, count, RECORD_BYTES)
         librdkafka.produce(broker.bootstrap, load, lambda _done: None)
         url = environ.get(DATABASE) or f"sqlite:///{Path(directory) / 'bench.db'}"
-        found = in_turns(
-            size.rounds, *(partial(rate, work, broker.bootstrap, url, count) for work in inbox_loads.WORKS)
-        )
-    for peer, rates in zip((INBOX, INSERTS), found, strict=True):
-        yield Measured(name, "transaction", peer, {"rate": tuple(rates)})
-
-
-def rate(work: str, bootstrap: str, url: str, count: int) -> float:
-    """Run one load of inbox_loads in a process. Returns its transactions per second. Raises: RuntimeError with its last
-    output.
-    """
-    command = [sys.executable, "-m", inbox_loads.__name__, work, bootstrap, TOPIC, url, str(count)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=3 * inbox_loads.PATIENCE_S, env=peers.environment()
-    )
-    if done.returncode:
-        raise RuntimeError(f"{work}: {done.stderr[-500:]}")
-    return float(done.stdout)
+        words = broker.bootstrap, TOPIC, url, str(count)
+        found = in_turns(size.rounds, *(partial(figures_of, inbox_loads, work, *words) for work in inbox_loads.WORKS))
+    for peer, rounds in zip((INBOX, INSERTS), found, strict=True):
+        yield Measured(name, "transaction", peer, by_figure(rounds))

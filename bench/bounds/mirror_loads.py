@@ -4,10 +4,9 @@ Run as `python -m fencepost.bench.bounds.mirror_loads WORK SOURCE TARGET TOPIC R
 """
 
 import asyncio
-import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,12 +14,11 @@ from ...client.consumer.consumer import Consumer
 from ...client.mirror.task import MirrorTask
 from ...client.producer.producer import Producer
 from ...client.values import TopicPartition
+from .processes import Figures, print_figures
 
 PARTITIONS = 4
 AT_ONCE = 5_000  # records of one transaction
 LOOK_S = 0.01
-PATIENCE_S = 120
-Figures = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +77,9 @@ async def copied(load: Load) -> Figures:
     return {"rate": (done - first) / (time.perf_counter() - began)}
 
 
-LOADS: dict[str, Callable[[Load], Awaitable[Figures]]] = {"mirrored": mirrored, "copied": copied}
-
-
-async def _with_timeout(work: Awaitable[Figures]) -> Figures:
-    """Await the load, 2 * PATIENCE_S at most. Raises TimeoutError."""
-    async with asyncio.timeout(2 * PATIENCE_S):
-        return await work
-
-
-def main() -> None:
-    """Run the load that the arguments name, and print its figures as JSON."""
-    work, source, target, topic, records = sys.argv[1:]
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        load = Load(source, target, topic, int(records))
-        print(json.dumps(runner.run(_with_timeout(LOADS[work](load)))))
+LOADS: dict[str, Callable[[Load], Coroutine[object, object, Figures]]] = {"mirrored": mirrored, "copied": copied}
 
 
 if __name__ == "__main__":
-    main()
+    _, chosen, from_, to, name, number = sys.argv
+    print_figures(LOADS[chosen](Load(from_, to, name, int(number))))

@@ -1,8 +1,5 @@
 """The bound of the mirror: what it copies beside a consumer and a producer of the SDK that copy alone."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
@@ -13,6 +10,7 @@ from ..peers import peers
 from ..peers.names import COPIED, MIRRORED
 from ..peers.peers import Peer
 from . import mirror_loads
+from .processes import Figures, figures_of
 from .sizes import Say, Size, by_figure, in_turns
 
 TOPIC = "bench-mirror"
@@ -35,20 +33,11 @@ def mirrors(name: str, size: Size, say: Say) -> Iterator[Measured]:
         yield Measured(name, "record", peer, by_figure(rounds))
 
 
-def _figures(work: str, source: Peer, target: Peer, numbers: Iterator[int], records: int) -> mirror_loads.Figures:
-    """Fill a topic of the source, and run one load of mirror_loads in a process. numbers: gives the topic's. Returns
-    the figures that the process prints. Raises: RuntimeError with its last output.
-    """
+def _figures(work: str, source: Peer, target: Peer, numbers: Iterator[int], records: int) -> Figures:
+    """Fill a topic of the source, and run one load of mirror_loads in a process. numbers: its next is the topic's."""
     topic = f"{TOPIC}-{next(numbers)}"
     topics.create(source.host, source.port, topic, mirror_loads.PARTITIONS)
     topics.create(target.host, target.port, f"{topic}-copied", mirror_loads.PARTITIONS)
     load = librdkafka.ProduceLoad(topic, records, RECORD_BYTES, BATCH_BYTES)
     librdkafka.produce(source.bootstrap, load, lambda _done: None)
-    words = [work, source.bootstrap, target.bootstrap, topic, str(records)]
-    command = [sys.executable, "-m", mirror_loads.__name__, *words]
-    patience_s = 3 * mirror_loads.PATIENCE_S
-    done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, env=peers.environment())
-    if done.returncode:
-        raise RuntimeError(f"{work}: " + " / ".join(done.stderr.splitlines()[-5:]))
-    found: mirror_loads.Figures = json.loads(done.stdout)
-    return found
+    return figures_of(mirror_loads, work, source.bootstrap, target.bootstrap, topic, str(records))

@@ -3,14 +3,13 @@
 Run as `python -m fencepost.bench.bounds.outbox_load URL BOOTSTRAP ROWS`.
 """
 
-import asyncio
-import json
 import sys
 import time
 
 from ...client.sql.connecting import connect
 from ...client.sql.outbox.relay import outbox
 from ...client.sql.outbox.statements import outbox_schema
+from .processes import Figures, print_figures
 
 WARM_ROWS = 1_000
 INSERT = (
@@ -20,7 +19,7 @@ INSERT = (
 )
 
 
-async def move(url: str, bootstrap: str, rows: int) -> dict[str, float]:
+async def move(url: str, bootstrap: str, rows: int) -> Figures:
     """Insert this many rows into the outbox, and send them by a relay. Returns the rows sent per second, as "rate"."""
     async with connect(url, create=True) as db:
         for statement in outbox_schema("postgresql", "outbox"):
@@ -35,14 +34,6 @@ async def move(url: str, bootstrap: str, rows: int) -> dict[str, float]:
             return {"rate": rows / (time.perf_counter() - began)}
 
 
-def main() -> None:
-    """Run the load that the arguments name, and print its figures."""
-    url, bootstrap, rows = sys.argv[1:]
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(move(url, bootstrap, int(rows)))))
-
-
 if __name__ == "__main__":
-    main()
+    _, address, servers, number = sys.argv
+    print_figures(move(address, servers, int(number)))

@@ -1,8 +1,5 @@
 """Bounds of share groups: workers of the SDK, and acknowledgement in transactions."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -12,6 +9,7 @@ from ..peers import peers
 from ..peers.names import ACKNOWLEDGED, OFFSETS, OS
 from ..peers.peers import Peer
 from . import share_loads
+from .processes import figures_of
 from .sizes import Say, Size, by_figure, in_turns
 
 TOPIC = "bench-share"
@@ -26,7 +24,8 @@ def workers(name: str, size: Size, say: Say) -> Iterator[Measured]:
     records = max(FEWEST, size.count(WORKED))
     with peers.fencepost("os") as broker:
         _fill(broker, records)
-        rounds = [figures("workers", broker, records) for _ in range(size.rounds)]
+        words = broker.bootstrap, TOPIC, str(records)
+        rounds = [figures_of(share_loads, "workers", *words) for _ in range(size.rounds)]
     yield Measured(name, "record", OS, by_figure(rounds))
 
 
@@ -38,9 +37,9 @@ def transactions(name: str, size: Size, say: Say) -> Iterator[Measured]:
     with peers.fencepost("os") as broker:
         _fill(broker, records)
         topics.create(broker.host, broker.port, f"{TOPIC}-done", 1)
-        found = in_turns(
-            size.rounds, *(partial(figures, work, broker, records) for work in ("acknowledged", "offsets"))
-        )
+        words = broker.bootstrap, TOPIC, str(records)
+        works = (partial(figures_of, share_loads, work, *words) for work in ("acknowledged", "offsets"))
+        found = in_turns(size.rounds, *works)
     for peer, rounds in zip((ACKNOWLEDGED, OFFSETS), found, strict=True):
         yield Measured(name, "transaction", peer, by_figure(rounds))
 
@@ -50,16 +49,3 @@ def _fill(peer: Peer, records: int) -> None:
     topics.create(peer.host, peer.port, TOPIC, 1)
     load = librdkafka.ProduceLoad(TOPIC, records, RECORD_BYTES, BATCH_BYTES)
     librdkafka.produce(peer.bootstrap, load, lambda _done: None)
-
-
-def figures(work: str, peer: Peer, records: int) -> share_loads.Figures:
-    """Run one load of share_loads in a process. Returns the figures that it prints. Raises: RuntimeError with its last
-    output.
-    """
-    command = [sys.executable, "-m", share_loads.__name__, work, peer.bootstrap, TOPIC, str(records)]
-    patience_s = 3 * share_loads.PATIENCE_S
-    done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, env=peers.environment())
-    if done.returncode:
-        raise RuntimeError(f"{work} on {peer.name}: " + " / ".join(done.stderr.splitlines()[-5:]))
-    found: share_loads.Figures = json.loads(done.stdout)
-    return found

@@ -5,24 +5,22 @@ Run as `python -m fencepost.bench.bounds.share_loads WORK BOOTSTRAP TOPIC RECORD
 """
 
 import asyncio
-import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from ...client.consumer.consumer import Consumer
 from ...client.producer.producer import Producer
 from ...client.share.consumer import ShareConsumer
 from ...client.values import ShareRecord
+from .processes import Figures, print_figures
 
 WORKERS = 4
 AT_ONCE = 500  # records of one poll, and of one commit
 IN_TRANSACTION = 100  # records
 WARM_TRANSACTIONS = 20
-PATIENCE_S = 120
-Figures = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +116,11 @@ async def offsets(load: Load) -> Figures:
     return {"took_ms": 1e3 * statistics.median(took[WARM_TRANSACTIONS:] or took)}
 
 
-LOADS: dict[str, Callable[[Load], Awaitable[Figures]]] = {
+LOADS: dict[str, Callable[[Load], Coroutine[object, object, Figures]]] = {
     load.__name__: load for load in (workers, acknowledged, offsets)
 }
 
 
-async def _with_timeout(work: Awaitable[Figures]) -> Figures:
-    """Await the load, 2 * PATIENCE_S at most. Raises TimeoutError."""
-    async with asyncio.timeout(2 * PATIENCE_S):
-        return await work
-
-
-def main() -> None:
-    """Run the load that the arguments name, and print its figures as JSON."""
-    work, bootstrap, topic, records = sys.argv[1:]
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(_with_timeout(LOADS[work](Load(bootstrap, topic, int(records)))))))
-
-
 if __name__ == "__main__":
-    main()
+    _, chosen, servers, name, number = sys.argv
+    print_figures(LOADS[chosen](Load(servers, name, int(number))))

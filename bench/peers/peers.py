@@ -76,6 +76,7 @@ def bench_root(given: str | None = None) -> Iterator[Path]:
     try:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=above, ignore_cleanup_errors=True) as root:
             tempfile.tempdir = root
+            Path(root).chmod(0o711)  # PostgreSQL has its data below it, and runs as another user where this one is root
             try:
                 with survivors.watched(Path(root)):
                     yield Path(root)

@@ -91,6 +91,12 @@ def test_bench_root_in_a_tmpfs_does_not_create_its_directory(monkeypatch, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+def test_servers_of_another_user_reach_their_data_below_the_bench_root(tmp_path):
+    """PostgreSQL refuses to be run by root, so the bench starts it as nobody."""
+    with peers.bench_root(str(tmp_path)) as root:
+        assert root.stat().st_mode & 0o777 == 0o711
+
+
 def test_bench_root_removes_directories_it_created_unless_they_hold_other_files(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "ext4")
     with peers.bench_root(str(tmp_path / "a" / "b c")) as root:
