@@ -32,11 +32,15 @@ class BatchMark(NamedTuple):
     sequence: int
 
     def is_in(self, batch: Batch) -> bool:
-        """Return whether this batch is the one of which the mark was made, or what compaction has left of that one."""
+        """Return whether this batch is the one of which the mark was made, or what compaction has left of that one.
+
+        Compaction keeps a batch's first and last offset, its producer and its sequence, and adds no record.
+        """
         if batch.crc == self.crc:
             return batch.last_offset == self.last
         was_compacted = batch.record_count < self.count or batch.delete_horizon_ms is not None
-        return was_compacted and self[-3:] == mark_of(batch)[-3:] and self.last == batch.last_offset
+        now = mark_of(batch)
+        return was_compacted and now.count <= self.count and now[:2] == self[:2] and now[-3:] == self[-3:]
 
 
 def mark_of(batch: Batch) -> BatchMark:

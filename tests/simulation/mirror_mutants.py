@@ -13,7 +13,7 @@ from fencepost.client.mirror.cutover.looking import Looking
 from fencepost.client.mirror.leftovers import Leftovers
 from fencepost.client.mirror.machine import Step
 from fencepost.client.mirror.membership import Membership
-from fencepost.client.mirror.positions import encode_position
+from fencepost.client.mirror.positions import BatchMark, encode_position, mark_of
 from fencepost.client.mirror.task import MirrorTask
 from fencepost.client.values import ConsumerGroupMetadata
 from simulation.planting import around, breaks, caught_with_mirror, killed_by, replaced
@@ -126,3 +126,14 @@ def nobody_ends_what_a_dead_task_has_left_open(stack: ExitStack) -> None:
         return
 
     replaced(stack, Leftovers.end_orphans, nothing)
+
+
+@killed_by("tests/client/mirror/test_positions.py")
+@breaks("mirror.md: A partition whose topic was made again, restored, cut")
+def a_shorter_batch_that_ends_like_the_copied_one_is_taken_for_what_compaction_left(stack: ExitStack) -> None:
+    def is_in(self: BatchMark, batch: Any) -> bool:
+        was_compacted = batch.record_count < self.count or batch.delete_horizon_ms is not None
+        alike = self[-3:] == mark_of(batch)[-3:] and self.last == batch.last_offset
+        return alike and (was_compacted or batch.crc == self.crc)
+
+    replaced(stack, BatchMark.is_in, is_in)

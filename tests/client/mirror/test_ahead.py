@@ -109,8 +109,9 @@ def test_a_mirror_reads_its_last_copied_batch_again_to_compare_it_and_copies_it_
         records(0, b"a", b"b", b"c"),
         records(1, b"b", b"c"),
         records(0, b"a", b"b", producer_id=3),
+        records(1, b"b"),
     ],
-    ids=["other values", "more records", "other offsets", "another producer"],
+    ids=["other values", "more records", "other offsets", "another producer", "fewer records"],
 )
 def test_the_mirror_of_a_topic_stops_if_its_last_copied_batch_differs_at_the_source(instead: Batch) -> None:
     ahead = fed(records(0, b"a", b"b"))
