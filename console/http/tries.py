@@ -12,7 +12,7 @@ from collections.abc import Callable
 from .problems import TOO_MANY, Problem
 
 TRIES, TRIES_IN_MS = 10, 60_000
-MOST_ADDRESSES = 10_000  # the one whose last try is oldest is forgotten
+MAX_ADDRESSES = 10_000  # above that the address whose latest wrong token is oldest is forgotten
 LINE_EVERY_MS = 10_000
 
 
@@ -42,7 +42,7 @@ class Tries:
         """
         counted = counted_as(address)
         self._wrong_ms[counted] = [*self._wrong_ms.pop(counted, ()), now_ms][-TRIES:]
-        while len(self) > MOST_ADDRESSES or now_ms - next(iter(self._wrong_ms.values()))[-1] >= TRIES_IN_MS:
+        while len(self) > MAX_ADDRESSES or now_ms - next(iter(self._wrong_ms.values()))[-1] >= TRIES_IN_MS:
             self._wrong_ms.popitem(last=False)
         self._not_logged += 1
         if self._next_line_ms is not None and now_ms < self._next_line_ms:

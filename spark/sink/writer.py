@@ -243,14 +243,15 @@ class SinkWriter:
 
     @add_hint()
     def decide(self, messages: Sequence[TaskMessage | None], number: int) -> Decided | None:
-        """Commit the batch, or find that it was committed before. Returns the decision; None if the tasks wrote at
-        least once, because there is nothing to decide then. number: the batch's number as Spark gives it to the commit.
+        """Commit the batch, or find that it was committed before. Returns the decision; None if the tasks wrote without
+        transactions (deliveryGuarantee at_least_once), because then there is nothing to commit. number: the batch's
+        number as Spark gives it to the commit.
 
         Raises SinkConflictError, BatchRefusedError, and RetriableError if the outcome is unknown.
         """
         if all(
             message is not None and message.done is None for message in messages
-        ):  # by the messages, not by this writer's options
+        ):  # judged by the messages, not by this writer's options
             return None
         done = complete([None if message is None else message.done for message in messages])
         key = done[0].batch.sink

@@ -142,7 +142,11 @@ def scan(
     result = Scan(files, found, _disk=disk)
     if files:
         _Judge(disk, result, start, (checkpointed_unit or 0) + 1).run()
-        if checkpointed_unit is not None and result.first_unit > checkpointed_unit + 1 and _is_reused(files[0].header):
+        if (
+            checkpointed_unit is not None
+            and result.first_unit > checkpointed_unit + 1
+            and not _is_first(files[0].header)
+        ):
             reason = f"it begins at unit {result.first_unit}, unit {checkpointed_unit + 1} is missing"
             raise JournalDamaged(files[0].path, 0, reason)
     if max(result.last_unit, checkpointed_unit or 0) < synced_unit:
@@ -195,9 +199,9 @@ def _life(header: FileHeader) -> tuple[bytes, int, int, int]:
     return header.salt, header.first_file, header.first_round, header.first_unit
 
 
-def _is_reused(header: FileHeader) -> bool:
-    """Return whether earlier files of this incarnation were reused, so that no file before this one need exist."""
-    return header.sequence > header.first_file
+def _is_first(header: FileHeader) -> bool:
+    """Return whether this is the first file of its incarnation. An earlier file of it may have been reused since."""
+    return header.sequence == header.first_file
 
 
 # ---- the verdict ---------------------------------------------------------------------------------------------
@@ -207,16 +211,19 @@ class _Judge:
     """Walks the rounds of one incarnation up to the first missing one, and decides: end of the journal, or damage."""
 
     def __init__(self, disk: Disk, result: Scan, start: JournalStart, first_unit: int) -> None:
-        """result: gets what is found. start: where the scan begins. first_unit: the first unit that the checkpoint
-        lacks, for a journal whose first files were removed.
+        """result: has the files, and gets what is found. start: where the scan begins. first_unit: the first unit that
+        the checkpoint lacks. It becomes the result's first_unit if the incarnation's first file is not among the files
+        and no round is found.
         """
         life = result.files[0].header
         self._disk = disk
         self._result = result
         self._start = start
-        self._begun = not _is_reused(life)  # if so, the first round has the numbers with which the journal begins
-        self._round = life.first_round if self._begun else start.round
-        self._unit = life.first_unit if self._begun else first_unit
+        # The headers say with which round and unit the incarnation's first file begins. With which a later file begins
+        # is known when _check_order() gets the first round.
+        self._are_numbers_known = _is_first(life)
+        self._round = life.first_round if self._are_numbers_known else start.round
+        self._unit = life.first_unit if self._are_numbers_known else first_unit
 
     def run(self) -> None:
         """Check all files round by round until the first place without a valid round; decide there whether the journal
@@ -257,11 +264,13 @@ class _Judge:
         return position, f"no header of round {self._round}", False
 
     def _check_order(self, path: str, position: int, header: RoundHeader) -> None:
-        """Raise JournalDamaged if the round does not follow the one before, by number and first unit. If the journal's
-        first files were removed, the first round of the scan sets the numbers from which the others count.
+        """Raise JournalDamaged if the round does not follow the one before, by number and first unit.
+
+        If the scan does not begin with the incarnation's first file, its first round sets the numbers from which the
+        others count; but its round number must be that of `start`, if `start` has one.
         """
-        if not self._begun:
-            self._begun = True
+        if not self._are_numbers_known:
+            self._are_numbers_known = True
             self._round = self._start.round or header.round
             self._unit = self._result.first_unit = header.first_unit
         if (header.round, header.first_unit) != (self._round, self._unit):
@@ -272,7 +281,7 @@ class _Judge:
         """Decide that the journal ends here, or raise JournalDamaged if what follows shows that more was synced."""
         result = self._result
         found = result.files[index]
-        if _is_reused(found.header) and index == 0 and result.rounds[0] == 0 and not self._start.file:
+        if not _is_first(found.header) and index == 0 and result.rounds[0] == 0 and not self._start.file:
             # JournalFiles.retire gave up the file with which to begin; not before a round in its successor was synced.
             raise JournalDamaged(found.path, position, f"{fault}; it was synced before the files before it went")
         remains = _Remains()

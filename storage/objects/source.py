@@ -95,8 +95,11 @@ class JournalOfObjects:
                 self._refuse(begun)
 
     def prepare(self) -> None:
-        """Take the store over, and fetch what the directory lacks. The directory is locked, and no owner is using the
-        store.
+        """Take the store over, and fetch what the directory lacks. Only to be called when the directory is locked and
+        no other broker seems to use the store.
+
+        A directory with data of its own is not changed: begin() puts its data into the store, if nothing was ever
+        written there.
 
         Raises: StoreDamaged, if the directory is not a copy of this store and cannot become one; Overtaken,
         ObjectDamaged; what the pause raises.
@@ -113,7 +116,7 @@ class JournalOfObjects:
                 self._refuse(taken.last.place.epoch)
             self._adopts = True
             return
-        if mark.adopting:  # it was put into the store, and then came a crash
+        if mark.adopting:  # its data was put into the store, and a crash came before the mark was changed
             self._forget_own_journal()
         last_unit = taken.last.last_unit if taken.last else 0
         if local and local.through_unit > last_unit:

@@ -64,8 +64,10 @@ def commits(s, ok=True):
     s._op("m", Committed(G, "m"), ok)
 
 
-def what_is_pending_is_said_again_and_refused(s):
-    """A good one, and after the transaction nobody minds."""
+def acknowledging_a_pending_record_again_is_refused(s):
+    """A good history: a record's acknowledgement is pending in a transaction, and another one is refused, outside and
+    inside of that transaction. After the commit one more succeeds, and the checker accepts that.
+    """
     queue(s, "x"), take(s, (0, "x")), s.begin("t"), s.send("y", place=Q, txn="t"), say(s, txn="t")
     say(s, ok=False), say(s, txn="t", ok=False), s.commit("t"), say(s), drained(s)
 
@@ -134,7 +136,7 @@ def what_is_reset_is_worked_on_again(s):
 
 
 GOOD = [
-    what_is_pending_is_said_again_and_refused,
+    acknowledging_a_pending_record_again_is_refused,
     what_is_reset_is_worked_on_again,
     a_reset_makes_all_available_again,
     a_consumer_of_the_sdk_says_what_it_was_told,

@@ -56,9 +56,10 @@ def take(world: SimulatedBroker) -> None:
 
 
 @pytest.mark.slow
-def test_records_pending_since_an_offset_reset_are_not_delivered_after_a_restart(world: SimulatedBroker) -> None:
-    """The snapshot of the coordinators has a higher start offset than the reset, and the record of the reset was
-    pruned from the state log.
+def test_a_record_pending_after_an_offset_reset_is_not_delivered_after_a_restart(world: SimulatedBroker) -> None:
+    """After the reset one record (P) is acknowledged in a transaction that stays open. The snapshot of the coordinators
+    was taken before the reset, so it has a higher start offset, and the record of the reset was pruned from the state
+    log.
     """
     (key,) = begin(world, "t")
     acquire(world, key, 0, 9)
@@ -73,7 +74,7 @@ def test_records_pending_since_an_offset_reset_are_not_delivered_after_a_restart
     assert log.topic.log(0).start_offset == log.known[key].needs_from > 2
     with world.after_power_cut() as later:
         acquire(later, key, 0, 9, "n")
-        assert states(later, key) == "0 LLLLLPLLLL"
+        assert states(later, key) == "0 LLLLLPLLLL", "L: delivered to n. P: still pending"
 
 
 @pytest.mark.slow

@@ -346,7 +346,7 @@ ROWS += [
         (0, 1),
         lambda world, version: {"group_ids": [READING]},
         "with its topics",
-        before=lambda world: world.read(READING, T),
+        before=lambda world: world.join_group(READING, T),
     ),
     Row("ListGroups", (0, 5), lambda world, version: {}),
     Row("DeleteGroups", (0, 2), lambda world, version: {"groups_names": [GONE_GROUP, "never"]}),

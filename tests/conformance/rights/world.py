@@ -91,7 +91,11 @@ class World:
     # ---- what has to be there --------------------------------------------------------------------------------
 
     def prepare(self, rules: dict[str, list[AclBinding]]) -> None:
-        """What all rows have in common: rules, topics, groups that have committed, transactional ids."""
+        """Make the broker ready for the request of every row of the matrix (rows.py).
+
+        It then has the rules, topics `t` and `hidden`, but none of those that must not exist, groups with committed
+        offsets, a group with a member, and transactional ids, one of them with an open transaction.
+        """
         for name in ("gone", "doomed", "fresh"):
             self.have_no_topic(PREFIX + name)
         for name, partitions in ((PREFIX + "t", 2), ("hidden", 1)):
@@ -104,7 +108,7 @@ class World:
         for group in (PREFIX + "g", "hidden"):
             self.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[group])
             self.eventually("OffsetCommit", 8, group_id=group, topics=offsets)
-        self.read(PREFIX + "read", PREFIX + "t")
+        self.join_group(PREFIX + "read", PREFIX + "t")
         for name in (PREFIX + "x", PREFIX + "open", "hidden"):
             found = self.init(name)
             if name == PREFIX + "open":
@@ -119,8 +123,8 @@ class World:
         part = {"partition_index": 0, "committed_offset": 0}
         self.eventually("OffsetCommit", 8, group_id=group, topics=[{"name": topic, "partitions": [part]}])
 
-    def read(self, group: str, topic: str) -> None:
-        """Have a member of the newer protocol that reads the topic."""
+    def join_group(self, group: str, topic: str) -> None:
+        """Join the group with a member of the newer protocol (KIP-848) that subscribes to the topic."""
         self.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[group])
         self.eventually(
             "ConsumerGroupHeartbeat",

@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.console.http.problems import Problem
-from fencepost.console.http.tries import LINE_EVERY_MS, MOST_ADDRESSES, TRIES, TRIES_IN_MS, Tries
+from fencepost.console.http.tries import LINE_EVERY_MS, MAX_ADDRESSES, TRIES, TRIES_IN_MS, Tries
 
 
 def wrong(tries: Tries, address: str, times: int, now_ms: int = 0) -> None:
@@ -49,14 +49,22 @@ def test_an_ipv6_network_of_one_household_counts_as_one_address(first: str, seco
     assert is_over(tries, second) is are_one
 
 
-def test_beyond_most_addresses_the_oldest_address_of_a_wrong_token_is_forgotten() -> None:
+def test_above_max_addresses_the_address_longest_without_a_wrong_token_is_forgotten() -> None:
     tries = Tries(lambda line: None)
     wrong(tries, "10.0.0.1", TRIES)
-    for number in range(MOST_ADDRESSES - 1):
+    for number in range(MAX_ADDRESSES - 1):
         wrong(tries, f"11.{number >> 16}.{number >> 8 & 255}.{number & 255}", 1)
-    assert (is_over(tries, "10.0.0.1"), len(tries)) == (True, MOST_ADDRESSES)
+    assert (is_over(tries, "10.0.0.1"), len(tries)) == (True, MAX_ADDRESSES)
     wrong(tries, "12.0.0.1", 1)
-    assert (is_over(tries, "10.0.0.1"), len(tries)) == (False, MOST_ADDRESSES)
+    assert (is_over(tries, "10.0.0.1"), len(tries)) == (False, MAX_ADDRESSES)
+
+
+def test_an_address_without_a_wrong_token_for_a_minute_is_forgotten() -> None:
+    tries = Tries(lambda line: None)
+    wrong(tries, "10.0.0.1", TRIES)
+    wrong(tries, "10.0.0.2", 1)
+    wrong(tries, "12.0.0.1", 1, TRIES_IN_MS - 1)
+    assert len(tries) == 3
     wrong(tries, "12.0.0.1", 1, TRIES_IN_MS)
     assert len(tries) == 1
 

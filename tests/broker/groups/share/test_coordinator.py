@@ -233,7 +233,7 @@ def test_a_deleted_topic_is_removed_from_the_share_group(broker, crashes):
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_deleting_a_share_group_leaves_no_records(broker, crashes):
+def test_a_deleted_share_group_is_not_found_and_has_no_share_partitions(broker, crashes):
     beat(broker, "m-1", 0)
     delete = DeleteGroupsRequest(groups_names=["g"])
     assert broker.ask(delete).results[0].error_code == NOT_EMPTY
