@@ -56,8 +56,9 @@ class Look:
             self.pieces.append(Piece(name, found.header.size_bytes, position, data))
 
 
-def read_on(disk: Disk, directory: str, place: JournalPlace, most_bytes: int) -> Look:
-    """Read the complete rounds of the journal from this place on: about most_bytes, but at least one round.
+def read_on(disk: Disk, directory: str, place: JournalPlace, max_bytes: int) -> Look:
+    """Read the complete rounds of the journal from this place on, until no more follow or max_bytes are reached; at
+    least one round if there is one.
 
     Raises Changed if the file of that place is gone or was reused; OSError.
     """
@@ -67,15 +68,15 @@ def read_on(disk: Disk, directory: str, place: JournalPlace, most_bytes: int) ->
         if found is None or found.header.incarnation != place.incarnation:
             raise Changed
         while found is not None:
-            found = _read_file(disk, directory, found, look, most_bytes)
+            found = _read_file(disk, directory, found, look, max_bytes)
     except FileNotFoundError:
         raise Changed from None
     return look
 
 
-def _read_file(disk: Disk, directory: str, found: FoundFile, look: Look, most_bytes: int) -> FoundFile | None:
+def _read_file(disk: Disk, directory: str, found: FoundFile, look: Look, max_bytes: int) -> FoundFile | None:
     """Read complete rounds of one file, from look.goes_on on, and add them to the look. Returns the next file if this
-    one has ended; None if there is no more to read now.
+    one has ended; None if no complete round follows now, or max_bytes are reached (then look.complete is False).
     """
     with Reader(disk, found) as reader:
         collected: list[bytes] = []
@@ -84,7 +85,7 @@ def _read_file(disk: Disk, directory: str, found: FoundFile, look: Look, most_by
         following: FoundFile | None = None
         while True:
             position = look.goes_on.position
-            if look.size_bytes + size_bytes >= most_bytes:
+            if look.size_bytes + size_bytes >= max_bytes:
                 look.complete = False
                 break
             header = reader.round_header(position)
@@ -122,8 +123,8 @@ def _next_file(disk: Disk, directory: str, header: FileHeader) -> FoundFile | No
 
 
 def _file(disk: Disk, directory: str, sequence: int) -> FoundFile | None:
-    """Return the journal file with this number; None while its header is not valid, which is so while it is being
-    prepared.
+    """Return the journal file with this number; None if its header is not valid or has another number, as while the
+    file is being prepared.
 
     Raises FileNotFoundError.
     """
@@ -163,7 +164,9 @@ class JudgedJournal:
         self.goes_on = JournalPlace(found.incarnation, 0, BLOCK_BYTES, round_number, found.last_unit + 1)
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield all bytes in their order, one round at a time. Raises: Changed, FileNotFoundError, OSError."""
+        """Yield all bytes in their order: of each file its header, then its rounds one by one. Afterwards goes_on is
+        the place behind the last round. Raises: Changed, FileNotFoundError, OSError.
+        """
         checksums = iter(self._found.checksums)
         for one, rounds in zip(self._found.files, self._found.rounds, strict=False):
             name = one.path.rpartition("/")[2]
@@ -177,7 +180,7 @@ class JudgedJournal:
             self.goes_on = self.goes_on._replace(sequence=one.header.sequence, position=position)
 
     def _note_round(self, data: bytes, found: FoundFile, position: int) -> None:
-        """Note that the journal continues after this round. Raises Changed if its header cannot be read."""
+        """Set the round number of goes_on to the one after this round. Raises Changed if its header cannot be read."""
         header = read_round_header(data, found.header.seed, position)
         if header is None:
             raise Changed

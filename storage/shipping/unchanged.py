@@ -22,8 +22,8 @@ from .shipper import JOURNAL
 
 
 def keep_unchanged(disk: Disk, directory: str, newest: Point, where: str) -> dict[str, ShippedFile]:
-    """Return the files of the newest point that a new point may take over, as far as their bytes are unchanged in the
-    directory. where: the store.
+    """Return the files of the newest point that a new point may take over, without the journal: of each as much from
+    its beginning on as is unchanged in the directory. where: the store.
 
     Raises BackupRefused if the point is of another directory; OSError.
     """
@@ -42,7 +42,7 @@ def keep_unchanged(disk: Disk, directory: str, newest: Point, where: str) -> dic
 
 
 def _unchanged(disk: Disk, path: str, extents: Iterable[Extent]) -> Iterable[Extent]:
-    """Yield the extents at the beginning of a file, as long as the file has the same bytes."""
+    """Yield the extents at the beginning of a file, up to the first that differs in the file or is not in a part."""
     try:
         file = disk.open(path, read_only=True)
     except MISPLACED:

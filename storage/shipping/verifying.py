@@ -128,7 +128,7 @@ class Verifying:
         return self.problems
 
     def _verify_rounds(self, place: Place) -> None:
-        """Read all rounds of a point, and note what is missing or damaged."""
+        """Read all rounds behind a point, and note what is missing or damaged."""
         try:
             for _, rounds in rounds_behind(self.objects, place, self.wait):
                 for piece in rounds.pieces:

@@ -47,34 +47,36 @@ class Membership:
         self._subscribed: tuple[str, ...] = ()
         self._regex = ""
         self._other = Caller(world, name)
-        self._told: tuple[Place, ...] = ()
-        self._knows = False  # whether the last heartbeat was answered
+        self._assigned: tuple[Place, ...] = ()  # by the group
+        self._was_answered = False  # the last heartbeat, once
         self._joins = 0
         self._subscribe()
 
     def _subscribe(self) -> None:
-        """To all of its topics or to some, by name or by a pattern."""
+        """Choose a subscription at random: all topics or some, by name or by a pattern."""
         self._subscribed = tuple(self.rng.sample(self.topics, self.rng.randint(1, len(self.topics))))
         self._regex = "|".join(self._subscribed) if self.rng.random() < 0.4 else ""
-        self._knows = False
+        self._was_answered = False
 
     async def belong(self) -> bool:
-        """One heartbeat. Whether it is a member."""
+        """Join, or send one heartbeat, and give up partitions that were taken from it, sometimes late. Returns whether
+        it is a member now.
+        """
         if self.owned is None:
             await self._join()
         else:
             if self.rng.random() < CHANGES:
                 self._subscribe()
             if self.rng.random() > DAWDLES:
-                self.owned = tuple(place for place in self.owned if place in self._told)
+                self.owned = tuple(place for place in self.owned if place in self._assigned)
             await self._beat(self.epoch)
-        if self.owned is not None and set(self.owned) <= set(self._told):
-            self.owned = self._told  # nothing to give up before
+        if self.owned is not None and set(self.owned) <= set(self._assigned):
+            self.owned = self._assigned  # there is nothing that it has to give up first
         return self.owned is not None
 
     async def _join(self) -> None:
         self._joins += 1
-        self.member_id, self.epoch, self.past, self._told = f"{self.name}.{self._joins}", 0, [], ()
+        self.member_id, self.epoch, self.past, self._assigned = f"{self.name}.{self._joins}", 0, [], ()
         for _ in range(3):
             if await self._beat(0):
                 return
@@ -83,14 +85,14 @@ class Membership:
                 return
 
     async def _beat(self, epoch: int) -> bool:
-        """Whether it was accepted."""
+        """Send a heartbeat, sometimes twice over two connections. Returns whether it was accepted."""
         self._is_refused = False
         request = self._request(epoch)
         callers = [self.caller, *([self._other] if self.rng.random() < TWICE else [])]
         answers = await asyncio.gather(*(self._asked(caller, request) for caller in callers))
         heard = [answer for answer in answers if answer is not None]
         good = [answer for answer in heard if answer.error_code == E.NONE]
-        self._knows = len(callers) == len(good) == 1
+        self._was_answered = len(callers) == len(good) == 1
         if good:
             newest = max(good, key=lambda answer: (answer.member_epoch, answer.assignment is not None))
             self._take(newest)
@@ -106,10 +108,10 @@ class Membership:
         if answer.assignment is not None:
             names = self.world.topic_names
             listed = answer.assignment.topic_partitions
-            self._told = tuple(sorted((names[each.topic_id], part) for each in listed for part in each.partitions))
+            self._assigned = tuple(sorted((names[each.topic_id], part) for each in listed for part in each.partitions))
 
     def _request(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
-        """With everything when it joins, and after a heartbeat that was not answered."""
+        """Build the heartbeat: with all fields when the member joins, and after a heartbeat that was not answered."""
         ids = {name: topic_id for topic_id, name in self.world.topic_names.items()}
         owned = [] if epoch == 0 else self.owned or ()
         topics: dict[str, list[int]] = {}
@@ -123,7 +125,7 @@ class Membership:
             instance_id=self._instance_id,
             topic_partitions=[Topic(topic_id=ids[name], partitions=parts) for name, parts in topics.items()],
         )
-        if epoch == 0 or not self._knows:
+        if epoch == 0 or not self._was_answered:
             request.rebalance_timeout_ms = REBALANCE_MS
             request.subscribed_topic_names = [] if self._regex else sorted(self._subscribed)
             request.subscribed_topic_regex = self._regex
@@ -139,7 +141,7 @@ class Membership:
         return answer
 
     async def leave(self) -> None:
-        """As a static member perhaps only for a while."""
+        """Leave the group, sometimes without telling it; a static member sometimes only for a while (epoch -2)."""
         if self.owned is not None and self.rng.random() < 0.6:
             epoch = -2 if self._instance_id is not None and self.rng.random() < 0.8 else -1
             request = ConsumerGroupHeartbeatRequest(
@@ -149,15 +151,17 @@ class Membership:
         self.owned = None
 
     def may_have(self, place: Place) -> bool:
-        """For all that it was told."""
-        return place in self._told or place in (self.owned or ())
+        """Return whether the partition may be its own, by all that the group has told it."""
+        return place in self._assigned or place in (self.owned or ())
 
     def close(self) -> None:
         self.caller.close()
         self._other.close()
 
     def epoch_to_send(self, places: Sequence[Place]) -> int:
-        """Its epoch, or one of before; of what it does not own any more always one of before."""
+        """Return its epoch or, sometimes, an older one that it had; for partitions that it does not own, always an
+        older one.
+        """
         is_foreign = any(place not in (self.owned or ()) for place in places)
         older = [epoch for epoch in self.past if epoch > 0]
         if is_foreign or self.rng.random() < OLD:
@@ -229,7 +233,7 @@ class Keeper:
         had: tuple[Place, ...] = ()
         while not self.world.over and self.world.loop.time() - begun < lives_s:
             if not await membership.belong():
-                await self._commit(had, membership.epoch)  # after its end
+                await self._commit(had, membership.epoch)  # as one that was a member
                 continue
             owned = membership.owned or ()
             for place in owned:
@@ -252,7 +256,9 @@ class Keeper:
         return offset is not None
 
     async def _commit(self, places: Sequence[Place], epoch: int) -> None:
-        """Once. What is not answered is unknown."""
+        """Commit offsets, if there are any, with one attempt: unanswered, its outcome is unknown. Sometimes the epoch
+        is one that nobody was given.
+        """
         if not places or epoch <= 0 or not self.membership.member_id:
             return
         if self.rng.random() < NEVER_GIVEN:

@@ -28,8 +28,8 @@ from simulation.world import STALL_MS, World
 EVERY, FIRST = 5, 2  # seeds
 BAD_DAYS = Faults(before=0.02, after=0.02, late=0.01, conflicts=0.01, keeps=0.05, reads=0.02, lists=0.02)
 LATENCIES_S = (0.0, 0.005, 0.005, 0.05, 0.3)
-DIES, CALLS = 0.7, (10, 300)  # how many of the followers do, at which of their calls
-LOOKS_BACK = 0.2  # of the looks: each can be restored, and the last one is judged
+DIES, CALLS = 0.7, (10, 300)  # share of the followers that die, and at which of their calls
+LOOKS_BACK = 0.2  # share of the moments that are remembered: each can be restored, and the last one is judged
 PATIENCE_S = 60.0
 Look = Callable[[World], Awaitable[None]]
 
@@ -49,7 +49,7 @@ class Turns:
         self.is_killed = False
 
     async def run(self) -> None:
-        """Let it work to its end. Raises what it raises."""
+        """Let the thread work until it ends. Raises what the work raised."""
         start_thread(self._run, "follower")
         while self._pause_s is not None:
             await asyncio.sleep(self._pause_s)
@@ -59,7 +59,9 @@ class Turns:
             raise self._error
 
     def wait(self, seconds: float) -> None:
-        """Called in the thread."""
+        """Only to be called in the thread: stop it for so many seconds, while the loop runs. Raises Killed if it was
+        killed.
+        """
         self._pause_s = seconds
         self._to_loop.release()
         self._to_thread.acquire()
@@ -175,7 +177,9 @@ class Backup:
             turns.wait(rng.uniform(0.02, 1.0))
 
     def _note(self, one: Follower) -> bool:
-        """Remember some moments. Returns whether all is in the store."""
+        """Sometimes remember what the store has. Returns whether the follower may end: the disk is about to be lost,
+        and the store has all that was acknowledged by then.
+        """
         if one.loss_window_ms is None:
             return False
         covered_ms = self._world.clock.monotonic_ms() - one.loss_window_ms
@@ -189,7 +193,7 @@ class Backup:
     # ---- the end ---------------------------------------------------------------------------------------------
 
     async def lose_disk(self, look: Look) -> None:
-        """When nobody works any more: the disk is gone, and a broker begins on what is restored."""
+        """Only to be called when no client works any more: lose the disk, and start a broker on what is restored."""
         world = self._world
         vars(self._objects.faults).update(vars(Faults()))
         if self._turns is not None:
@@ -207,7 +211,9 @@ class Backup:
             await world.start()
 
     async def _look_back(self, past: _Moment, look: Look) -> None:
-        """Another world, of that moment: the same loop and clock, and what was restored."""
+        """Start a broker in another world, with the same loop and clock, on what the store had at that moment, and
+        check it against what clients were told by then.
+        """
         world = self._world
         disk = self._restored(_store_of(past))
         if disk is None:
@@ -224,7 +230,7 @@ class Backup:
         world.loop.set_exception_handler(world._complained)
 
     def _restored(self, objects: SimulatedObjects) -> SimulatedDisk | None:
-        """None, and a failure, if it is refused."""
+        """Restore the store's newest point to a new disk. Returns None, and notes a failure, if that is refused."""
         target = SimulatedDisk(history=False)
         problems = Verifying(objects.client(), _give_up).run()
         self._world.failures += [f"in the store: {problem}" for problem in problems]

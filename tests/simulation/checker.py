@@ -41,7 +41,7 @@ Rule = Callable[[Facts], Iterator[Anomaly]]
 
 
 def check(history: History, *, at_most: int = 20) -> list[Anomaly]:
-    """What is wrong with a history; empty if nothing is."""
+    """Return the first anomalies of a history, at most so many; none if nothing is wrong."""
     facts = Facts(history)
     found: list[Anomaly] = []
     for rule in RULES:
@@ -53,7 +53,7 @@ def check(history: History, *, at_most: int = 20) -> list[Anomaly]:
 
 
 def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """One place, one offset, one value, for ever; whoever says so."""
+    """In one place each offset has one value for ever, and each value one offset, whichever answer tells it."""
     stands: dict[Place, dict[int, tuple[str, Op]]] = defaultdict(dict)
     at: dict[Place, dict[str, tuple[int, Op]]] = defaultdict(dict)
     seen: dict[Place, set[tuple[int, str]]] = defaultdict(set)
@@ -65,7 +65,7 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
             known, first = stands[place].setdefault(offset, (value, op))
             if known != value:
                 yield Anomaly("inconsistent offset", f"{place} {offset} is {known!r} and {value!r}", (first, op))
-                yield from _said_by_an_answer(place, offset, first, op)
+                yield from _wrong_acknowledgement(place, offset, first, op)
             other, first = at[place].setdefault(value, (offset, op))
             if other != offset:
                 sender = facts.writer.get(value)
@@ -77,8 +77,8 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(name, f"{value!r} stands in {place} at {other} and {offset}", (first, op))
 
 
-def _said_by_an_answer(place: Place, offset: int, first: Op, op: Op) -> Iterator[Anomaly]:
-    """Whose acknowledgement it is that is not true."""
+def _wrong_acknowledgement(place: Place, offset: int, first: Op, op: Op) -> Iterator[Anomaly]:
+    """Name the acknowledgement that is wrong, if one of these contradicting operations is a Send, or both are."""
     answers = [one for one in (first, op) if one.what.__class__ is Send]
     if len(answers) == 1:
         yield Anomaly("spurious offset", f"something else stands at {place} {offset}", (first, op))
@@ -89,7 +89,9 @@ def _said_by_an_answer(place: Place, offset: int, first: Op, op: Op) -> Iterator
 
 
 def _sightings(facts: Facts) -> Iterator[tuple[Op, Place, Iterable[tuple[int, str]]]]:
-    """Who says where that records stand at offsets."""
+    """Yield each answer that tells at which offsets records are: the operation, the place, (offset, value) of each
+    record.
+    """
     for op, send in facts.sends:
         if op.outcome == OK:
             yield op, send.place, enumerate(send.values, op.result)
@@ -102,7 +104,9 @@ def _sightings(facts: Facts) -> Iterator[tuple[Op, Place, Iterable[tuple[int, st
 
 
 def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
-    """G1a and what is like it: a value that was refused, or not (yet) committed, or never sent, or sent elsewhere."""
+    """G1a and the like: a reader saw a value that was refused, not (yet) committed, never sent, or sent to another
+    place.
+    """
     for place, reads in facts.reads.items():
         for committed in (False, True):
             # Of two reads that show a value, only the one that is done first can show it too early.
@@ -152,7 +156,7 @@ def decided_twice(facts: Facts) -> Iterator[Anomaly]:
 
 
 def half_committed(facts: Facts) -> Iterator[Anomaly]:
-    """No client commits a transaction of which a write has failed."""
+    """A transaction of which a write has failed is not committed."""
     for fate in facts.fates.values():
         failed = [op for op, _ in (*fate.sends, *fate.offsets) if op.outcome != OK and op.error]
         if fate.committed is not None and failed:
@@ -176,7 +180,9 @@ def circular_flow(facts: Facts) -> Iterator[Anomaly]:
 
 
 def split_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """Below a committed offset every input has its outputs, visible once; above it none has."""
+    """Of each input below a committed offset there is output, which readers see once; of no other input there is
+    any.
+    """
     shown: dict[tuple[Place, int], tuple[str, Op]] = {}
     for _, reads in facts.reads.items():
         for op, read in reads:
@@ -206,7 +212,9 @@ def split_offsets(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _inputs(facts: Facts) -> dict[Place, set[int]]:
-    """What transforming clients should have worked on, as the last readers saw it."""
+    """Return the offsets that transforming clients should have worked on, by place: the committed records that the last
+    readers saw.
+    """
     places = {place for _, send in facts.sends for place, _ in send.sources}
     found: dict[Place, set[int]] = defaultdict(set)
     for place in places:
@@ -217,7 +225,9 @@ def _inputs(facts: Facts) -> dict[Place, set[int]]:
 
 
 def nonmonotonic_reads(facts: Facts) -> Iterator[Anomaly]:
-    """One fetch gives offsets that grow, from where it was asked to begin, and never what is not decided."""
+    """The offsets of one fetch grow, begin where it was asked to begin, and end below the last stable offset (for
+    uncommitted reads: below the high watermark).
+    """
     for reads in facts.reads.values():
         for op, read in reads:
             seen = op.result
@@ -229,8 +239,8 @@ def nonmonotonic_reads(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly("read above the end", "more than is decided", (op,))
 
 
-def one_dump_a_place(facts: Facts) -> Iterator[Anomaly]:
-    """A log has no holes but those of compaction; its batches follow each other."""
+def holes_in_the_log(facts: Facts) -> Iterator[Anomaly]:
+    """In the dump of a log each batch begins where the one before ended, unless compaction removed some between."""
     for op, dump in facts.history.of(Dump):
         at = op.result[0].offset if op.result else 0
         for entry in op.result:
@@ -260,6 +270,6 @@ RULES: list[Rule] = [
     *OFFSET_RULES,
     split_offsets,
     *GROUP_RULES,
-    one_dump_a_place,
+    holes_in_the_log,
     circular_flow,
 ]

@@ -20,7 +20,7 @@ KEYS = tuple(f"k{number}" for number in range(6))
 
 
 def configs_of(cleanup: Cleanup | None, configs: dict[str, Any]) -> dict[str, Any]:
-    """Of a topic, for CreateTopics."""
+    """Return these configs of a topic, for CreateTopics, with those that this cleanup needs."""
     if cleanup is None:
         return configs
     configs = configs | {"segment_ms": min(configs["segment_ms"], CLOSED_AFTER_MS)}

@@ -30,7 +30,9 @@ class Replaced:
                         self._by_key[key_of(value) or ""].append((op, send, number))
 
     def excuses(self, read: Op, offset: int, value: str, got: Mapping[int, str]) -> bool:
-        """Whether a read may miss this record: what stands there instead is no excuse."""
+        """Return whether a read may lack this record, because compaction may have removed it. got: what the read has by
+        offset; another record at this offset is never excused.
+        """
         if not self._compacts or offset in got or value not in self._facts.writer:
             return False
         sent, send = self._facts.writer[value]
@@ -56,7 +58,7 @@ class Replaced:
 
 
 def resurrected(facts: Facts) -> Iterator[Anomaly]:
-    """Of a key whose newest committed record is a tombstone, nothing older stands in the log without it."""
+    """Where a committed tombstone has been removed from a log, no older record of its key is left."""
     for place, dump in facts.dumps.items():
         if not facts.is_compacted(place):
             continue
@@ -78,7 +80,7 @@ def resurrected(facts: Facts) -> Iterator[Anomaly]:
 
 
 def retained_too_little(facts: Facts) -> Iterator[Anomaly]:
-    """Where a log begins, all that is below was old enough, or more than the log has to hold."""
+    """Retention removes only records that are old enough, or that a log has beyond its retention bytes."""
     for place, cleanup in facts.cleanups.items():
         if cleanup.compacts or place in facts.trimmed:
             continue
@@ -98,14 +100,14 @@ def retained_too_little(facts: Facts) -> Iterator[Anomaly]:
                     text = f"{place} begins at {start}, and what was below is {age_ms} ms old at most"
                     yield Anomaly("log begins too late", text, (youngest, op))
             if cleanup.retention_bytes >= 0:
-                left = _most_bytes(facts, place, op, sends, gone)
+                left = _max_bytes(facts, place, op, sends, gone)
                 if left < cleanup.retention_bytes:
                     text = f"{place} begins at {start}, where {left} bytes are left at most"
                     yield Anomaly("log begins too late", text, (op,))
 
 
 def _beginnings(facts: Facts, place: Place) -> list[tuple[Op, int]]:
-    """Who says where the log begins, in the order of time."""
+    """Return each answer that tells where the log begins, with that offset, in the order of time."""
     reported = [(op, op.result.log_start) for op, _ in facts.reads[place] if op.result.tells_ends]
     dump = facts.dumps.get(place)
     if dump is not None and dump.result:
@@ -113,10 +115,11 @@ def _beginnings(facts: Facts, place: Place) -> list[tuple[Op, int]]:
     return sorted(reported, key=lambda one: one[0].done)
 
 
-def _most_bytes(facts: Facts, place: Place, read: Op, sends: Iterable[tuple[Op, Send]], gone: list[Op]) -> int:
-    """What may stand in the log when it is read: each batch that may, each marker that is not surely gone.
+def _max_bytes(facts: Facts, place: Place, read: Op, sends: Iterable[tuple[Op, Send]], gone: list[Op]) -> int:
+    """Return how many bytes may be in the log at most when it is read: each batch that may be there, each marker that
+    is not surely gone.
 
-    A batch of a producer that was forgotten since may stand there once more for each time.
+    A batch of a producer that was forgotten since may be there once more for each time.
     """
     there: list[Send] = []
     for op, send in sends:
@@ -130,12 +133,14 @@ def _most_bytes(facts: Facts, place: Place, read: Op, sends: Iterable[tuple[Op, 
 
 
 def size_of(send: Send) -> int:
-    """Bytes of its batch, at most."""
+    """Return the size of its batch in bytes, at most."""
     return BATCH_BYTES + sum(RECORD_BYTES + len(value) for value in send.values)
 
 
 def too_little_is_left(facts: Facts) -> Iterator[Anomaly]:
-    """When all is over, what is there is known to the byte."""
+    """In the end, a log that has lost its beginning still has its retention bytes: the dump tells its size to
+    the byte.
+    """
     for place, cleanup in facts.cleanups.items():
         dump = facts.dumps.get(place)
         if dump is None or cleanup.retention_bytes < 0 or not dump.result or not dump.result[0].offset:

@@ -58,7 +58,9 @@ from simulation.planting import _around, _replaced, around, breaks, killed_by, r
 @killed_by("tests/storage/log/test_log_machine.py")
 @breaks("guarantees.md: consumers see a transaction as a whole or not at all")
 def no_producers_are_known_as_of_the_flushed_offset(stack: ExitStack) -> None:
-    """The marker of an id for one transaction is above it, and finds no producer when it is applied again."""
+    """The snapshot without producers is for the flushed offset instead of the log's end. The marker of an ephemeral id
+    is above that, and finds no producer when it is applied again.
+    """
 
     def adopt(self: Any) -> bool:
         here = Snapshot(self._log.flushed_offset, empty=True)

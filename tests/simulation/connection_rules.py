@@ -13,7 +13,9 @@ LATEST, EARLIEST = -1, -2
 
 
 def own_writes(facts: Facts) -> Iterator[Anomaly]:
-    """What it reads is not older than what it wrote or read before, and not newer than what it writes next."""
+    """On one connection a read shows no less than was written or read before it, and nothing that is written
+    after it.
+    """
     for _, pipelined in facts.history.of(Pipelined):
         ops = [op for op in pipelined.ops if op.outcome == OK]
         yield from _older_than_before(ops)
@@ -22,19 +24,21 @@ def own_writes(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _older_than_before(ops: list[Op]) -> Iterator[Anomaly]:
-    most: dict[tuple[Place, str], tuple[int, Op]] = {}
+    told: dict[tuple[Place, str], tuple[int, Op]] = {}  # the highest so far
     for op in ops:
-        for place, name, value in _said(op):
-            highest, first = most.setdefault((place, name), (value, op))
+        for place, name, value in _ends_told(op):
+            highest, first = told.setdefault((place, name), (value, op))
             if value < highest:
                 if not isinstance(op.what, Send | Trim):
                     yield Anomaly("own write unseen", f"{name} of {place} is {value} after {highest}", (first, op))
             else:
-                most[place, name] = value, op
+                told[place, name] = value, op
 
 
-def _said(op: Op) -> Iterator[tuple[Place, str, int]]:
-    """Which end of a place an operation tells: no read behind it may tell a lower one."""
+def _ends_told(op: Op) -> Iterator[tuple[Place, str, int]]:
+    """Yield each end of a place that an operation tells: (place, which end, offset). No read after it may tell a lower
+    one.
+    """
     what = op.what
     if what.__class__ is Send:
         yield what.place, "end", op.result + len(what.values)
@@ -57,13 +61,15 @@ def _newer_than_next(ops: list[Op]) -> Iterator[Anomaly]:
             end, read = ends.get(op.what.place, (0, op))
             if op.result < end:
                 yield Anomaly("write seen before its time", f"{op.what.place} ended at {end} before it", (read, op))
-        for place, name, value in _said(op):
+        for place, name, value in _ends_told(op):
             if name == "end" and value >= ends.get(place, (0, op))[0]:
                 ends[place] = value, op
 
 
 def _without_own_commit(facts: Facts, ops: list[Op]) -> Iterator[Anomaly]:
-    """A commit moves the last stable offset for what is read behind it, unless others are open before its records."""
+    """After a commit, reads behind it see a last stable offset above its records, unless other open transactions begin
+    below them.
+    """
     needs: list[tuple[Place, int, str, Op]] = []
     for op in ops:
         if op.what.__class__ is End and op.what.commit:

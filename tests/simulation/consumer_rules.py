@@ -26,7 +26,7 @@ class _Visible:
 
 
 def poll_skips(facts: Facts) -> Iterator[Anomaly]:
-    """A poll shows all there is to see of what it passes, and begins where the one before ended."""
+    """A poll shows all visible records of the offsets that it passes, and begins where the one before ended."""
     for place, reads in facts.reads.items():
         for committed in (False, True):
             visible = _Visible(facts, place, committed)
@@ -58,9 +58,11 @@ def poll_skips(facts: Facts) -> Iterator[Anomaly]:
 def _goes_on(
     facts: Facts, reads: Sequence[Op], was: Read, op: Op, read: Read, visible: _Visible, done: set[int]
 ) -> Iterator[Anomaly]:
-    """Behind what was committed; at what was not. After an unknown outcome, either. One transaction may read often.
+    """A poll begins behind what was committed, and again at what was not; either after an unknown outcome. Several
+    polls may be for one transaction.
 
-    done: what earlier transactions have committed, which does not come again if it is given to another one by mistake.
+    reads: the polls before this one for the same transaction. done: offsets that committed transactions have worked on;
+    they do not come again, even if they were given to another transaction by mistake.
     """
     before = reads[-1]
     ended = before.result.next_offset
@@ -81,7 +83,7 @@ def _goes_on(
 
 
 def work_of_groups(facts: Facts) -> Iterator[Anomaly]:
-    """At least once: below where a group stands, its members have done everything."""
+    """At least once: a group's members have done all records below its committed offset."""
     done: dict[tuple[str, Place], set[int]] = defaultdict(set)
     for place, reads in facts.reads.items():
         for op, read in reads:
@@ -97,7 +99,9 @@ def work_of_groups(facts: Facts) -> Iterator[Anomaly]:
 
 
 def listed_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """What ListOffsets says is between what fetches said before and say later; at a time, it is what the log says."""
+    """An offset from ListOffsets is between what fetches told before it and after it; one for a time is what the log
+    says.
+    """
     reported: dict[tuple[Place, str], _Told] = {}
     for op, listed in facts.history.of(Listed):
         if listed.at >= 0:
@@ -125,7 +129,7 @@ class _Told:
         self._end = end
         reads = [op for op, _ in facts.reads[place] if op.result.tells_ends]
         ended = sorted(reads, key=attrgetter("done"))
-        begun = [op for op in reads if not facts.may_be_of_before(op)]
+        begun = [op for op in reads if not facts.may_be_outdated(op)]
         begun.sort(key=attrgetter("invoked"), reverse=True)
         self._facts = facts
         self._ended = [op.done for op in ended]
@@ -134,10 +138,12 @@ class _Told:
         self._lowest = list(accumulate(begun, lambda one, other: min(one, other, key=end)))
 
     def against(self, op: Op) -> Op | None:
-        """A fetch that was over before and said more, or began later and said less."""
+        """Return a fetch that contradicts the listed offset: it ended before and told more, or began later and told
+        less.
+        """
         before, after = bisect_left(self._ended, op.invoked), bisect_left(self._begun, -op.done)
         is_lower = before and self._end(self._highest[before - 1]) > op.result
-        if is_lower and not self._facts.may_be_of_before(op):
+        if is_lower and not self._facts.may_be_outdated(op):
             return self._highest[before - 1]
         if after and self._end(self._lowest[after - 1]) < op.result:
             return self._lowest[after - 1]
@@ -145,7 +151,9 @@ class _Told:
 
 
 def _at_a_time(facts: Facts, op: Op, listed: Listed) -> Iterator[Anomaly]:
-    """Only asked when all is over. A marker has a time too, and may be what is found."""
+    """Compare an offset for a time with the log. Only asked in the end, when all is over. A marker has a time too, and
+    may be what is found.
+    """
     dump = facts.dumps.get(listed.place)
     if dump is None or facts.loses_its_beginning(listed.place) or facts.is_compacted(listed.place):
         return  # more of it may be gone since
@@ -157,14 +165,14 @@ def _at_a_time(facts: Facts, op: Op, listed: Listed) -> Iterator[Anomaly]:
 
 
 def stuck(facts: Facts) -> Iterator[Anomaly]:
-    """When nothing is wrong any more, everybody gets done."""
+    """After the last fault has ended, every client finishes."""
     for op, finish in facts.history.of(Finish, only_ok=False):
         if op.outcome == INFO:
             yield Anomaly("stuck client", f"{op.client} does not finish: {finish.what}", (op,))
 
 
 def paused(facts: Facts) -> Iterator[Anomaly]:
-    """A consumer gives nothing of what it was told to pause, until it is told to go on."""
+    """A consumer returns no records of a partition from its pause to its resume."""
     reported = [op for kind in (Pause, Resume) for op, _ in facts.history.of(kind)]
     steps = sorted([*reported, *(op for op, _ in facts.history.of(Read))], key=lambda op: op.invoked)
     since: dict[tuple[str, Place], Op] = {}
@@ -179,14 +187,14 @@ def paused(facts: Facts) -> Iterator[Anomaly]:
 
 
 def claimed_twice(facts: Facts) -> Iterator[Anomaly]:
-    """Of a batch there is one transaction at a time, and none after it was committed."""
+    """A batch belongs to one transaction at a time, and to no other after that was committed."""
     for op, claim in facts.history.of(Claim):
         if op.result:
             yield Anomaly("batch in two transactions", f"the batch of {claim.txn} is given to another one", (op,))
 
 
 def left_behind(facts: Facts) -> Iterator[Anomaly]:
-    """Who is polled in time stays a member, however long all that was fetched takes."""
+    """A member that is polled in time stays in its group, however long the processing of its records takes."""
     for op, left in facts.history.of(LeftBehind):
         if op.result < left.allowed_ms:
             text = f"{op.client} leaves {left.group} after {op.result} of {left.allowed_ms} ms without a poll"

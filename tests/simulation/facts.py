@@ -60,18 +60,20 @@ class Fate:
 
     @cached_property
     def committed(self) -> Op | None:
-        """The first answer that says so."""
+        """The first acknowledged commit, if there is one."""
         return min((op for op, end in self.ends if end.commit and op.outcome == OK), key=_done, default=None)
 
     @cached_property
     def aborted(self) -> bool:
-        """Surely, now or later: nobody asked for a commit, or it was refused, or an abort was answered first."""
+        """Whether it surely ends aborted: no commit was asked for, or all were refused; or an abort was acknowledged,
+        and no commit.
+        """
         commits = [op for op, end in self.ends if end.commit and op.outcome != FAIL]
         return not commits or (not self.committed and any(op.outcome == OK for op, end in self.ends if not end.commit))
 
     @cached_property
     def may_show_from(self) -> int:
-        """The moment before which no committed read may show it."""
+        """The moment before which no committed read may show it; NEVER if it is surely not committed."""
         return min((op.invoked for op, end in self.ends if end.commit and op.outcome != FAIL), default=NEVER)
 
     @cached_property
@@ -82,7 +84,7 @@ class Fate:
 
     @cached_property
     def over(self) -> int:
-        """The moment since which it is surely not open."""
+        """The moment since which it is surely not open; NEVER if no end of it was acknowledged."""
         return min((op.done for op, _ in self.ends if op.outcome == OK), default=NEVER)
 
 
@@ -151,7 +153,7 @@ class Facts:
                 self.fate(send.txn).sends.append((op, send))
 
     def loses_its_beginning(self, place: Place) -> bool:
-        """Whether a log may begin above 0 for any reason."""
+        """Return whether a log may lose its first records: to DeleteRecords or to retention."""
         cleanup = self.cleanups.get(place)
         return place in self.trimmed or (cleanup is not None and not cleanup.compacts)
 
@@ -160,7 +162,9 @@ class Facts:
         return cleanup is not None and cleanup.compacts
 
     def was_in(self, producer_id: int, place: Place) -> bool:
-        """Did this producer write there, or try to? Of a topic made again, since then or perhaps since then."""
+        """Return whether this producer wrote to this place, or tried to. If the topic was made again, only what may
+        have arrived after that counts.
+        """
         made = self.created.get(place)
         if made is None:
             return producer_id in self.touched[place]
@@ -173,13 +177,15 @@ class Facts:
         )
 
     def forgot(self, place: Place, producer_id: int, since: int, until: int = NEVER) -> bool:
-        """Was this producer forgotten in this place between two moments?"""
+        """Return whether this producer was forgotten in this place between two moments."""
         return any(
             since < moment < until for moment in self.forgotten.get(((name_of(place), place[1]), producer_id), ())
         )
 
     def times_forgotten(self, place: Place, sent: Op, send: Send, until: int) -> int:
-        """How often the producer of this batch was forgotten since it was sent: so many repetitions may be written."""
+        """Return how often the producer of this batch was forgotten after it was sent: so many retries may be written
+        again. None of a transaction.
+        """
         moments = self.forgotten.get(((name_of(place), place[1]), send.producer[0]), ())
         return 0 if send.txn is not None else sum(sent.invoked < moment < until for moment in moments)
 
@@ -187,14 +193,17 @@ class Facts:
     def _outlived(self) -> list[Op]:
         return [op for op, _ in self.history.of(Outlived, only_ok=False)]
 
-    def may_be_of_before(self, op: Op) -> bool:
-        """Whether a broker that was taken over from may have answered: what that shows was so once."""
+    def may_be_outdated(self, op: Op) -> bool:
+        """Return whether a broker may have answered that another one had taken over from: its answer may be an older
+        state.
+        """
         return any(each.invoked < op.done and op.invoked < each.done for each in self._outlived)
 
-    def never_turned_away(self, place: Place, producer: Producer, taken: Op) -> bool:
-        """May this batch be the first that the broker knows of its producer there, so that any sequence is good?
+    def may_be_first_known(self, place: Place, producer: Producer, taken: Op) -> bool:
+        """Return whether this may be the first batch of its producer that the broker knows there, so that any sequence
+        is accepted.
 
-        What was turned away before it is remembered (KAFKA-14904), but not over a restart.
+        The broker remembers a batch that it refused (KAFKA-14904), but not over a restart.
         """
         sends = [op for op, send in self.sends_in[place, producer[0]] if op.invoked < taken.invoked]
         knows = any(op.outcome != FAIL and not self.forgot(place, producer[0], op.invoked, taken.done) for op in sends)
@@ -203,13 +212,13 @@ class Facts:
         return not knows and any(since < op.invoked < taken.done for op, _ in self.history.of(Restart))
 
     def forgot_id(self, transactional_id: str | None, since: int, until: int = NEVER) -> bool:
-        """Was this transactional id forgotten between two moments?"""
+        """Return whether this transactional id was forgotten between two moments."""
         return any(since < moment < until for moment in self.forgotten.get(transactional_id or "", ()))
 
     def forgot_writer(self, place: Place, value: str) -> bool:
-        """Was the producer of this value forgotten since it was sent, so that a repetition is written again?
+        """Return whether the producer of this value was forgotten after it was sent, so that a retry is written again.
 
-        It is nobody in a transaction; and the SDK's is known by the log.
+        Never in a transaction. The producer id of the SDK is not in its operation, and is taken from the log's dump.
         """
         sent, send = self.writer[value]
         ids = {send.producer[0]}
@@ -228,9 +237,10 @@ class Facts:
 
     @cached_property
     def open_in(self) -> dict[Place, list[tuple[int, str, int, int]]]:
-        """By place, transactions that may be open there: (until when, which, since when, from which offset).
+        """Transactions that may be open in each place: (until when, which, since when, from which offset; -1 if that is
+        unknown).
 
-        Those that are open for longest come first. Only when all facts are known.
+        Those that are open for longest come first. Only to be read when all facts are known.
         """
         found: dict[Place, list[tuple[int, str, int, int]]] = defaultdict(list)
         for fate in self.fates.values():
@@ -243,7 +253,9 @@ class Facts:
         return found
 
     def _succeeded(self, fate: Fate) -> int:
-        """The moment since which the next producer with its transactional id had been told so, which ends it."""
+        """Return the moment at which a later producer had got the transactional id, which ends the transaction; NEVER
+        if there is none.
+        """
         begin = fate.begin
         if begin is None:
             return NEVER
@@ -260,7 +272,7 @@ class Facts:
                 fate.seen_by = op
 
     def answered(self) -> Iterable[tuple[Op, Send, int, str]]:
-        """Every value that was acknowledged, and its offset."""
+        """Yield every value that was acknowledged, with its offset."""
         for op, send in self.sends:
             if op.outcome == OK:
                 for index, value in enumerate(send.values):

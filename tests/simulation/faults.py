@@ -80,7 +80,7 @@ class Faults:
         await self.heal()
 
     async def heal(self) -> None:
-        """Nothing is wrong any more, and a broker runs."""
+        """End all faults, and wait until a broker runs."""
         world = self.world
         world.on_send = lambda transport, keys: None
         world.network.delay_ms = (0.05, 1.0)
@@ -97,7 +97,7 @@ class Faults:
         self.world.network.delay_ms = self.rng.choice(((0.05, 2.0), (0.0, 0.0), (5.0, 60.0), (0.1, 400.0)))
 
     def _perhaps_in_pieces(self, connection: SimulatedConnection) -> None:
-        """Some connections give their readers pieces of any size, in one direction."""
+        """On some connections, in one direction, deliver data in pieces of any size."""
         self.rng.choice((connection.to_server, connection.to_client)).fragments = self.rng.random() < IN_PIECES
 
     async def cut(self) -> None:
@@ -106,21 +106,25 @@ class Faults:
             self.rng.choice((connection.cut, lambda: connection.cut_after("client", self.rng.randint(0, 90))))()
 
     async def held_requests(self) -> None:
-        """What a client sends stays on the way, often until it has gone on over another connection."""
+        """Hold what a client sends, often until it has continued over another connection."""
         if connections := self.world.network.connections:
             connection = self.rng.choice(connections)
             connection.to_server.hold()
             self.world.loop.call_later(self.rng.uniform(0.1, 4.0), connection.release)
 
     def perhaps_hold(self, transport: object, keys: list[int]) -> None:
-        """Requests of transactions and groups are held up more often: late ones hurt there. keys: of their APIs."""
+        """Sometimes hold requests of transactions and groups, for which being late matters most. keys: the keys of
+        their APIs.
+        """
         if self.rng.random() < max((self._held.get(key, 0.0) for key in keys), default=0.0):
             self.struck["held transactions"] = self.struck.get("held transactions", 0) + 1
             for connection in self.world.network.connections:
                 if connection.client is transport:
                     connection.to_server.hold()
                     delay_s = self.rng.uniform(0.5, 3.0)
-                    self.world.loop.call_later(delay_s, connection.release, context=Context())  # whoever is killed
+                    self.world.loop.call_later(
+                        delay_s, connection.release, context=Context()
+                    )  # also if its client's process is killed
 
     async def held_answers(self) -> None:
         if connections := self.world.network.connections:
@@ -139,14 +143,14 @@ class Faults:
             await self.world.restart(power=True, rng=self.rng, after_s=self.rng.uniform(0.0, 1.0))
 
     async def unplugged_while_it_writes(self) -> None:
-        """The power goes while a slow sync is under way: some of what was written is there, and nobody was told."""
+        """Cut the power during a slow sync: some of what was written is on the disk, and nothing of it was answered."""
         self.world.delays["journal"] = 0.4
         await asyncio.sleep(self.rng.uniform(0.3, 0.8))
         self.world.delays["journal"] = JOURNAL_S
         await self.power_cut()
 
     async def stopped_process(self) -> None:
-        """Nothing runs for a while, as under SIGSTOP of the whole machine."""
+        """Let time pass in which nothing runs, as if the whole machine got SIGSTOP."""
         self.world.loop.pass_time(self.rng.uniform(0.1, 2.0))
 
     # ---- the disk and the clock ------------------------------------------------------------------------------
@@ -157,7 +161,9 @@ class Faults:
         self.world.delays["journal"] = JOURNAL_S
 
     async def slow_reads(self) -> None:
-        """What is read from the disk meanwhile may come after flushes, checkpoints and deletions."""
+        """Choose another delay for reads from the disk: flushes, checkpoints and deletions may happen before they
+        return.
+        """
         self.world.delays["reads"] = self.rng.choice(self.world.schedule.reads_s)
 
     async def forgotten_indexes(self) -> None:
@@ -173,7 +179,9 @@ class Faults:
         self.world.disk.capacity_bytes = None
 
     async def no_descriptors(self) -> None:
-        """Nothing can be opened for a while. No reason to halt, nor to take a partition for damaged."""
+        """Let every opening of a file fail for a while. That is no reason to halt, or to take a partition for
+        damaged.
+        """
         disk, error = self.world.disk, self.rng.choice(OUT_OF_RESOURCES)
         fault = disk.fail(lambda one: isinstance(one, Open | Link), error=error, times=None)
         await asyncio.sleep(self.rng.uniform(0.1, 1.0))
@@ -181,7 +189,9 @@ class Faults:
             disk._faults.remove(fault)
 
     async def start_that_fails(self) -> None:
-        """One step of a start meets an error of the system: it changes nothing, and the next start is a good one."""
+        """Kill the broker, and let one step of its start fail. That start changes nothing, and the next one
+        succeeds.
+        """
         if self.world.broker is not None:
             self.world.kill(power=self.rng.random() < 0.5, rng=self.rng)
             self.world.disk.fail_step(int(2 ** self.rng.uniform(0, 10)), error=self.rng.choice(ERRORS_OF_A_START))
@@ -189,5 +199,7 @@ class Faults:
             self.world.disk._faults.clear()
 
     async def failed_sync(self) -> None:
-        """The broker has to halt; what it wrote may read well and not be on the disk."""
+        """Let a sync of the journal fail: the broker has to halt. What it wrote may be readable, and not on the
+        disk.
+        """
         self.world.disk.fail_sync(lambda path: "journal" in path)

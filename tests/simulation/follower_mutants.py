@@ -7,7 +7,7 @@ from simulation.planting import around, breaks, mutant, replaced
 @mutant
 @breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_a_follower_that_is_behind_is_taken_at_its_word(stack):
-    """What it does not have is outside the log, or was cut: the position is reset."""
+    """An offset that the follower does not have is taken for out of range, or for truncated: the position is reset."""
 
     def wrapper(told_by_leader):
         return lambda self, node, state: told_by_leader(self, node, state) or True
@@ -18,14 +18,16 @@ def sdk_a_follower_that_is_behind_is_taken_at_its_word(stack):
 @mutant
 @breaks("sdk.md: It reads from the leader again for half a minute")
 def sdk_a_follower_is_never_given_up(stack):
-    """Whatever is wrong with it: the leader named it."""
+    """The consumer goes on with the follower that the leader named, whatever error it answers."""
     replaced(stack, Fetcher._read_from_leader, lambda self, state: None)
 
 
 @mutant
 @breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_what_a_follower_withholds_is_passed_over(stack):
-    """The leader has told that records up to there are stable, and none came: there are none."""
+    """If the follower sends no records, the consumer goes on at the last stable offset that was told before, as if
+    there were none below.
+    """
 
     def wrapper(take):
         def taken(self, node, state, part):
@@ -43,7 +45,9 @@ def sdk_what_a_follower_withholds_is_passed_over(stack):
 @mutant
 @breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_the_high_watermark_of_a_follower_is_the_end(stack):
-    """What was read above it from somebody else is read again."""
+    """The position goes back to the follower's high watermark: records above it, which the leader sent, are read
+    again.
+    """
 
     def wrapper(take):
         def taken(self, node, state, part):

@@ -109,20 +109,24 @@ class Followers:
         self._lags = False
 
     async def lose(self) -> None:
-        """It has less of some partitions, while consumers stand above that."""
+        """Take records from some of the follower's copies, below the positions of consumers, and let it lag."""
         for copy in self.copies.values():
             if self.rng.random() < 0.5:
                 copy.lose(self.rng)
         await self.lag()
 
     async def restart(self) -> None:
-        """So short that nobody misses it."""
+        """Cut the follower's connections, as a restart too short to be noticed otherwise; sometimes it loses
+        records.
+        """
         self._cut()
         if self.rng.random() < 0.5:
             await self.lose()
 
     async def leave_metadata(self) -> None:
-        """The controller does not hear of it, clients that do not know it yet still do."""
+        """Take the follower out of the metadata for a while, and let it lose records. Clients with older metadata still
+        ask it.
+        """
         self.is_known = False
         await self.lose()
         self.is_known = True
@@ -139,11 +143,13 @@ class Followers:
         self._is_healed = True
 
     async def fail_for_good(self) -> None:
-        """Its disk. What the leader takes it to have is what it had."""
+        """Let the follower answer every fetch with KAFKA_STORAGE_ERROR from now on. The leader still names it for what
+        it had.
+        """
         self._has_failed = self._lags = True
 
     async def be_out_of_reach(self) -> None:
-        """Of clients; the leader finds nothing wrong with it."""
+        """Refuse clients' connections to the follower from now on; to the leader it is in sync."""
         self._is_healed, self.is_up = True, False
         self._cut()
 
@@ -155,7 +161,7 @@ class Followers:
     # ---- answers ---------------------------------------------------------------------------------------------
 
     def replicate(self, response: FetchResponse) -> None:
-        """What is seen of the leader's answers reaches the follower, sooner or later."""
+        """Note how far the leader's answer goes, and let some of the follower's copies fetch that."""
         hear(self.copies, response)
         for copy in self.copies.values():
             if self._is_healed:
@@ -164,7 +170,7 @@ class Followers:
                 copy.catch_up()
 
     def metadata(self, response: MetadataResponse) -> float:
-        """Both brokers, and both have everything."""
+        """Rewrite Metadata: both brokers have all partitions; without the follower as long as it is not known."""
         known = (LEADER, FOLLOWER) if self.is_known else (LEADER,)
         Broker = MetadataResponse.Broker
         response.brokers = [Broker(node_id=one, host=ADDRESS[0], port=PORTS[one], rack=f"r{one}") for one in known]
@@ -177,14 +183,16 @@ class Followers:
         return 0.0
 
     def found(self, response: Any) -> float:
-        """The leader coordinates everything."""
+        """Rewrite FindCoordinator: the leader coordinates everything."""
         for one in (response, *response.coordinators):
             if one.node_id == LEADER:
                 one.port = PORTS[LEADER]
         return 0.0
 
     def from_leader(self, request: FetchRequest, wanted: Wanted) -> Rewriting:
-        """It sends a consumer of its rack on, without waiting, for what the follower has as far as it knows."""
+        """Send a consumer of the follower's rack on to it, without waiting, for partitions of which the follower has
+        the offset. Returns how to rewrite the leader's response.
+        """
         named: dict[Key, Copy] = {}
         if request.rack_id == RACK and self.is_known:
             named = {
@@ -205,7 +213,9 @@ class Followers:
         return rewrite
 
     def from_follower(self, request: FetchRequest, wanted: Wanted, version: int) -> Rewriting:
-        """What its copies show. It waits for more, as any broker, if that is nothing."""
+        """Return how to make the follower's response of the leader's: with what its copies have. If that is nothing, it
+        is kept back for as long as the fetch may wait.
+        """
 
         def rewrite(response: FetchResponse) -> float:
             self.replicate(response)
@@ -235,7 +245,7 @@ class Followers:
 
 
 def _has_news(response: FetchResponse) -> bool:
-    """Anything that ends the wait of a fetch."""
+    """Return whether the response has anything that ends the wait of a fetch."""
     return any(part.records or part.error_code or part.diverging_epoch for part in parts_of(response).values())
 
 
@@ -263,7 +273,7 @@ class Relay(asyncio.Protocol):
         self._followers.start(self._reach())
 
     def connection_lost(self, error: Exception | None) -> None:
-        """What the client sent before is carried out all the same."""
+        """Close the connection to the broker; it still carries out what the client has sent."""
         self._has_left = True
         if self in self._followers.relays:
             self._followers.relays.remove(self)
@@ -285,7 +295,7 @@ class Relay(asyncio.Protocol):
             self._broker.close()
 
     def lost(self) -> None:
-        """The broker is gone, or its connection."""
+        """Close the client's connection, since the one to the broker is gone."""
         self._client.close()
 
     # ---- requests --------------------------------------------------------------------------------------------
@@ -305,7 +315,7 @@ class Relay(asyncio.Protocol):
                 self._broker.write(passed_on)
 
     def _asked(self, answer: "_Answer", frame: bytes) -> bytes | None:
-        """What the broker is to be asked instead; None if there is an answer already."""
+        """Return the request that goes to the broker; None if it is answered here."""
         header, followers = answer.header, self._followers
         whole = len(frame).to_bytes(4, "big") + frame
         if header.api_key == METADATA:

@@ -10,7 +10,7 @@ TWO, NEXT = (2, 0), (1, 1)
 
 
 def bad(name: str) -> Callable[[Bad], Bad]:
-    """This history shows this anomaly."""
+    """Decorate a history in which the checker has to find the anomaly of this name."""
 
     def keep(history: Bad) -> Bad:
         GOLDEN.append((name, history))

@@ -5,7 +5,7 @@ from simulation.story import P, Q, data, marker
 
 
 def written(s, *values):
-    """Acknowledged values, each a batch of its own, from 0 on."""
+    """Send these values, each in a batch of its own, acknowledged at the offsets from 0 on."""
     for number, value in enumerate(values):
         s.send(value, at=number, sequence=number, producer=TWO)
 

@@ -5,7 +5,9 @@ from simulation.story import P
 
 
 def in_order(s):
-    """A good one: each sees what was sent before it, and a transaction that is open hides the commit of another."""
+    """A good history: each read sees what was sent before it, and an open transaction hides the commit of
+    another one.
+    """
     s.pipelined(
         s.listed(-1, 0, committed=False), s.send("w", at=0), s.listed(-1, 1, committed=False), s.raw((0, "w"), hw=1)
     )
@@ -16,7 +18,7 @@ def in_order(s):
 
 
 def it_deletes_and_asks_where_its_log_begins(s):
-    """A good one; to ask for less than is gone is no error."""
+    """A good history: to delete records below the log's beginning once more is no error."""
     s.send("x", "y")
     s.pipelined(s.listed(-2, 0), s.trim(1), s.listed(-2, 1), s.raw((1, "y"), start=1, log_start=1), s.trim(1))
 

@@ -7,7 +7,7 @@ UNKNOWN, FENCED = 25, 110
 
 
 def _two_members(s):
-    """m has P since epoch 1, n has Q since epoch 2; m has got to that, too."""
+    """m has P since epoch 1, n has Q since epoch 2; both are at epoch 2."""
     s.beats("m", 0, gets=(1, (P, Q)))
     s.beats("m", 1, P, Q, gets=(1, None))
     s.beats("n", 0, gets=(2, ()))
@@ -36,7 +36,7 @@ def a_partition_is_given_while_another_member_takes_it(s):
 
 @bad("two owners")
 def what_the_newer_answer_to_a_join_gives_is_given_to_another(s):
-    """The member sent it twice, and heard the older answer last."""
+    """The member sent its join twice, and the older answer arrived last."""
     s.beside(s.beats("m", 0, gets=(4, (P, Q))), s.beats("m", 0, gets=(2, (Q,))))
     s.beats("n", 0, gets=(5, (P,))), s.beats("m", 4, P, Q, gets=(4, None))
 
@@ -188,7 +188,7 @@ def a_commit_of_the_former_owner_that_was_not_answered_sets_it_back(s):
 
 
 def _set_back_from_9_to_3(s):
-    """By a commit of the same member that came late."""
+    """The committed offset goes from 9 to 3, by a late commit of the same member."""
     s.plain(3, 1, member="m", ok=None), s.plain(9, 1, member="m"), s.stands(9), s.stands(3)
 
 
@@ -226,7 +226,7 @@ def a_late_commit_is_gone_after_a_crash(s):
 
 @bad("regression of committed offsets")
 def a_commit_of_before_a_late_one_comes_back(s):
-    """Nobody has committed 7 since then, so it is not what somebody went on with."""
+    """7 was committed before the late commit and not after it, so no member can have gone on to it."""
     s.plain(7, 1, member="m"), _set_back_from_9_to_3(s), s.restart(), s.stands(7)
 
 
@@ -242,7 +242,7 @@ def the_late_commit_was_sent_after_the_read(s):
 
 @bad("regression of committed offsets")
 def a_late_commit_excuses_nothing_of_another_member(s):
-    """What n committed before stands above what a late commit of m may set back."""
+    """A late commit of m explains that commits of m are undone, not that the 9 of n is."""
     s.plain(9, 1, member="n"), s.plain(3, 2, member="m", ok=None), s.stands(3), s.plain(7, 3, member="o"), s.stands(7)
 
 
@@ -251,7 +251,7 @@ def members_share(s):
 
 
 def an_older_epoch_in_which_it_had_the_partition(s):
-    """KIP-1251: m has P since epoch 1."""
+    """KIP-1251: m has P since epoch 1, so it may commit with epoch 1."""
     _two_members(s), s.plain(4, 1, member="m"), s.begin("t"), s.offsets("t", 5, generation=1, member="m")
 
 
@@ -270,7 +270,7 @@ def a_static_member_is_followed_in_its_epoch(s):
 
 
 def a_late_heartbeat_went_ahead(s):
-    """One was not answered: the group knows it, and has gone on."""
+    """A heartbeat was not answered: the group took it, and gave the member a newer epoch."""
     s.beats("m", 0, gets=(1, (P,))), s.beats("m", 1, P), s.beats("m", 1, P, error=FENCED)
 
 
@@ -296,7 +296,7 @@ def many_go_on_after_a_late_commit(s):
 
 
 def somebody_goes_on_while_the_late_commit_is_read(s):
-    """The read of 7 is answered before the read of 3, which took so long."""
+    """The read of 7 is answered before the read of 3, which overlaps it."""
     s.plain(3, 1, member="m", ok=None), s.plain(9, 1, member="m"), s.stands(9), s.stands(3)
     seven, three, commit = s.stands(7), s.stands(3), s.plain(7, 2, member="n")
     s.beside(commit, seven, three)
@@ -309,7 +309,7 @@ def somebody_goes_on_beside_the_only_read_of_the_late_commit(s):
 
 
 def the_older_answer_to_a_join_that_was_sent_twice_comes_last(s):
-    """The group took the second one first; m has given up P with the other one."""
+    """The group took the second join first. With the other one, in epoch 4, m gave up P."""
     s.beside(s.beats("m", 0, gets=(4, (Q,))), s.beats("m", 0, gets=(2, (P, Q))))
     s.beats("n", 0, gets=(4, (P,))), s.beats("m", 4, Q, gets=(4, None))
 
@@ -321,20 +321,22 @@ def the_older_answer_to_a_join_that_was_sent_twice_comes_first(s):
 
 
 def two_answers_of_one_epoch_to_a_join_that_was_sent_twice(s):
-    """Nobody knows which is the newer one."""
+    """Both answers have the same epoch, so it is unknown which is the newer one."""
     s.beside(s.beats("m", 0, gets=(4, (Q,))), s.beats("m", 0, gets=(4, (P, Q))))
     s.beats("n", 0, gets=(5, (P,))), s.beats("m", 4, Q, gets=(5, None))
 
 
 def a_heartbeat_that_was_sent_twice_and_an_order_to_give_up(s):
-    """The group took the second one first; m does not do what the answer to the first one says, and is removed."""
+    """The group took the second heartbeat first. The answer to the first one orders m to give up Q; it does not, and is
+    removed.
+    """
     s.beats("m", 0, gets=(1, (P, Q))), s.beats("n", 0, gets=(2, ()))
     s.beside(s.beats("m", 1, P, Q, gets=(1, (P,))), s.beats("m", 1, P, Q, gets=(1, (P, Q))))
     s.passes(1_500), s.beats("m", 1, P, Q, gets=(1, None)), s.passes(1_500), s.beats("m", 1, P, Q, error=UNKNOWN)
 
 
 def a_heartbeat_is_overtaken_by_the_end_of_its_member(s):
-    """The group took the second one first."""
+    """The group took the leave first, so the heartbeat is of an unknown member."""
     _two_members(s), s.passes(500)
     beat, leave = s.beats("m", 2, reports=False, error=UNKNOWN), s.beats("m", -1, gets=(-1, None), reports=False)
     s.beside(leave, beat)
@@ -351,7 +353,7 @@ def a_group_begins_anew(s):
 
 
 def the_accepted_epoch_is_newer_than_the_first(s):
-    """A partition came back to its member while it asked again."""
+    """While m retried its commit, it got the partition again, in epoch 3: the commit was accepted with that."""
     s.beats("m", 0, gets=(1, (P,))), s.beats("m", 1, P, gets=(1, ())), s.beats("m", 1, gets=(2, ()))
     s.beats("m", 2, gets=(3, (P,))), s.plain(4, 1, member="m", newest=3)
 

@@ -7,13 +7,15 @@ LATER = (5, 0)  # of an id that was given anew
 
 
 def written_again_when_forgotten(s):
-    """A good one: a retry that nobody remembers, as its producer was forgotten in between."""
+    """A good history: a retry is written again, because its producer was forgotten in between."""
     s.send("x"), s.forgotten(), s.send("x", at=1, again=True)
     s.dump(data(0, "x", plain=True), data(1, "x", plain=True))
 
 
 def a_gap_of_a_forgotten_producer(s):
-    """A good one: whatever it comes with next is taken, and what it sent before is out of order then."""
+    """A good history: after it was forgotten, any sequence of it is accepted; then a retry of what it sent before is
+    out of order.
+    """
     s.send("x"), s.send("y", sequence=1, ok=False), s.forgotten(), s.send("z", at=1, sequence=2)
     s.send("x", again=True, ok=False, error=45)
     s.dump(data(0, "x", plain=True), data(1, "z", sequence=2, plain=True))
@@ -26,26 +28,28 @@ def an_id_is_forgotten_between_two_transactions(s):
 
 
 def refused_until_others_are_done(s):
-    """A good one: what held the place was there for its timeout, and no longer."""
+    """A good history: clients are refused until those that hold the places have timed out, and no longer."""
     needs = s.needs("to write"), s.needs("to join")
     s.passes(9_000), s.healed(), s.passes(900)
     needs[0].ok(3), needs[1].ok(20), s.held()
 
 
 def an_operator_is_late_and_the_producer_forgotten(s):
-    """A good one: the marker of an epoch that has passed ends nothing."""
+    """A good history: an operator's late marker, with an older epoch than the producer's last, ends no transaction."""
     s.begin("t"), s.send("x", txn="t"), s.abort("t", next_producer=NEXT), s.forgotten()
     s.dump(data(0, "x"), marker(1, "abort", NEXT), marker(2, "abort"))
 
 
 def begun_again_in_the_middle_after_a_restart(s):
-    """A good one: what was turned away is not remembered over a restart, and the producer was never known."""
+    """A good history: a restart forgets that a batch was refused, and no other batch of the producer was known."""
     s.begin("t"), s.send("x", txn="t", ok=False, error=44), s.abort("t"), s.restart()
     s.begin("u"), s.send("y", txn="u", sequence=1), s.commit("u"), s.dump(data(0, "y", sequence=1), marker(1))
 
 
 def two_at_once_begin_in_the_middle_after_a_restart(s):
-    """A good one: the second is sent before the first is answered, and shows nothing of what was known then."""
+    """A good history: the second is sent before the first is answered, so it does not show that the producer was
+    known.
+    """
     s.begin("t"), s.send("x", txn="t", ok=False, error=44), s.abort("t"), s.restart(), s.begin("u")
     first, second = s.send("y", txn="u", sequence=1, ok=None), s.send("z", txn="u", sequence=2, ok=None)
     first.ok(0), second.ok(1), s.commit("u"), s.dump(data(0, "y", sequence=1), data(1, "z", sequence=2), marker(2))
@@ -139,7 +143,7 @@ def a_batch_is_written_twice_though_another_place_forgot_its_producer(s):
 
 @bad("duplicate")
 def a_batch_of_a_transaction_is_written_twice(s):
-    """It is open, so nobody may have been forgotten who counts."""
+    """A producer is not forgotten while its transaction is open, so that is no excuse."""
     s.begin("t"), s.send("x", txn="t"), s.forgotten(), s.commit("t")
     s.read((0, "x"), (1, "x"))
 

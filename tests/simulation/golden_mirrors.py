@@ -26,7 +26,7 @@ def copy(offset, value, txn="", **more):
 
 
 def here(s, *copies, start=0, end=None):
-    """The source, whose log ends behind a marker if nothing else is said."""
+    """The source's log has these records. Unless told otherwise, it ends behind one marker after them."""
     return s._op("look", Log(SOURCE, P), True, Stands(start, _end(copies) if end is None else end, copies))
 
 
@@ -39,7 +39,7 @@ def _end(copies):
 
 
 def mapped(s, *entries):
-    """entries: (first, end, runs)."""
+    """The offset map has these entries, each of (first offset, end, runs)."""
     s._op("look", MapOf(P), True, tuple(entries))
 
 
@@ -48,14 +48,18 @@ def stands(s, offset):
 
 
 def moves(s, source, target, *, end=6, said=None, ok=True):
-    """A group moves from an offset of the source to one of the target. said: what the cutover says of the first."""
+    """A cutover moves a group from an offset of the source to one of the target. said: the offset of the source that
+    the cutover reports, if that is another one.
+    """
     s._op("cutover", CutOver(), ok, Moved(((P, end),), ((G, P, source if said is None else said),)))
     s._op("look", GroupAt(SOURCE, G, P), True, source)
     s._op("look", GroupAt(TARGET, G, P), True, target)
 
 
 def both(s):
-    """x and y in one transaction; then an aborted record, and z: 0, 1, 4 on the source, 0, 1, 3 on the target."""
+    """Source and target have x and y, in one transaction, then an aborted record, then z: at 0, 1, 4 on the source, at
+    0, 1, 3 on the target.
+    """
     here(s, copy(0, "x", "t"), copy(1, "y", "t"), copy(4, "z", "u"))
     there(s, copy(0, "x", "a"), copy(1, "y", "a"), copy(3, "z", "b"))
 
@@ -79,14 +83,16 @@ def a_group_at_the_end_goes_to_the_end(s):
 
 
 def a_source_that_was_trimmed(s):
-    """A good one: what is gone was written down before, the map has forgotten it, and a group is below."""
+    """A good history: the record that is gone had been mirrored, the map has forgotten it, and a group stands
+    below it.
+    """
     here(s, copy(0, "x"), copy(1, "y")), here(s, copy(1, "y"), copy(2, "z"), start=1, end=3)
     there(s, copy(0, "x"), copy(1, "y"), copy(2, "z"), end=4)
     mapped(s, (1, 3, ((1, 1, 2),))), moves(s, 0, 1, end=3)
 
 
 def a_transaction_that_waited_too_long_is_divided(s):
-    """A good one: nobody says that this cannot be."""
+    """A good history: it is not said (Whole) that transactions may not be divided."""
     here(s, copy(0, "x", "t"), copy(1, "y", "t")), there(s, copy(0, "x", "a"), copy(2, "y", "b"))
 
 

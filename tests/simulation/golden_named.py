@@ -18,7 +18,9 @@ def stands(s, sequence):
 
 
 def sends(s, sequence, at=None, epoch=1, duplicate=False, ok=True):
-    """at: its offset, if it is answered with one. The first attempt of a record; `again` is any other."""
+    """A named producer sends a record for the first time; `again` is for retries. at: the offset that the answer tells,
+    if it tells one.
+    """
     in_order = FIRST_IN_ORDER + sequence
     s.send(_value(sequence), at=at or 0, sequence=in_order, producer=NOBODY, ok=None if at is None else True)
     again(s, sequence, at=at, epoch=epoch, duplicate=duplicate, ok=ok)
@@ -38,20 +40,22 @@ def _value(sequence):
 
 
 def a_life_and_its_successor(s):
-    """A good one: an answer is lost, the successor sends some again, and what was under way is written late."""
+    """A good history: an answer is lost, the next process sends some records again, and one that was lost is written
+    then.
+    """
     opens(s, 1), sends(s, 4, at=0), sends(s, 8, ok=None), sends(s, 9, ok=None), s.restart()
     opens(s, 2), stands(s, 8), again(s, 4, epoch=2), again(s, 8, epoch=2), again(s, 9, epoch=2, at=2, duplicate=False)
     logged(s, 4, 8, 9)
 
 
 def what_was_taken_by_a_crash_is_written_by_the_next(s):
-    """A good one."""
+    """A good history: a crash loses the record, and the next process writes it."""
     opens(s, 1), sends(s, 4, ok=None), s.restart(), opens(s, 3), stands(s, -1)
     again(s, 4, epoch=3, at=0, duplicate=False), logged(s, 4)
 
 
 def a_first_attempt_that_was_written_is_no_duplicate(s):
-    """A good one: the answer to it was lost, and it was asked again."""
+    """A good history: its first answer was lost, and the answer to the retry names no offset, and no duplicate."""
     opens(s, 1), sends(s, 4), logged(s, 4)
 
 

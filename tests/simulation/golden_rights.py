@@ -27,7 +27,7 @@ def rights_come_and_go(s):
 
 
 def a_change_that_is_not_acknowledged(s):
-    """A good one."""
+    """A good history: as long as the change is not acknowledged, attempts may be allowed or refused."""
     change(s, True, ok=None), attempt(s, True, "a"), attempt(s, False, "b"), found(s, "a")
 
 
@@ -80,7 +80,9 @@ def settled(s, **topics):
 
 
 def members_are_given_what_they_may_read(s):
-    """A good one: of what nobody may read, somebody who may know of it; what nobody may know of stays unread."""
+    """A good history: t is given to a member that may read it; u, which none may read, to one that may know of it; v,
+    of which no member may know, to none.
+    """
     give(s, may("bob", "READ", "t"), may("alice", "WRITE", "t"), may("bob", "WRITE", "u"), may("carol", "READ", "v"))
     told(s, "t", user="bob"), told(s, "t"), told(s, user="carol")
     settled(s, alice=(), bob=("t", "u"))

@@ -104,7 +104,7 @@ class Clients:
         return f"v{self.values}"
 
     def lost(self, op: Op) -> bool:
-        """Sometimes the answer never comes, whatever became of the request."""
+        """Sometimes end the operation without an answer, whatever its effect was. Returns whether it did."""
         if self.rng.random() < 0.1:
             op.info()
             return True
@@ -225,7 +225,7 @@ class Clients:
 
 
 def good_history(rng: random.Random) -> History:
-    """Some clients, some dozens of operations."""
+    """Return a random history of a broker that does everything right: of some clients, with dozens of operations."""
     history = History(stall_ms=10_000)
     clients = Clients(rng, history)
     history.invoke("broker", Restart()).ok()

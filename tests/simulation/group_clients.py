@@ -86,12 +86,12 @@ class Mover(Incarnation):
         return sure, good
 
     async def _perhaps_pause(self) -> None:
-        """Long enough to be taken for dead by the group, and not by the transaction coordinator."""
+        """Sometimes pause for so long that the group takes it for dead, but not the transaction coordinator."""
         if self.rng.random() < self.pauses:
             await asyncio.sleep(self.rng.choice((0.3, 1.5, 2.5)))
 
     async def _moving(self, txn: str) -> list[Batch]:
-        """What there is to move, as batches not sent yet."""
+        """Read the inputs. Returns batches of output for them, not sent yet; the inputs' positions are in _moved."""
         assert self.positions is not None
         self._moved, batches = {}, []
         for place, position in self.positions.items():
@@ -163,7 +163,9 @@ class Mover(Incarnation):
     # ---- membership ------------------------------------------------------------------------------------------
 
     async def _belong(self) -> bool:
-        """A member of the present generation, who knows where to go on."""
+        """Become a member of the present generation, and get its positions, as far as needed. Returns whether it has
+        both.
+        """
         if self.member_id and self.generation >= 0 and self.owned is not None:
             request = HeartbeatRequest(group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
             try:
@@ -207,7 +209,7 @@ class Mover(Incarnation):
         self.owned = places
 
     async def _joined(self) -> Any:
-        """The answer to JoinGroup, or None."""
+        """Send JoinGroup until it succeeds, at most three times. Returns the answer, or None."""
         for _ in range(3):
             request = JoinGroupRequest(
                 group_id=GROUP,
@@ -256,7 +258,9 @@ def _code_of_offsets(answer: Any) -> int:
 
 
 async def stand_of(caller: Caller, client: str, group: str, place: Place, attempts: int = 8) -> int | None:
-    """Where a group stands, decided; None if that could not be had."""
+    """Ask for the offset that a group has committed, until no transaction is pending there. Returns None if that was
+    refused, or took too long.
+    """
     op = caller.world.history.invoke(client, OffsetOf(group, place))
     topic = OffsetFetchRequest.Topic(name=place[0], partition_indexes=[place[1]])
     request = OffsetFetchRequest(group_id=group, topics=[topic], require_stable=True)

@@ -23,7 +23,7 @@ RIGHTS = "tests/broker/groups/consumer/test_rights.py"
 
 
 def _check_commits(stack: ExitStack, is_good: Any) -> None:
-    """is_good: called with the group, the member's id, its epoch and the request's version."""
+    """Let commits pass without a check if is_good(group, member's id, its epoch, the request's version)."""
 
     def wrapper(check: Any) -> Any:
         def checked(self: Any, member_id: str, instance_id: Any, epoch: int, *more: Any, version: Any) -> None:
@@ -102,7 +102,7 @@ def offsets_need_no_member(stack: ExitStack) -> None:
 @mutant
 @breaks("guarantees.md: stale generation or fenced member commits")
 def any_older_epoch_is_good(stack: ExitStack) -> None:
-    """KIP-1251 without its lower bound: also one of before the partition was the member's."""
+    """KIP-1251 without its lower bound: an epoch from before the member got the partition is accepted as well."""
     _check_commits(stack, lambda group, member_id, epoch, version: epoch <= group.current(member_id).epoch)
 
 
@@ -148,7 +148,7 @@ def the_epochs_of_members_are_not_read_at_start(stack: ExitStack) -> None:
 @killed_by("tests/broker/groups/consumer/test_coordinator.py")
 @breaks("settings.md: How long offsets of a group that nobody is in are kept")
 def offsets_of_a_group_that_was_left_are_as_old_as_their_commits(stack: ExitStack) -> None:
-    """As in Kafka, in groups of the newer protocol alone."""
+    """As in Kafka. The bug is in groups of the newer protocol alone."""
     replaced(stack, ConsumerGroups._dated, lambda self, change: change)
 
 
@@ -181,7 +181,7 @@ def an_epoch_goes_back_at_a_restart(stack: ExitStack) -> None:
 @killed_by("tests/client/group/test_consumer_membership.py")
 @breaks("sdk.md: only the partitions that move stop")
 def sdk_what_is_withdrawn_before_a_poll_is_not_reported(stack: ExitStack) -> None:
-    """The broker waits for it until the rebalance timeout."""
+    """The broker waits until the rebalance timeout for the member to report that it gave them up."""
 
     def wrapper(acknowledge: Any) -> Any:
         def unaware(self: Any) -> None:

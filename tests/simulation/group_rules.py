@@ -27,10 +27,11 @@ class _Member:
     beats: list[Op] = field(default_factory=list)
 
     def is_unsure(self, op: Op) -> bool:
-        """May a heartbeat arrive before this one that is not answered, or one beside this one?
+        """Return whether an unanswered heartbeat may have arrived before this one, or one that was under way together
+        with it.
 
-        One that is sent later counts only if it may have changed something; so may a leave that was refused, by an
-        attempt before that one.
+        One that was sent later counts only if it may have changed something: a refused one does not, unless it is a
+        leave, of which an earlier attempt may have succeeded.
         """
         return any(
             beat.outcome == INFO or beat.done > op.invoked
@@ -40,11 +41,11 @@ class _Member:
         )
 
     def membership(self, moment: int) -> int:
-        """How often it has asked to join by then."""
+        """Return how often it has asked to join by then."""
         return sum(beat.what.epoch == 0 and beat.invoked <= moment for beat in self.beats)
 
     def was_in_after(self, op: Op) -> bool:
-        """Is a heartbeat accepted that was sent after this operation, without joining anew?"""
+        """Return whether a heartbeat that was sent after this operation was accepted, without a new join in between."""
         return any(
             beat.outcome == OK and beat.what.epoch > 0 and beat.invoked > op.done
             for beat in self.beats
@@ -52,7 +53,7 @@ class _Member:
         )
 
     def left_before(self, moment: int) -> bool:
-        """Has it begun to leave by then?"""
+        """Return whether it had begun to leave by then."""
         return any(beat.what.epoch < 0 and beat.invoked < moment for beat in self.beats)
 
 
@@ -87,14 +88,16 @@ class _Groups:
                 self.given[beat.group].append((op, beat.member, op.result.epoch, op.result.places))
 
     def life(self, op: Op, group: str) -> int:
-        """Of the group: once it is forgotten its generations and epochs begin again."""
+        """Return how often the group was forgotten before the answer: each time its generations and epochs begin
+        again.
+        """
         return bisect_right(self._forgotten[group], op.done)
 
     def is_in_one_life(self, op: Op, group: str) -> bool:
         return bisect_right(self._forgotten[group], op.invoked) == self.life(op, group)
 
     def went_before(self, one: Op, other: Op) -> bool:
-        """Do two answers to a member say that the group took the first of these heartbeats before the second one?"""
+        """Return whether the answers to two heartbeats of a member show that the group took `one` before `other`."""
         group = one.what.group
         is_told = all(beat.outcome == OK and beat.what.epoch >= 0 for beat in (one, other))
         if not is_told or one.result.epoch >= other.result.epoch:
@@ -119,7 +122,9 @@ def two_owners(facts: Facts) -> Iterator[Anomaly]:
 
 
 def given_before_it_was_given_up(facts: Facts) -> Iterator[Anomaly]:
-    """Nobody is given what another member has not reported to own no more, while that one is a member."""
+    """No member is given a partition before the member that has it has reported that it gave it up, or is a member no
+    more.
+    """
     groups = _Groups(facts)
     holds: dict[tuple[str, Place], list[_Hold]] = defaultdict(list)
     for (group, _), member in groups.members.items():
@@ -135,10 +140,11 @@ def given_before_it_was_given_up(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _holds_of(member: _Member, groups: _Groups) -> Iterator[tuple[Place, _Hold]]:
-    """What it was given, or reports to own, until it reports that it owns that no more.
+    """Yield each partition that the member was given, or reports to own, until it reports that it gave it up.
 
-    Nothing is sure of it once a report may arrive late: the group takes that for a new one. So with two heartbeats at
-    once, if the group may have taken the other one last, and that does not give the same.
+    From a heartbeat on that was not answered nothing is sure: the group takes it for a new report, however late it
+    arrives. Nor of two heartbeats at once, if the group may have taken the other one last, and that gives something
+    else.
     """
     unsure = min((beat.invoked for beat in member.beats if beat.outcome == INFO), default=NEVER)
     for beat in member.beats:
@@ -159,7 +165,9 @@ def _holds_of(member: _Member, groups: _Groups) -> Iterator[tuple[Place, _Hold]]
 
 
 def _gives_up(beat: Op, place: Place, since: int) -> bool:
-    """Does a member own a place no more when the group takes this heartbeat? Not if it has it again by this moment."""
+    """Return whether a member owns a place no more when the group takes this heartbeat. Not if the answer, before
+    `since`, gives it again.
+    """
     owned = beat.what.owned
     if beat.what.epoch > 0 and (owned is None or place in owned):
         return False
@@ -167,7 +175,7 @@ def _gives_up(beat: Op, place: Place, since: int) -> bool:
 
 
 def stale_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """Offsets of members who are none any more, or of partitions that are not theirs any more, are refused."""
+    """Offsets are refused of those who are no member any more, and of partitions that are not theirs any more."""
     groups = _Groups(facts)
     for kind in (Commit, Offsets):
         for op, commit in facts.history.of(kind):
@@ -188,7 +196,9 @@ def _of_an_old_generation(groups: _Groups, op: Op) -> Iterator[Anomaly]:
 
 
 def _of_an_old_epoch(groups: _Groups, op: Op) -> Iterator[Anomaly]:
-    """Another member has the partition since a later epoch; or its own member has got it anew since then."""
+    """Yield an anomaly if another member has the partition since a later epoch, or if its own member gave it up and got
+    it again since then.
+    """
     commit, epoch = op.what, _epoch(op)
     committed = {place for place, _ in commit.positions}
     for later, member, given_in, places in groups.given[commit.group]:
@@ -209,7 +219,7 @@ def _of_an_old_epoch(groups: _Groups, op: Op) -> Iterator[Anomaly]:
 
 
 def _of_no_member(groups: _Groups, op: Op) -> Iterator[Anomaly]:
-    """Its member was removed, has left, or never had this epoch."""
+    """Yield an anomaly if the member was removed, has left, or never had this epoch."""
     commit = op.what
     member = groups.member(commit.group, commit.member)
     if not member.beats:
@@ -227,12 +237,12 @@ def _of_no_member(groups: _Groups, op: Op) -> Iterator[Anomaly]:
 
 
 def _epoch(op: Op) -> int:
-    """Of the member, in what was accepted."""
+    """Return the member's epoch with which the commit was accepted."""
     return op.result if isinstance(op.result, int) else op.what.generation  # type: ignore[no-any-return]
 
 
 def epochs_of_members(facts: Facts) -> Iterator[Anomaly]:
-    """A member's epoch never goes back; a member that does all it has to do is not fenced, and not forgotten."""
+    """A member's epoch never goes back; a member that does all that it has to do is neither fenced nor forgotten."""
     groups = _Groups(facts)
     for (group, _), member in groups.members.items():
         last: _Last | None = None
@@ -275,7 +285,9 @@ class _Last:
 
 
 def _ended_wrongly(last: _Last, op: Op) -> Iterator[Anomaly]:
-    """All heartbeats before this one were answered."""
+    """Yield an anomaly if this heartbeat was refused for no reason. Only to be called if all heartbeats before it were
+    answered.
+    """
     if op.error == ErrorCode.FENCED_MEMBER_EPOCH and op.what.epoch == last.op.result.epoch:
         yield Anomaly("fenced for nothing", f"epoch {op.what.epoch} is the last that it was given", (last.op, op))
     silent_ms = op.done_ms - last.op.invoked_ms

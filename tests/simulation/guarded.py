@@ -109,7 +109,9 @@ class Warden:
         self._held[right] = is_given
 
     async def _insist(self, request: Any, is_done: Callable[[Any], bool]) -> bool:
-        """Ask until it is done. Whether an attempt was not answered, and may still come."""
+        """Send the request until its answer says that it is done. Returns whether an attempt was not answered, so that
+        it may still arrive.
+        """
         unsure = False
         while True:
             try:
@@ -127,7 +129,7 @@ class Warden:
             pass
 
     async def look(self) -> None:
-        """All values that stand in the guarded topics."""
+        """Read all values in the guarded topics, as the result of Found."""
         op = self.world.history.invoke("warden", Found())
         values: list[str] = []
         for topic in TOPICS:
@@ -236,7 +238,7 @@ class GuardedUser:
         self, what: str, rights: Sequence[Right], request: Any, version: int | None, code_of: Callable[[Any], int],
         value: str = "",
     ) -> Any:  # fmt: skip
-        """The answer, also of a refusal. Raises Unanswered."""
+        """Send a request, as an Attempt in the history. Returns the answer, also of a refusal. Raises Unanswered."""
         op = self.world.history.invoke(self.name, Attempt(what, tuple(rights), value))
         answer = await self.caller.ask(request, version)
         op.ok(code_of(answer) not in REFUSED)
@@ -260,7 +262,7 @@ class GuardedUser:
         await self.ask("fetch", rights, request, 11, lambda answer: fetched(answer).error_code)
 
     async def transaction(self) -> None:
-        """One step of it: whoever may use the id may fence, write, prepare and end."""
+        """Take one step of a transaction: whoever may use its id may fence it, write, prepare and end."""
         transactional_id = self.rng.choice(IDS)
         right = may_use(self.user, transactional_id)
         known = self._producers.get(transactional_id)

@@ -39,7 +39,7 @@ class GuardedMember:
                 await self.beat()
 
     async def beat(self) -> None:
-        """One heartbeat, with all fields."""
+        """Send one heartbeat with all fields, and note of which topics it was newly told."""
         if not self._epoch:
             self._lives += 1
             self.owned, self._recent, self._is_sure = frozenset(), (), True

@@ -29,7 +29,7 @@ def _places(world: World, listed: Any) -> tuple[Place, ...]:
 
 
 def watch_heartbeats(client: Any, consumer: Any) -> None:
-    """All that a consumer of the SDK sends, when it leaves as well."""
+    """Note in the history all heartbeats that a consumer of the SDK sends, also when it leaves."""
     cluster = consumer._cluster
     ask = cluster.ask
 

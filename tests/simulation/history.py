@@ -18,18 +18,20 @@ W = TypeVar("W")
 
 
 def name_of(place: Place) -> str:
-    """The topic's name on the wire: of a topic made again, all incarnations have one."""
+    """Return the topic's name on the wire: topics made again under one name are `name@number` in histories."""
     return place[0].split("@")[0]
 
 
 def key_of(value: str) -> str | None:
-    """The key of a record whose value, as histories have it, is `key=anything`; no other value has a "="."""
+    """Return the key of a record: in histories the value of a record with a key is `key=anything`; no other value has a
+    "=".
+    """
     key, is_keyed, _ = value.partition("=")
     return key if is_keyed else None
 
 
 def is_tombstone(value: str) -> bool:
-    """Whether the record has no value: its name in histories, `key=!anything`, is in a header."""
+    """Return whether the record has no value. In histories it is called `key=!anything`; that name is in a header."""
     return "=!" in value
 
 
@@ -216,7 +218,7 @@ class Entry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset after its last one."""
         last = self.last if self.last >= 0 else self.offset + max(1, len(self.values)) - 1
         return last + 1
 
@@ -362,7 +364,9 @@ class Op:
         self.error = error
 
     def info(self, error: int = 0) -> None:
-        """Nobody will ever know. An operation that is never ended says the same. error: which its client was given."""
+        """End it with an unknown outcome, which is also that of an operation that is never ended. error: the one that
+        its client was given.
+        """
         self._end(INFO)
         self.error = error
 
@@ -406,13 +410,13 @@ class History:
         return self._moments
 
     def of(self, kind: type[W], *, only_ok: bool = True) -> Iterator[tuple[Op, W]]:
-        """The operations of a kind."""
+        """Yield the operations of a kind; if only_ok, those that succeeded."""
         for op in self._by_kind.get(kind, ()):
             if op.outcome == OK or not only_ok:
                 yield op, op.what
 
     def digest(self) -> str:
-        """Equal for equal histories."""
+        """Return a hash that is equal for equal histories."""
         digest = hashlib.sha256()
         for op in self.ops:
             digest.update(repr(op).encode())
@@ -424,10 +428,10 @@ TOLD = (Cleanup, Together, Forgotten, ForgottenGroup, Restart)
 
 
 def until(history: History, covered_ms: int, moment: int) -> History:
-    """What clients knew of a broker before a time, for a judgement of what it had written by then.
+    """Return what clients knew of a broker at covered_ms, to check what it had written by then.
 
-    moment: when that was looked at; what came later is not in it. Of what was answered between the two nobody can say
-    whether it is.
+    moment: when the written state was looked at; what was invoked later is left out. A write that was answered between
+    the two has an unknown outcome: the state may have it or not.
     """
     then = History(history.now_ms, history.stall_ms, _moments=history._moments)
     for op in history.ops:

@@ -26,7 +26,7 @@ RESTART = "apis.md: A restart, a restored backup and a new owner of the journal 
 
 
 def _cell(stack: ExitStack, event: Event, cell: Any) -> None:
-    """Another answer for an event of a held transaction."""
+    """Give another answer to an event of a held transaction."""
     row = list(TABLE[event])
     row[State.HELD] = cell
     stack.enter_context(mock.patch.dict(TABLE, {event: tuple(row)}))
@@ -62,7 +62,7 @@ def a_held_transaction_without_a_limit_times_out(stack: ExitStack) -> None:
 @killed_by(HELD)
 @breaks(EXACT)
 def a_decision_aborts_the_held_ones_it_does_not_list(stack: ExitStack) -> None:
-    """As it does with all others that wait."""
+    """As a decision does with all other transactions that wait for it."""
     replaced(stack, PreparedIds.held_up_to, lambda self, key, number: [])
 
 

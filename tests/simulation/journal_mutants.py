@@ -26,7 +26,9 @@ def a_journal_may_lack_what_a_checkpoint_says_was_synced(stack: ExitStack) -> No
 @killed_by("tests/crash/test_crash_points.py")
 @breaks("guarantees.md: transactions and committed offsets are there wholly or not at all")
 def a_checkpoint_needs_no_sync_for_units_of_several_logs(stack: ExitStack) -> None:
-    """In mode os one log has its part of a unit in a segment, and the other in a journal that was never synced."""
+    """In mode os, after a power cut one log has its part of a unit, from a segment; that of the other log was in a
+    journal that was never synced.
+    """
 
     def wrapper(append: Any) -> Any:
         def appended(self: Any, parts: Any) -> Any:
@@ -77,7 +79,9 @@ def a_round_whose_blocks_were_refused_is_taken_for_written(stack: ExitStack) -> 
 @killed_by("tests/storage/journal/test_in_flight.py")
 @breaks("guarantees.md: is on disk and is not lost")
 def a_synced_write_is_taken_for_a_sync_of_all_before(stack: ExitStack) -> None:
-    """A round behind units in mode os, or interval, that were never synced is begun alone."""
+    """In modes os and interval, a round is written with a sync of its own alone, although units before it were never
+    synced.
+    """
 
     def wrapper(take: Any) -> Any:
         def taken(self: Any, *, sync: bool) -> Any:
@@ -94,7 +98,7 @@ def a_synced_write_is_taken_for_a_sync_of_all_before(stack: ExitStack) -> None:
 @killed_by("tests/storage/journal/test_crashes.py")
 @breaks("guarantees.md: Damage to files below the durable point is never ignored")
 def a_round_says_of_those_in_flight_before_it_that_they_were_synced(stack: ExitStack) -> None:
-    """A crash that leaves it, and not one of them, is taken for damage, and the broker does not start."""
+    """A crash that leaves this round, and loses one before it, is taken for damage: the broker does not start."""
 
     def wrapper(close: Any) -> Any:
         def closed(self: Any, *, ends_file: bool = False) -> None:
@@ -121,7 +125,7 @@ def _sync_all(disk: Any, file: Any) -> None:
 @killed_by("tests/broker/test_rounds_in_flight.py")
 @breaks("guarantees.md: is on disk and is not lost")
 def rounds_are_begun_beside_others_though_a_sync_of_all_is_asked_for(stack: ExitStack) -> None:
-    """Under a load without a gap a checkpoint would wait for ever."""
+    """Under a load without a pause, a checkpoint that waits for that sync would wait for ever."""
 
     def wrapper(may_overlap: Any) -> Any:
         def asked(self: Any) -> bool:

@@ -9,7 +9,7 @@ SLACK_MS = 5_000  # of a client that asks from time to time, beside what a trans
 
 
 def needs_are_served(facts: Facts) -> Iterator[Anomaly]:
-    """When nothing is wrong any more, an honest client is served as soon as those that vanished have timed out."""
+    """After the last fault has ended, an honest client is served as soon as clients that vanished have timed out."""
     healed_ms = next((op.done_ms for op, _ in facts.history.of(Healed)), None)
     if healed_ms is None:
         return
@@ -20,14 +20,16 @@ def needs_are_served(facts: Facts) -> Iterator[Anomaly]:
 
 
 def nothing_is_held(facts: Facts) -> Iterator[Anomaly]:
-    """Of clients that vanished neither transactions nor memberships are left."""
+    """In the end, clients that vanished have left neither transactions nor memberships."""
     for op, _ in facts.history.of(Held):
         if op.result:
             yield Anomaly("held for good", f"nobody is there for {op.result[:20]}", (op,))
 
 
 def forgotten_for_a_reason(facts: Facts) -> Iterator[Anomaly]:
-    """Who is in a transaction is not forgotten; nor is anybody for a limit that is not reached, or out of turn."""
+    """No producer or id in a transaction is forgotten; no other one for a limit that is not reached, or before one that
+    was silent for longer.
+    """
     for op, forgotten in facts.history.of(Forgotten):
         if forgotten.wrong:
             yield Anomaly("forgotten wrongly", forgotten.wrong, (op,))

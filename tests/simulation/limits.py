@@ -52,7 +52,7 @@ class Limits:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Of a broker."""
+        """The broker's settings for these limits."""
         asked = {
             "max_producer_ids": self.producer_ids,
             "max_transactional_ids": self.transactional_ids,
@@ -68,7 +68,7 @@ class Limits:
 
 
 def met(history: History, errors: Mapping[int, int]) -> list[str]:
-    """What limits did in a run. errors: how often brokers answered each code."""
+    """Return what limits did in a run, by name. errors: how often brokers answered each code."""
     reported = {(what.place is None, what.why) for _, what in history.of(Forgotten)}
     happened = {
         "producers evicted": (False, "limit") in reported,
@@ -83,7 +83,7 @@ def met(history: History, errors: Mapping[int, int]) -> list[str]:
 
 @contextmanager
 def forgetting_is_told(world: Any) -> Iterator[None]:
-    """Within the block, what this world's brokers forget is in its history."""
+    """Within the block, note in this world's history what its brokers forget."""
     with ExitStack() as stack:
 
         def around(owner: Any, name: str, wrapper: Any) -> None:
@@ -98,7 +98,9 @@ def forgetting_is_told(world: Any) -> Iterator[None]:
 
 
 def _groups(world: Any, forget: Any, members: str) -> Any:
-    """members: where a group of this kind has them."""
+    """Return `forget` of a coordinator, which also notes a ForgottenGroup. members: the attribute in which a group of
+    this kind has them.
+    """
 
     def watched(coordinator: Any, group_id: str) -> None:
         group = coordinator.groups.get(group_id)
@@ -149,7 +151,9 @@ class _Producers:
         return result
 
     def _others(self, broker: Any, here: Any) -> tuple[list[int], int]:
-        """Since when producers are silent, the longest silent one of each log; and how many are remembered in all."""
+        """Return since when the longest silent producer of each log has been silent, and how many producers are
+        remembered in all.
+        """
         logs = list(broker.store.logs.values())
         looked_at = [log for log in logs if log.high_watermark == log.end_offset or log is here]
         silent = [log.producers.idle_since_ms for log in looked_at if log.producers.idle_since_ms is not None]

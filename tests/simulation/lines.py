@@ -69,7 +69,7 @@ class Line(asyncio.Protocol):
         return future
 
     def send_all(self, requests: list[tuple[Any, int | None]], client_id: str) -> "list[asyncio.Future[Any]]":
-        """In one write, so that they may arrive together."""
+        """Send these requests in one write, so that they may arrive together. Returns a future for each answer."""
         frames = [self._frame(request, version, client_id) for request, version in requests]
         self.transport.write(b"".join(frame for _, frame in frames))
         return [future for future, _ in frames]
@@ -88,7 +88,9 @@ class Line(asyncio.Protocol):
 
 
 async def _all_done(futures: "list[asyncio.Future[Any]]", patience_s: float) -> None:
-    """asyncio.wait, without what nobody needs here: each request of a scripted client waits in this way."""
+    """Wait until all are done, or patience_s have passed: faster than asyncio.wait, since each request of a scripted
+    client waits so.
+    """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
     left = len(futures)
@@ -121,7 +123,7 @@ class Caller:
         self._line: Line | None = None
 
     async def ask(self, request: Any, version: int | None = None, patience_s: float = PATIENCE_S) -> Any:
-        """The answer. Raises Unanswered."""
+        """Send a request and return its answer. Raises Unanswered."""
         (answer,) = await self.ask_all([(request, version)], patience_s)
         if isinstance(answer, Unanswered):
             raise answer
@@ -130,7 +132,9 @@ class Caller:
     async def ask_all(
         self, requests: list[tuple[Any, int | None]], patience_s: float = PATIENCE_S, *, in_one: bool = False
     ) -> list[Any]:
-        """All sent ahead, in_one: by one write; the answers, or Unanswered in the place of one."""
+        """Send all requests before any is answered, in_one: in one write. Returns the answers; for one that is lost or
+        late, Unanswered.
+        """
         try:
             line = await self._open()
         except OSError:

@@ -10,7 +10,9 @@ LAST_EPOCH = 32_767  # a marker of it is the last that a producer id ever writes
 
 
 def markers(facts: Facts) -> Iterator[Anomaly]:
-    """Each transaction's records in a place are followed by one marker, its own, of the kind its client was told."""
+    """In each place, a transaction's records are followed by one marker, its own: commit or abort, as its client was
+    told.
+    """
     for place, op in facts.dumps.items():
         open_since: dict[int, tuple[Entry, str | None]] = {}
         ended: dict[str, Entry] = {}
@@ -54,13 +56,15 @@ def _decision(facts: Facts, op: Op, place: Place, txn: str, entry: Entry) -> Ite
 
 
 def _stray(facts: Facts, op: Op, place: Place, entry: Entry) -> Iterator[Anomaly]:
-    """A marker where its producer never was: in a topic made again, say."""
+    """Yield an anomaly if its producer never wrote there: as if a topic was made again, and the marker was meant for
+    the one before.
+    """
     if not facts.was_in(entry.producer[0], place):
         yield Anomaly("cross-transaction bleed", f"a marker of {entry.producer} in {place}, where it never was", (op,))
 
 
 def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
-    """Of one producer and epoch each batch goes on where the last one ended; epochs do not go back."""
+    """The batches of one producer and epoch have consecutive sequences; epochs do not go back."""
     for place, op in facts.dumps.items():
         state: dict[int, tuple[int, int]] = {}
         since: dict[int, int] = {}  # the moment at which a producer's last batch was sent
@@ -96,11 +100,11 @@ def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
 
 def _is_first(facts: Facts, place: Place, entry: Entry) -> bool:
     found = facts.writer.get(entry.values[0]) if entry.values else None
-    return found is not None and facts.never_turned_away(place, entry.producer, found[0])
+    return found is not None and facts.may_be_first_known(place, entry.producer, found[0])
 
 
 def torn_in_the_log(facts: Facts) -> Iterator[Anomaly]:
-    """All markers of a transaction are of one kind, and of transactions that are decided together."""
+    """All markers of a transaction are of one kind; also of transactions that are decided together."""
     kinds: dict[str, dict[str, Place]] = defaultdict(dict)
     for place, op in facts.dumps.items():
         open_here: dict[int, str] = {}

@@ -138,7 +138,7 @@ def sequences(facts: Facts) -> Iterator[Anomaly]:
             elif op.outcome == FAIL and send.again and op.error in FORGOTTEN:
                 yield Anomaly("forgotten batch", "one of the last five is not known any more", (op,))
             if op.outcome == OK and not send.again:
-                if send.sequence > reach and not facts.never_turned_away(place, send.producer, op):
+                if send.sequence > reach and not facts.may_be_first_known(place, send.producer, op):
                     yield Anomaly("sequence gap", f"{reach} to {send.sequence} were never taken", (op,))
                 if last is not None and last.result > op.result and last.what.sequence < send.sequence:
                     yield Anomaly("nonmonotonic send", "later by sequence, earlier by offset", (last, op))

@@ -120,7 +120,7 @@ def ends_only_grow(facts: Facts) -> Iterator[Anomaly]:
                 if moment == op.done:
                     if value > highest:
                         most[name] = value, op
-                elif value < highest and not facts.may_be_of_before(op):
+                elif value < highest and not facts.may_be_outdated(op):
                     yield Anomaly(f"regression of {name}", f"{value} after {highest}", (first, op))
 
 
@@ -199,7 +199,7 @@ def late_commits(facts: Facts) -> Iterator[Anomaly]:
         needs[place].sort(key=itemgetter(0, 1))
         offsets = [need[0] for need in needs[place]]
         for op, read in reads:
-            if not read.committed or not op.result.tells_ends or facts.may_be_of_before(op):
+            if not read.committed or not op.result.tells_ends or facts.may_be_outdated(op):
                 continue
             for offset, since, txn, given in needs[place][bisect_left(offsets, op.result.last_stable) :]:
                 if since < op.invoked and not excuses.hold(op, txn, offset):
