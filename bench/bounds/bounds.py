@@ -12,6 +12,7 @@ from ..measured import Measured
 from ..peers.names import AIOKAFKA, CONFLUENT, FSYNC, OS
 from . import stored
 from .clients import Compared, Start
+from .commits import Commits
 from .consoles import consoles
 from .following import following
 from .groups import groups
@@ -73,6 +74,9 @@ BOUNDS: dict[str, Bound] = {
     "bound groups": Bound(OS, groups),
     "bound share workers": Bound(OS, workers),
     "bound share transactions": Bound(OS, transactions),
+    "bound commit of 1 row": Bound(FSYNC, Commits(1).measure),
+    "bound commit of 10 rows": Bound(FSYNC, Commits(10).measure),
+    "bound commit of 100 rows": Bound(FSYNC, Commits(100).measure),
     "bound inbox": Bound(OS, inboxes),
     "bound outbox": Bound(FSYNC, rows),
     "bound mirror": Bound(OS, mirrors),

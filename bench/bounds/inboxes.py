@@ -2,16 +2,14 @@
 without it.
 """
 
-import tempfile
 from collections.abc import Iterator
 from functools import partial
-from os import environ
-from pathlib import Path
 
 from .. import librdkafka, topics
 from ..measured import Measured
 from ..peers import peers
 from ..peers.names import INBOX, INSERTS
+from ..peers.postgres import postgres
 from . import inbox_loads
 from .processes import figures_of
 from .sizes import Say, Size, by_figure, in_turns
@@ -19,18 +17,15 @@ from .sizes import Say, Size, by_figure, in_turns
 TOPIC = "bench-inbox"
 TRANSACTIONS, RECORD_BYTES = 1_000, 100
 FEWEST = 50  # transactions of a quick run
-DATABASE = "BENCH_DATABASE"
-"""The environment variable with the URL of a database; without it, a file of SQLite."""
 
 
 def inboxes(name: str, size: Size, say: Say) -> Iterator[Measured]:
     """Measure transactions of one insert with and without an inbox, alternately. Yields a result for each."""
     count = max(FEWEST, size.count(TRANSACTIONS))
-    with peers.fencepost("os") as broker, tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
+    with postgres() as url, peers.fencepost("os") as broker:
         topics.create(broker.host, broker.port, TOPIC, 1)
         load = librdkafka.ProduceLoad(TOPIC, count, RECORD_BYTES)
         librdkafka.produce(broker.bootstrap, load, lambda _done: None)
-        url = environ.get(DATABASE) or f"sqlite:///{Path(directory) / 'bench.db'}"
         words = broker.bootstrap, TOPIC, url, str(count)
         found = in_turns(size.rounds, *(partial(figures_of, inbox_loads, work, *words) for work in inbox_loads.WORKS))
     for peer, rounds in zip((INBOX, INSERTS), found, strict=True):
