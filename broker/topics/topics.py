@@ -142,11 +142,11 @@ class Topics:
             self._begin_leader_epoch(max(self._owned_epoch, self.catalogue.leader_epoch + 1))
 
     def fence_leader_epoch(self, now_ms: int) -> None:
-        """Raise the leader epoch of restored data above all that owners of a store may have begun with it since.
+        """Raise the leader epoch of restored data above every epoch that clients may have seen for these topics.
 
-        The data itself cannot tell: it may have been put into a store after the backup, and restored before. So the
-        epoch is at least the number of minutes since 1970, of which owners begin fewer than one each. Raises KafkaError
-        while that cannot be written.
+        The data cannot tell which: after its backup, owners of a store may have begun higher epochs. Owners begin less
+        than one epoch a minute on average, so the number of minutes since 1970 is above all of theirs. Raises
+        KafkaError while that cannot be written.
         """
         minutes = min(now_ms // 60_000, LAST_MINUTE)
         self._begin_leader_epoch(max(self.catalogue.leader_epoch + SKIPPED_LEADER_EPOCHS, minutes))

@@ -103,7 +103,13 @@ def durable(path, **options):
     return connection
 
 
-@pytest.mark.parametrize("commits", [sqlite3.Connection.commit, lambda own: own.executescript("begin")])
+@pytest.mark.parametrize(
+    "commits",
+    [
+        pytest.param(sqlite3.Connection.commit, id="commit"),
+        pytest.param(lambda own: own.executescript("begin"), id="executescript"),  # which commits before it begins
+    ],
+)
 def test_an_sqlite3_connection_commits_rows_with_records_and_stays_open(broker, tmp_path, commits):
     """A commit of the caller inside a transaction raises OutcomeDivergedError; later transactions work."""
     connection = durable(tmp_path / "orders.db", check_same_thread=False)
