@@ -48,16 +48,18 @@ class AnyJournal(ABC):
         "synced_unit",
     )
 
-    may_be_ended_by_others = False  # so that only a round that is released shows that what was read is not out of date
+    # If True, another broker may own the journal already. That what was read is current is then known only when a later
+    # round is released.
+    may_be_ended_by_others = False
     incarnation: int
     next_unit: int
     released_unit: int
     synced_unit: int
-    last_joint_unit: int  # the newest of append and append_batches: a checkpoint that has a part waits for it
+    last_joint_unit: int  # the newest unit of append() or append_batches(); Upkeep.captured() needs it
     _first_unit: int  # of the open round
     _buffers: list[Buffer]
-    _room: int  # for more units
-    _round_room: int  # for its units, when it was begun
+    _room: int  # how many more bytes of units fit the open round
+    _round_room: int  # how many fitted when it was begun
 
     @property
     def last_unit(self) -> int:
@@ -69,8 +71,8 @@ class AnyJournal(ABC):
     def append_batch(self, log_id: int, offset: int, head: bytes, rest: Buffer) -> int:
         """Append one batch to the open round, as a unit (journal entry) of its own. Returns the unit's number.
 
-        head: the batch's first 16 bytes as they will stand in the segment. rest: the bytes after them, which may not be
-        copied: do not change them until the round is written.
+        head: the batch's first 16 bytes as they will stand in the segment. rest: the bytes after them. They are not
+        always copied, so do not change them until the round is written.
 
         Raises UnitRefused if there is no room; nothing was changed then.
         """
@@ -127,7 +129,7 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def _move_on(self, size_bytes: int) -> None:
-        """Close the open round or file so that a unit of this size has room. Raises UnitRefused; nothing was changed
+        """Make room for a unit of this size, by closing the open round or file. Raises UnitRefused; nothing was changed
         then.
         """
 
@@ -234,7 +236,7 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def start_after(self, unit: int) -> JournalStart:
-        """Return where a scan for all units after this one begins. A checkpoint up to `unit` records it."""
+        """Return where a scan for all units after this one begins: the journal_start of a checkpoint through `unit`."""
 
     @abstractmethod
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:

@@ -45,13 +45,13 @@ class JournalFiles:
         self._next_sequence = life.first_file
         self._spares: deque[JournalFile] = deque()
         self._job: Preparation | None = None
-        self._wanted = 0
-        self.on_wanted: Callable[[], None] = _nothing  # called when no ready file takes what is to be written
-        self.starved = False
+        self._wanted = 0  # the size of a unit for which no ready file had room; 0 if there is none
+        self.on_wanted: Callable[[], None] = _nothing  # called when no ready file has room for a unit
+        self.starved = False  # whether the last preparation failed, because the disk has no room for a file
         self.held: deque[JournalFile] = deque()
         self.ready: deque[JournalFile] = deque()
         self.full_bytes = 0  # of held files that are not written to any more
-        self._keep_free_bytes = 0  # without a first file nothing goes
+        self._keep_free_bytes = 0  # the first file is made even on a nearly full disk: no journal works without it
         first = self._prepare(self._first)
         first.run()
         self.settle()
@@ -71,8 +71,8 @@ class JournalFiles:
         return self.max_bytes // 2 // BLOCK_BYTES * BLOCK_BYTES - AROUND_UNITS_BYTES
 
     def admits(self, unit_bytes: int) -> bool:
-        """Return whether a ready file has room for the unit. If not, ask for a preparation that makes one, if a file
-        may be that large.
+        """Return whether a ready file has room for the unit. If not, call on_wanted(); preparation() then makes such a
+        file, if a file may be that large.
         """
         for file in self.ready:
             if file.capacity >= unit_bytes:
@@ -135,7 +135,7 @@ class JournalFiles:
             return None
         if self._wanted and any(file.capacity >= self._wanted for file in self.ready):
             self._wanted = 0
-        # A large file that must wait for others to be needed no more does not keep the ordinary ones waiting.
+        # If a large file cannot be made before other files are given up, ordinary files are made meanwhile.
         return (self._plan(self._wanted) if self._wanted else None) or self._plan(0)
 
     def _plan(self, wanted: int) -> Preparation | None:
@@ -177,7 +177,7 @@ class JournalFiles:
             file.file.close()
 
     def _size_to_make(self, wanted: int) -> int:
-        """The size in bytes of a new file: the next doubling, or more if a unit of `wanted` bytes needs it."""
+        """Return the size of a new file: twice that of the last one, or more if a unit of `wanted` bytes needs it."""
         least = blocks(wanted + AROUND_UNITS_BYTES) if wanted else 0
         if least > self._largest:
             return least

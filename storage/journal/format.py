@@ -23,7 +23,9 @@ APPEND, LOG_START, CREATE, DROP = 1, 2, 3, 4
 
 MAX_PARTS = 50_000
 MAX_BYTES_BESIDE_BATCHES = 16 << 20
-COPIED_BELOW_BYTES = 1 << 10  # of a unit's buffers, on average: a checksum call for each costs more than copying them
+# If a unit's buffers are smaller than this on average, they are copied into one: that costs less than a call of crc32c
+# for each.
+COPIED_BELOW_BYTES = 1 << 10
 MOST_COPIED_BYTES = 64 << 10  # a larger copy takes fresh pages, which cost more than the calls
 
 _FILE_HEADER = struct.Struct(">8sIIIIQQ8sQQQ")
@@ -46,7 +48,7 @@ _BATCH_UNIT = struct.Struct(">IIIQIBQqI")
 ROUND_MAGIC = b"FPRN"
 ROUND_HEADER_BYTES = _ROUND_HEADER.size
 PREFIX_BYTES = _UNIT_PREFIX.size  # length and checksum, in front of what the checksum covers
-BATCH_UNIT_BYTES = _BATCH_UNIT.size  # a unit of one part is so much longer than the part's bytes
+BATCH_UNIT_BYTES = _BATCH_UNIT.size  # what a unit of one part has before the part's data
 LEAST_UNIT_BYTES = _UNIT.size + _PART.size
 
 # What Journal.append_batch writes: all of a unit that the checksum covers, up to the 16 stamped bytes of the batch.
@@ -89,11 +91,11 @@ class Part(NamedTuple):
     log_id: int
     offset: int
     data: Sequence[Buffer]
-    batch: Batch | None = None  # of an append that is to be, where it was read already
+    batch: Batch | None = None  # of an APPEND that is to be written: the data, parsed
 
 
 PlacedBatch: TypeAlias = tuple[int, int, bytes, Buffer]
-"""Log id, offset there, the batch's first 16 bytes as they will stand, and the rest of it."""
+"""(log id, offset in the log, the batch's first 16 bytes as they will be in the segment, the bytes after them)"""
 
 FlatPart: TypeAlias = tuple[int, int, int, int, memoryview]  # number of its unit, kind, log id, offset, data
 

@@ -143,7 +143,7 @@ class Journal(AnyJournal):
         self.incarnation = incarnation
         self.next_unit = self._first_unit = next_unit
         self.released_unit = self.synced_unit = next_unit - 1
-        self.last_joint_unit = 0  # the newest of append and append_batches: a checkpoint that has a part waits for it
+        self.last_joint_unit = 0
         self._next_round = next_round
         self._synced_round = self._last_unit_round = next_round - 1
         self._finished_round = next_round - 1
@@ -151,13 +151,13 @@ class Journal(AnyJournal):
         # that was synced, which says whether an empty round is needed.
         self._newest_synced_through = self._finished_synced_through = self._durable_synced_through = next_round - 1
         self._closed: list[FileWrite] = []
-        self._unsynced: dict[File, int] = {}  # how many bytes, of finished rounds
-        self._syncing: dict[File, int] = {}  # of those that a sync_job covers
+        self._unsynced: dict[File, int] = {}  # bytes of finished rounds that no sync covers
+        self._syncing: dict[File, int] = {}  # bytes that a sync_job covers
         self._newest_sync_job: SyncJob | None = None
-        self._sync_jobs: list[SyncJob] = []  # that may not have ended
+        self._sync_jobs: list[SyncJob] = []  # those that may still run
         self._syncs = SyncOnce()
-        self._needless = 0, 0  # of the newest recycle(): through which unit, and before which file
-        self._holds_needless = False  # whether a file that may be given up is in use
+        self._needless = 0, 0  # what the newest recycle() gave up: units through this one, and files before this number
+        self._holds_needless = False  # whether a file that was given up is still being written or synced
         self._in_flight: deque[RoundWrite] = deque()
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
         self._begin_file()
@@ -170,7 +170,7 @@ class Journal(AnyJournal):
     # ---- room ------------------------------------------------------------------------------------------------
 
     def admits(self, size_bytes: int) -> bool:
-        """Return whether zero-filled space is ready for a unit of this size.
+        """Return whether a prepared file has room for a unit of this size.
 
         size_bytes: what unit_bytes() returns for its parts, or the size of its only batch. If False, the next
         fill_job() makes a file in which the unit fits, unless it is larger than largest_unit_bytes.
@@ -279,7 +279,7 @@ class Journal(AnyJournal):
         self._finished_round = write.through_round
         self._finished_synced_through = write.synced_through
         if write.sync:
-            self._is_synced(write.through_unit, write.through_round, write.synced_through)
+            self._note_synced(write.through_unit, write.through_round, write.synced_through)
             self._unsynced, self._syncing = {}, {}
         else:
             for file, size_bytes in write.sizes:
@@ -309,11 +309,11 @@ class Journal(AnyJournal):
         """
         if job is self._newest_sync_job:
             self._syncing = {}
-        self._is_synced(job.through_unit, job.through_round, job.synced_through)
+        self._note_synced(job.through_unit, job.through_round, job.synced_through)
         if self._holds_needless:
             self._retire()
 
-    def _is_synced(self, unit: int, number: int, synced_through: int) -> None:
+    def _note_synced(self, unit: int, number: int, synced_through: int) -> None:
         """Note that units up to `unit` and rounds up to `number` are synced. Has no effect if a later sync has covered
         them.
 
@@ -351,7 +351,7 @@ class Journal(AnyJournal):
         self._files.on_wanted = callback
 
     def start_after(self, unit: int) -> JournalStart:
-        """Return where a scan for all units after this one begins. A checkpoint through `unit` records it."""
+        """Return where a scan for all units after this one begins: the journal_start of a checkpoint through `unit`."""
         file = self._files.holding_units_after(unit)
         return JournalStart(file.sequence, file.first_round or self._next_round)
 
@@ -368,14 +368,14 @@ class Journal(AnyJournal):
     def _retire(self) -> None:
         """Make those files ready for reuse whose units no checkpoint needs and that no write or sync uses."""
         self._sync_jobs = [job for job in self._sync_jobs if not job.ended]
-        listed = {file for job in self._sync_jobs for file in job.files}
-        listed.update(file for write in self._in_flight for file in write.files)
-        listed.update(file for file, _, _, _ in self._closed)
+        in_use = {file for job in self._sync_jobs for file in job.files}
+        in_use.update(file for write in self._in_flight for file in write.files)
+        in_use.update(file for file, _, _, _ in self._closed)
         through_unit, start_file = self._needless
-        for retired in self._files.retire(through_unit, start_file, self._synced_round, listed):
+        for retired in self._files.retire(through_unit, start_file, self._synced_round, in_use):
             self._unsynced.pop(retired.file, None)
             self._syncing.pop(retired.file, None)
-        self._holds_needless = len(self._files.held) > 1 and self._files.held[0].file in listed
+        self._holds_needless = len(self._files.held) > 1 and self._files.held[0].file in in_use
 
     def close(self) -> None:
         """Close the files. Writes nothing."""
@@ -409,8 +409,8 @@ class Journal(AnyJournal):
         self._first_unit = self.next_unit
 
     def _close_round(self, *, ends_file: bool = False) -> None:
-        """Complete the open round with its header, and with zeros up to the next block, for the next write; begin a
-        new one after it. ends_file: the header says that no round follows in this file.
+        """Complete the open round with its header, and with zeros up to the next block, so that the next take_round()
+        takes it; begin a new round after it. ends_file: the header says that no round follows in this file.
         """
         file = self._file
         units = self.next_unit - self._first_unit

@@ -19,8 +19,8 @@ from .journal import APPEND, LOG_START, Part
 
 KIND = "journal parts"
 VERSION = 1
-FILE_BYTES = 64 << 20  # a file ends with the part that reaches it: a start holds one file at a time
-OLD_PREFIX = "journal-parts-"  # up to version 0.1 they were in the log's own folder: its batches, and nothing else
+FILE_BYTES = 64 << 20  # a file ends with the part that makes it this large, since a start reads it into memory whole
+OLD_PREFIX = "journal-parts-"  # up to version 0.1 these files were in the log's own folder, and had only batches
 
 _HEAD = Struct(">BqI")  # kind, offset, length
 _OLD_NAME = re.compile(OLD_PREFIX + r"(0|[1-9][0-9]*)")

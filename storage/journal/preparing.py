@@ -17,7 +17,7 @@ from .format import BLOCK_BYTES, ROUND_HEADER_BYTES, FileHeader, pack_file_heade
 SUFFIX = ".journal"
 PREPARING = ".preparing"
 
-# A file keeps two blocks back: for the empty round that seals it, and for the one that ends it.
+# Units never use the last two blocks of a file: they are for an empty round that seals it, and the round that ends it.
 KEPT_BACK_BYTES = 2 * BLOCK_BYTES
 AROUND_UNITS_BYTES = BLOCK_BYTES + ROUND_HEADER_BYTES + KEPT_BACK_BYTES
 
@@ -151,7 +151,7 @@ class Preparation:
 
     def _remove(self, file: JournalFile) -> None:
         """Delete a journal file durably, and close it. An earlier attempt may have deleted it already."""
-        if self._disk.exists(file.path):  # else an earlier attempt could not go on
+        if self._disk.exists(file.path):
             self._disk.unlink(file.path)
         self._disk.sync_directory(self._directory)
         file.file.close()
@@ -164,7 +164,7 @@ class Preparation:
         header, path = self._next(old.size_bytes, recycled=True)
         if old.path != path + PREPARING:
             self._disk.rename(old.path, path + PREPARING)
-            old.path = path + PREPARING  # it is a spare still, if this goes no further
+            old.path = path + PREPARING  # if the next step fails, the file is still a spare
         self._disk.sync_directory(self._directory)
         self.spares.popleft()
         self._make(old.file, path, header)
@@ -197,7 +197,7 @@ class Preparation:
             self._disk.rename(path + PREPARING, path)
             self._disk.sync_directory(self._directory)
         finally:
-            file.close()  # its errors would speak of the old name
+            file.close()  # and opened under its final name, which its errors then have
         self.made.append(JournalFile(self._disk.open(path), path, header))
 
     def _next(self, size_bytes: int, recycled: bool) -> tuple[FileHeader, str]:

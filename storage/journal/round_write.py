@@ -18,7 +18,7 @@ FileWrite: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and h
 class SyncJob:
     """One sync of all finished rounds that are not synced yet. A worker calls run() while further rounds are written.
 
-    synced_through: the number in the header of the newest of these rounds.
+    synced_through: the header of the newest of these rounds says that all rounds up to this one are synced.
     """
 
     sync_files: Callable[[], None]
@@ -26,7 +26,7 @@ class SyncJob:
     through_unit: int
     through_round: int
     synced_through: int
-    ended: bool = False  # well or not
+    ended: bool = False  # with or without an error
 
     def run(self) -> None:
         """Run the syncs. Raises: OSError."""
@@ -59,7 +59,7 @@ class RoundWrite:
         "to_sync_bytes",
     )
 
-    may_run_here = True  # in the loop, if it is small and the device quick
+    may_run_here = True  # whether the loop itself may call run(), if the round is small and the device quick
 
     def __init__(
         self,
@@ -83,15 +83,15 @@ class RoundWrite:
         """
         self._writes = writes
         self._sync_files = sync_files
-        self.files = files  # that run() writes, and syncs if it syncs
+        self.files = files  # those that are written or synced
         self.sync = sync
         self._own_sync_is_enough = own_sync_is_enough and len(writes) == 1
         self.size_bytes = size_bytes
-        self.to_sync_bytes = to_sync_bytes  # these, and what was written and not synced before
+        self.to_sync_bytes = to_sync_bytes  # size_bytes, and what earlier rounds have written and not synced
         self.through_unit = through_unit
         self.through_round = through_round
         self.synced_through = synced_through
-        self.sync_ns = 0  # how long what begin() began took; 0: it was run()
+        self.sync_ns = 0  # how long the write took that begin() began; 0 if run() was called
         self.begun = self.done = self.failed = False
 
     @property
@@ -138,7 +138,7 @@ class RoundWrite:
     def _write_and_sync(self) -> None:
         """Write the round to its files, and sync them if that is asked for."""
         for file, position, buffers, size_bytes in self._writes:
-            # Without a sync the page cache takes it, and a later one brings it on.
+            # Without `sync` the bytes go into the page cache. A later sync brings them to the device.
             write_gathered(
                 file, buffers, position, size_bytes, past_cache=self.sync, slice_bytes=OVERWRITTEN_SLICE_BYTES
             )

@@ -58,7 +58,7 @@ class Scan:
     cut_bytes: int = 0
     cut_reason: str = ""
     rounds: list[int] = field(default_factory=list)  # how many count, in each file
-    checksums: "array[int]" = field(default_factory=lambda: array("I"), repr=False)  # of the units of each of these
+    checksums: "array[int]" = field(default_factory=lambda: array("I"), repr=False)  # of each of these rounds' units
     _disk: Disk = field(kw_only=True, repr=False)
 
     def units(self, above: int = 0) -> Iterator[Unit]:
@@ -282,7 +282,8 @@ class _Judge:
         result = self._result
         found = result.files[index]
         if not _is_first(found.header) and index == 0 and result.rounds[0] == 0 and not self._start.file:
-            # JournalFiles.retire gave up the file with which to begin; not before a round in its successor was synced.
+            # Files before this one were reused. JournalFiles.retire() gave up the last of them only when a round in
+            # this file was synced.
             raise JournalDamaged(found.path, position, f"{fault}; it was synced before the files before it went")
         remains = _Remains()
         start = position
@@ -312,7 +313,7 @@ class _Remains:
     """What the files hold after the last round that counts."""
 
     def __init__(self) -> None:
-        self.synced_through = self.witness = -1
+        self.synced_through = self.witness = -1  # witness: the round whose header has that synced_through
         self.highest_unit = self.highest_round = 0
         self.size_bytes = 0
 

@@ -11,13 +11,14 @@ from typing import TypeAlias, TypeVar
 from ...effects.objects import Content, Exists, Missing, Objects, ObjectsError, Refused, Unclear
 from ..journal.format import Malformed
 from . import fence, format
-from .errors import Fenced, ObjectDamaged, told_of_seal
+from .errors import Fenced, ObjectDamaged, ended_message
 from .fence import Answer, Found, Place, Step
 from .format import NewerObject, RoundHeader, Seal
 
 T = TypeVar("T")
 Pause: TypeAlias = Callable[[ObjectsError, int], None]
-"""Wait before the next attempt, of which so many have failed; the error is Unclear or Refused. May raise to give up."""
+"""pause(error, attempts) waits before the next attempt. error: Unclear or Refused, the latest one. attempts: how many
+have failed. May raise to give up."""
 
 
 def until_clear(call: Callable[[], T], pause: Pause) -> T:
@@ -44,7 +45,7 @@ def create_or_read(objects: Objects, name: str, content: bytes) -> bytes:
     """
     try:
         objects.create(name, content)
-    except Exists:  # another's, or ours, made by a request whose answer was lost
+    except Exists:  # created by another broker, or by a request of ours whose answer was lost
         try:
             return objects.read(name)
         except Missing:
@@ -110,7 +111,7 @@ class RoundCreation:
 
     def _create(self) -> Answer:
         """Try once to create the object. Returns CREATED, EXISTS if the name is taken, or UNCLEAR if the result is not
-        known.
+        known. Raises Refused.
         """
         try:
             self._objects.create(self.name, self._content)
@@ -130,7 +131,7 @@ class RoundCreation:
         except Missing:
             return Found.NOTHING, ""
         if isinstance(there, Seal):
-            return Found.SEAL, told_of_seal(place, there.by)
+            return Found.SEAL, ended_message(place, there.by)
         if there != self._header:
             return Found.OTHER, "another round has the name of one of ours"
         return Found.OWN, ""

@@ -17,7 +17,7 @@ from .errors import ObjectDamaged
 from .fence import Place, Run
 from .format import WINDOW, NewerObject, RoundHeader, Seal
 
-FEW, MANY = 4, 16  # rounds that are read beside each other
+FEW, MANY = 4, 16  # rounds that are read in parallel: few while they are large, else many
 MANY_BYTES = 16 << 20
 
 
@@ -28,7 +28,7 @@ def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
     """
 
     def listed() -> list[Place]:
-        """List the places once. Raises Unclear, also if names may be lacking; Refused."""
+        """List the places once. Raises Unclear, also if the listing may lack names; Refused."""
         places = [place for each in objects.list(prefix) if (place := format.read_place(each.name)) is not None]
         if not fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
             raise Unclear(prefix, "a listing may lack names, because others wrote meanwhile")
@@ -95,7 +95,8 @@ class Epochs:
     def near_top(self, places: list[Place]) -> dict[int, bool]:
         """Return, for each number near the newest round of one epoch, whether a round has it (True) or a seal (False).
 
-        Numbers further below are left out: a seal there would not be valid.
+        places: of the rounds and seals of this epoch, in order. Numbers further below the newest round are left out: a
+        seal there would not be valid.
         """
         rounds: dict[int, bool] = {}
         top: int | None = None

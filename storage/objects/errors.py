@@ -10,7 +10,7 @@ class Fenced(OSError):
 
 
 class Overtaken(Exception):
-    """Raised while a broker is becoming the owner of an epoch, if another has begun a later one or ended this one."""
+    """Raised while a broker is becoming the owner of an epoch, if another ends that epoch or begins a later one."""
 
 
 class ObjectDamaged(Exception):
@@ -22,7 +22,7 @@ class ObjectDamaged(Exception):
         self.reason = reason
 
 
-def told_of_seal(place: Place, by: int) -> str:
+def ended_message(place: Place, by: int) -> str:
     """Return the error message for an owner whose round could not be created, because a seal has its name. by: the
     epoch of the broker that made the seal.
     """

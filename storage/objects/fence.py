@@ -74,7 +74,7 @@ class Step(IntEnum):
     LOOK = 2  # read what is under the name
     CREATE = 3  # (again)
     FENCED = 4  # never write again: somebody has ended the epoch
-    DAMAGED = 5  # under the name is what nobody writes there
+    DAMAGED = 5  # the object under the name is one that no broker writes there
 
 
 class Answer(IntEnum):

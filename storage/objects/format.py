@@ -20,7 +20,7 @@ from ..shipping.names import JOURNAL_IDENTITY, JOURNAL_OWNERS
 from .fence import NOWHERE, Header, Place
 
 FORMAT = 1
-WINDOW = 4  # rounds of an epoch that may be on their way beside each other; all brokers of a store have the same
+WINDOW = 4  # how many rounds of an epoch may be begun and not released; the same in all brokers of a store
 CLAIMS, JOURNAL, WAITING = (
     JOURNAL_OWNERS,
     "0/journal/",
@@ -28,7 +28,7 @@ CLAIMS, JOURNAL, WAITING = (
 )  # 0 is the number of the store, of which there is one
 MOST_EPOCHS = 1 << 32
 MOST_ROUNDS = 10**14  # of an epoch
-LARGEST_ROUND_BYTES = 256 << 20  # the largest unit and more; a length above it is not believed
+LARGEST_ROUND_BYTES = 256 << 20  # more than the largest unit has; a header with a greater length is refused
 
 _HEADER = struct.Struct(">4sIHBBI8sQQQQIIIQIQIQIQ")
 _CHECKED = 8
@@ -112,7 +112,7 @@ class Waiting(NamedTuple):
     """The object in which a broker that waits to own the journal announces itself to the owner. addresses: as in Claim.
     salt: of this start.
 
-    It is written again every every_ms, with `puts` one higher.
+    It is written again every `every_ms` milliseconds, with `puts` one higher.
     """
 
     node: int

@@ -92,7 +92,7 @@ class ObjectJournal(AnyJournal):
         self._in_flight: deque[ObjectRound] = deque()
         self._in_flight_bytes = 0
         self._written: deque[Written] = deque()
-        self._used_bytes = 0  # of these
+        self._used_bytes = 0  # of the rounds in _written
         self._ended = False
         self._begin_round()
         self._point = taken.last.point if taken.last else point or NO_POINT
@@ -100,7 +100,7 @@ class ObjectJournal(AnyJournal):
         self._create_first(Header(self._start, taken.base, taken.base_end))
 
     def _create_first(self, says: Header) -> None:
-        """Create round 0, empty, by which the epoch begins."""
+        """Create round 0, which has no units: with it the epoch has begun. Raises: Fenced."""
         header = self._take_header(says, [])
         create_round(RoundCreation(self._objects, header, format.pack_round(header)), self._pause)
         self._owner = self._owner.create(header.place.number)
@@ -164,7 +164,7 @@ class ObjectJournal(AnyJournal):
     @property
     def lacks_seal(self) -> bool:
         """Always False: a round that exists in the store is durable, and needs no later round that says so."""
-        return False  # a round that is there is durable
+        return False
 
     def take_round(self, *, sync: bool) -> RoundWrite | None:
         """Close the open round and return it; None if there is nothing to write.
@@ -227,8 +227,8 @@ class ObjectJournal(AnyJournal):
         self._used_bytes += write.size_bytes
 
     def end(self) -> Seal:
-        """Begin no round any more. Returns the seal to be created, by which others see that, so that they need not wait
-        for the lease to run out.
+        """Allow no further round. Returns the seal that the caller is to create: other brokers see by it that the epoch
+        has ended, and need not wait for the lease to run out.
 
         Raises RuntimeError if a round is open or in flight.
         """
@@ -263,10 +263,10 @@ class ObjectJournal(AnyJournal):
         """Do nothing: no file is prepared here, and finished rounds make room."""
 
     def name_point(self, point: tuple[int, int], start: Place) -> int | None:
-        """Name a point (checkpoint in the store) in all rounds from now on. start: the first round that it needs.
+        """Name a point (checkpoint in the store) in all rounds from now on. start: the first round that it lacks.
 
         Returns the number of the first round that names it; once that round is released, the point is official. Returns
-        None if the point is not named, because it needs earlier rounds than the one named before.
+        None if the point is not named, because it lacks earlier rounds than the one named before.
         """
         if start < self._start:
             return None

@@ -25,7 +25,7 @@ from .fence import Place, Run
 from .format import NO_POINT, WINDOW, Claim, NewerObject, RoundHeader, Seal
 from .points import read_point
 
-LOOKS = 20
+LOOKS = 20  # how often look() is called at most, if objects are deleted while they are read
 
 T = TypeVar("T")
 
@@ -36,11 +36,11 @@ class MovedOn(Exception):
 
 @dataclass(slots=True)
 class Looked:
-    """The result of one look: the rounds of `epoch` count up to `end`; 0 if nothing was ever written.
+    """The result of look(). The rounds of `epoch` below `end` count; both are 0 if nothing was ever written.
 
-    sealed: the epoch of the broker that ended this one; None if its owner may still write. last: header of the newest
-    round that counts. runs: the rounds after the checkpoint that it names, in order. sizes: of all objects, by name.
-    claims: the epochs that were claimed.
+    sealed: the seal that ended the epoch; None if its owner may still write. last: header of the newest round that
+    counts. runs: the rounds after the checkpoint that it names, in order. sizes: of all objects, by name. claims: the
+    epochs that were claimed.
     """
 
     epoch: int = 0
@@ -89,7 +89,7 @@ class Looking:
             except (Missing, ObjectDamaged, MovedOn) as error:
                 missed = error
             if str(before) == str(missed) and not isinstance(missed, MovedOn):
-                break  # whoever has moved on asks for something else
+                break  # the same object failed twice. MovedOn is of no object: the next try reads others
             moved()
         if isinstance(missed, ObjectDamaged):
             raise missed
@@ -161,8 +161,8 @@ class JournalVerifying:
     size_bytes: int = 0
 
     def run(self) -> list[str]:
-        """Read everything once. Returns a line for each object that is lost or damaged; an empty list if none is.
-        Raises what the pause raises.
+        """Read everything; again if the owner deletes objects meanwhile. Returns a line for each object that is lost or
+        damaged; an empty list if none is. Raises what the pause raises.
         """
         try:
             return self.looking.repeated(self._read)

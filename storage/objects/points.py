@@ -124,7 +124,7 @@ class Points:
 
     def take(self) -> PointTaken | None:
         """Copy the newest checkpoint of the directory, with all files that it names, into the store. Returns None if it
-        was copied already, or if the broker made newer ones too quickly. Raises OSError.
+        was copied already, or if the broker made newer checkpoints too quickly. Raises OSError.
         """
         return self._take(of_another_journal=False)
 
@@ -179,7 +179,7 @@ class Points:
         return PointTaken(place, first, frozenset(point.parts()), start.through_unit)
 
 
-# ---- what goes -----------------------------------------------------------------------------------------------
+# ---- what is deleted -----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -192,9 +192,9 @@ class Collecting:
     pause: Pause
     epoch: int
     official: list[PointTaken] = field(default_factory=list)
-    _dropped: list[PointTaken] = field(default_factory=list)  # and not deleted yet
-    _collected: int = 0  # own rounds below are deleted
-    _older_are_gone: bool = False
+    _dropped: list[PointTaken] = field(default_factory=list)  # older ones, which are not deleted yet
+    _collected: int = 0  # this epoch's rounds below this number are deleted
+    _older_are_gone: bool = False  # whether the rounds and points of older epochs are deleted
 
     def add(self, point: PointTaken) -> None:
         """Add a point that has become official: a released round names it. Of the official points the last two are
@@ -211,8 +211,8 @@ class Collecting:
         self.official = self.official[-2:]
 
     def newest_behind(self, journal: ObjectJournal) -> PointTaken | None:
-        """Return the newest official point if it has all units of the journal, with the first round after these units
-        as the first round that it needs. None if it lacks units, or if there is no official point.
+        """Return the newest official point if it has all units of the journal, with `start` moved to the first round
+        after these units. None if it lacks units, or if there is no official point.
         """
         if not self.official or journal.next_unit - 1 > self.official[-1].through_unit:
             return None

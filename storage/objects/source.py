@@ -72,13 +72,13 @@ class JournalOfObjects:
         self._made_by = made_by
         self._report = report
         self._report_fetched = report_fetched
-        self._shipped: Mapping[str, ShippedFile] = {}  # what the store has of files that are in the directory just so
+        self._shipped: Mapping[str, ShippedFile] = {}  # files that the directory has with the same content
         self._pause = pause
         self._disk = disk
         self._clock = clock
         self._directory = directory
         self._settings = settings
-        self._adopts = False
+        self._adopts = False  # whether begin() puts the directory's own data into the store
         self.adopted: PointTaken | None = None
 
     def check(self) -> None:
@@ -133,8 +133,8 @@ class JournalOfObjects:
         return Takeover(self._objects, self._pause, claim, watched_epoch=self.watched_epoch)
 
     def mark_directory(self) -> bool:
-        """If the directory is empty, write a mark into it that makes it a copy of this store. Only for a store that has
-        been begun.
+        """If the directory is empty, write a mark into it that makes it a copy of this store. Only to be
+        called for a store in which an epoch has begun.
 
         Returns False if the directory has data of its own. Raises: StoreDamaged, if it is a copy of another store.
         """
@@ -186,10 +186,10 @@ class JournalOfObjects:
     # ---- what is read ----------------------------------------------------------------------------------------
 
     def _fill(self, taken: Taken, number: int, local: StoreCheckpoint | None) -> None:
-        """Bring the directory to a checkpoint from which the rounds found in the store continue: its own if that is new
-        enough, else the store's, else an empty directory.
+        """Bring the directory to a checkpoint after which the rounds found in the store continue: its own if that is
+        new enough, else the one in the store. If the store has none, empty the directory.
 
-        number: of its own checkpoint. local: the content of that; None if there is none.
+        number, local: number and content of the directory's own checkpoint; (0, None) if there is none.
         """
         place = taken.last.point if taken.last else NO_POINT
         point = points.read_point(self._objects, place, self._pause) if place != NO_POINT else None
@@ -201,7 +201,7 @@ class JournalOfObjects:
                 points.fetch_point(self._objects, self._disk, self._directory, point, self._pause, report)
                 self._shipped = point.files
         elif point is not None and place[0] == local.incarnation and number >= point.checkpoint:
-            self._shipped = point.files  # taken here, in its last life
+            self._shipped = point.files  # this point was taken from this directory when its broker was the last owner
 
     def _reaches(self, runs: list[Run], local: StoreCheckpoint) -> bool:
         """Return whether the rounds found in the store begin no later than this checkpoint ends, so that no unit

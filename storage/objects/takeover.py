@@ -20,7 +20,9 @@ from .format import WINDOW, Claim, NewerObject, RoundHeader, Seal
 
 @dataclass(slots=True)
 class Taken:
-    """An epoch that may begin. runs: the rounds to be read, in order. last: header of the newest round that counts."""
+    """An epoch that may begin. base, base_end: as in fence.Header. runs: the rounds to be read, in order. last: header
+    of the newest round that counts.
+    """
 
     claim: Claim
     base: int = 0
@@ -200,8 +202,8 @@ class ScanOfObjects:
     taken: Taken
     runs: list[Run]
     pause: Pause
-    through_unit: int  # of the checkpoint: the first round may not begin behind the next
-    cut_bytes: int = 0  # what was never released is not looked for
+    through_unit: int  # the checkpoint has all units up to this one, so no later unit than the next may be the first
+    cut_bytes: int = 0  # rounds that were never released are not looked for
     cut_reason: str = ""
 
     @property

@@ -35,7 +35,8 @@ class ObjectWriter(AsyncWriter):
     at_once = WINDOW
 
     def __init__(self, executor: Executor, clock: Clock, later: Later, trouble: Trouble = lambda error: None) -> None:
-        """executor: has WINDOW threads, and is used for nothing else. later: calls a function after this many seconds.
+        """executor: has WINDOW threads, and is used for nothing else. later(seconds, function): calls the function
+        after so many seconds.
 
         trouble: called on the loop with the store's error when an attempt has failed; with None when one succeeded.
         """
