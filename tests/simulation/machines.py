@@ -62,7 +62,7 @@ class Epochs:
         self.known[journal.incarnation].released = journal.released_unit
 
     def problems(self) -> list[str]:
-        """What of it may never be."""
+        """Return what must never be: an epoch that has released units above the beginning of a later epoch."""
         found: list[str] = []
         for number, epoch in self.known.items():
             for later, other in self.known.items():
@@ -91,7 +91,7 @@ class Machine:
         self._life: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """A broker begins; when it owns the journal, it serves."""
+        """Start a broker. It serves once it owns the journal."""
         assert self.broker is None
         self.lives += 1
         world, disk = self._world, self.disk
@@ -139,7 +139,9 @@ class Machine:
         return type(error).__name__ == "Fenced"
 
     def _halted(self, broker: Broker) -> None:
-        """As `serve` does: the process ends, and somebody starts it again."""
+        """Start the machine's broker again soon, as the end of `serve` makes somebody do. A broker that was replaced is
+        left alone.
+        """
         if broker is self.broker:
             self._world.met["store: fenced"] += self._is_fenced(broker.halted or OSError())
             self._world.loop.call_later(0.01, self._end_halted, broker, context=Context())
@@ -157,7 +159,7 @@ class Machine:
             self.start()
 
     def kill(self, *, power: bool = False, wiped: bool = False) -> None:
-        """The process is gone; with `power` what was not synced as well; wiped: the disk, too."""
+        """Kill the process. power: what was not synced is lost as well. wiped: the whole disk is."""
         if self.broker is None or self.process is None:
             return
         left = self.disk.after_power_cut() if power else self.disk.after_process_crash()
@@ -175,7 +177,7 @@ class Machine:
         self.disk = SimulatedDisk(history=False) if wiped else left
 
     async def stop(self) -> None:
-        """In order: whoever waits takes over at once."""
+        """Stop a broker that serves, in order: one that waits takes over at once."""
         broker, process = self.broker, self.process
         if broker is not None and process is not None and self.serves:
             stopped = process.start(broker.stop())
@@ -231,7 +233,7 @@ class StoredWorld(World):
 
     @property
     def owner(self) -> Machine | None:
-        """The machine that was the last to begin, if it still serves."""
+        """The machine that serves with the newest epoch; None if none serves."""
         serving = [one for one in self.machines if one.serves and one.broker is not None and one.broker.halted is None]
         return max(serving, key=lambda one: one.broker.store.incarnation, default=None)  # type: ignore[union-attr]
 
@@ -245,7 +247,7 @@ class StoredWorld(World):
 
     @property
     def brokers(self) -> list[Broker]:
-        """All whose memory counts: they own the journal, take it over, or wait for it."""
+        """All brokers but those that were taken over from: they own the journal, take it over, or wait for it."""
         return [one.broker for one in self.machines if one.broker is not None and one.outlived is None]
 
     @property
@@ -267,7 +269,7 @@ class StoredWorld(World):
         raise refused
 
     async def start(self) -> None:
-        """All machines begin; returns when one serves."""
+        """Start a broker on each machine that has none, and wait until one serves."""
         for one in self.machines:
             one.start_if_down()
         async with asyncio.timeout(OWNED_AGAIN_S):
@@ -275,7 +277,7 @@ class StoredWorld(World):
                 await asyncio.sleep(0.05)
 
     def has_begun(self, machine: Machine) -> None:
-        """A machine owns the journal, and serves."""
+        """Note that a machine owns the journal and serves, and that it took over from those that still do."""
         self.lives += 1
         self.met["store: epochs"] += 1
         for one in self.machines:
@@ -299,7 +301,7 @@ class StoredWorld(World):
         return self.owner.process.start(work)
 
     def bury_broker(self, machine: Machine) -> None:
-        """What is left of a broker that is gone: its failures are looked at, it is kept until all is over."""
+        """Note the failures of a broker that was killed, and keep it until all is over, so that it is not collected."""
         broker = machine.broker
         if broker is not None:
             self.failures += [f"in broker {machine.number}: {error!r}" for error in broker.metrics.failures]
@@ -309,7 +311,7 @@ class StoredWorld(World):
         self._graveyard += [broker, machine.disk]
 
     def forget_indexes(self) -> None:
-        """Nothing here has a cache too small for them."""
+        """Do nothing: no broker here has a cache too small for its indexes."""
 
     def end(self) -> None:
         self.has_ended = True
@@ -327,7 +329,9 @@ class StoredWorld(World):
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """What is patched for all brokers of this process: no threads but those of store_links, small pages."""
+        """Within the block, patch all brokers of this process: no threads but those of store_links, small pages; and
+        `epochs` notes what they release.
+        """
         began, finished = ObjectJournal._create_first, ObjectJournal.finished
 
         def create_first(journal: ObjectJournal, says: Any) -> None:

@@ -36,14 +36,16 @@ class MeasuredLoop(SimulatedLoop):
         return self._measured(super().call_at(*arguments, **more))
 
     def _measured(self, handle: Any) -> Any:
-        """What the network hands over belongs to who gets it: `Process.run` counts that."""
+        """Have the callback counted if it is a step of a broker. One that hands over from the network is not:
+        `Process.run` counts what it calls.
+        """
         callback, owner = handle._callback, process_of(handle._context)
         if owner is not None and owner.counted is not None and not _is_handed_over(callback):
             handle._callback = _Counted(self, owner, callback)
         return handle
 
     def count(self, process: Process, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Call what is a step of this broker."""
+        """Call a step of this broker and count it; not in its start, nor within a step that is being counted."""
         if process.is_starting or self._is_counting:
             return call(*arguments)
         before = next(self._asked)

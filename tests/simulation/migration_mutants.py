@@ -19,7 +19,7 @@ MIGRATION = "tests/broker/groups/consumer/test_migration.py"
 
 
 def _other_changes(stack: ExitStack, other: Any) -> None:
-    """other: makes other changes of an upgrade's, called with the topics too."""
+    """Let an upgrade make other(its changes, the topics) instead of its changes."""
     around(stack, migration._upgraded, lambda make: lambda group, topics: other(make(group, topics), topics))
 
 
@@ -38,14 +38,14 @@ def what_members_read_is_free_after_an_upgrade(stack: ExitStack) -> None:
 @killed_by(CLASSIC_MEMBERS)
 @breaks("guarantees.md: two owners of a partition in one generation")
 def what_is_read_in_a_cooperative_rebalance_is_free_after_an_upgrade(stack: ExitStack) -> None:
-    """As in Kafka."""
+    """Kafka does the same."""
     _around(stack, migration, "read_subscription", lambda read: lambda metadata: read(metadata)._replace(owned={}))
 
 
 @killed_by(CLASSIC_MEMBERS)
 @breaks("sdk.md: Offsets, epochs and transactions go on")
 def an_upgrade_in_a_rebalance_makes_no_epoch(stack: ExitStack) -> None:
-    """As in Kafka, where the first heartbeat is of a static member that subscribed to the same before."""
+    """Kafka does the same if the first heartbeat is of a static member that has subscribed to the same before."""
 
     def known(changes: list[Change], topics: Any) -> list[Change]:
         names = {name for each in changes if each.kind is Kind.SUBSCRIPTION for name in each.value.topics}  # type: ignore[union-attr]
@@ -83,7 +83,7 @@ def a_group_that_came_back_is_not_assigned_anew(stack: ExitStack) -> None:
 @killed_by(MIGRATION)
 @breaks("sdk.md: members of both protocols share the partitions")
 def a_group_that_a_successor_took_back_is_not_assigned_anew(stack: ExitStack) -> None:
-    """Though somebody waits for its part."""
+    """Though a member waits for partitions."""
 
     def wrapper(make: Any) -> Any:
         def handed_over(*about: Any, was_replaced: bool) -> Any:
@@ -97,7 +97,7 @@ def a_group_that_a_successor_took_back_is_not_assigned_anew(stack: ExitStack) ->
 @killed_by(MIGRATION)
 @breaks("sdk.md: Offsets, epochs and transactions go on")
 def a_restart_forgets_that_a_group_came_back(stack: ExitStack) -> None:
-    """As in Kafka: what the last member of the newer protocol had is nobody's."""
+    """Kafka does the same: nobody gets the partitions of the last member of the newer protocol."""
 
     def wrapper(read: Any) -> Any:
         return lambda value: read(value)._replace(must_rebalance=False)
@@ -130,7 +130,7 @@ def a_group_without_a_generation_becomes_one_of_epoch_0(stack: ExitStack) -> Non
 @killed_by(MIGRATION)
 @breaks("sdk.md: members of both protocols share the partitions")
 def a_member_may_name_only_the_protocol_it_likes_best(stack: ExitStack) -> None:
-    """As in Kafka, also where another was chosen before the conversion."""
+    """Kafka does the same, even if another one was chosen before the conversion."""
 
     def wrapper(sync: Any) -> Any:
         def synced(self: Any, asked: Any, now_ms: int) -> Any:
@@ -147,7 +147,7 @@ def a_member_may_name_only_the_protocol_it_likes_best(stack: ExitStack) -> None:
 @killed_by(MIGRATION)
 @breaks("sdk.md: members of both protocols share the partitions")
 def who_takes_a_group_back_is_given_the_protocol_it_likes_best(stack: ExitStack) -> None:
-    """As in Kafka, also where the classic group has another."""
+    """Kafka does the same, even if the classic group has another one."""
 
     def wrapper(join: Any) -> Any:
         def joined(self: Any, asked: Any, now_ms: int, wall_ms: int, new_id: str) -> Any:

@@ -75,7 +75,7 @@ class GoodsWriter(LosesEnds):
             await asyncio.sleep(0.2)
 
     async def _some(self, sender: Any) -> list[Any]:
-        """A few records on their way."""
+        """Send a few records to one partition. Returns their deliveries, still to be awaited."""
         rng = self.rng
         place = rng.choice(self.places)
         sent = []
@@ -121,7 +121,7 @@ class SdkAdmin(SdkClient):
         await self.work()
 
     async def work(self) -> None:
-        """What it does once it is connected."""
+        """Run `turn` again and again, once it is connected, until the world is over."""
         while not self.world.over:
             try:
                 await self.turn()
@@ -130,7 +130,7 @@ class SdkAdmin(SdkClient):
             await asyncio.sleep(self.rng.choice((0.1, 0.5, 2.0)))
 
     async def turn(self) -> None:
-        """Something, once."""
+        """Do one thing. Subclasses say what."""
 
 
 class Committer(SdkAdmin):

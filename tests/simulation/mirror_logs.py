@@ -20,7 +20,9 @@ MAP: Place = (MAP_TOPIC, 0)
 
 
 async def log_of(world: MirroredWorld, side: str, place: Place) -> Op | None:
-    """Write down how a partition stands now. None, and nothing is written down, if it was cut meanwhile."""
+    """Note in the history what a partition has now. Returns the operation; None, and it failed, if records were deleted
+    meanwhile.
+    """
     op = world.history.invoke("look", Log(side, place))
     found = await _read(Caller(world.sides[side], "look"), place)
     if found is None:
@@ -31,7 +33,9 @@ async def log_of(world: MirroredWorld, side: str, place: Place) -> Op | None:
 
 
 async def _read(caller: Caller, place: Place) -> Stands | None:
-    """All batches of a partition, and which of its records are committed."""
+    """Read a whole partition: where it begins and ends, and its committed records. Returns None if records were deleted
+    meanwhile.
+    """
     batches: list[Any] = []
     offset, start = 0, 0
     while True:
@@ -60,7 +64,7 @@ async def _read(caller: Caller, place: Place) -> Stands | None:
 
 
 def _committed(batches: list[Any]) -> list[Copy]:
-    """The records that a marker commits, or that are in no transaction."""
+    """Return the records, by offset, that a marker commits, or that are in no transaction."""
     found: list[Copy] = []
     open_: dict[int, list[Copy]] = {}
     for batch in batches:
@@ -90,7 +94,7 @@ def _headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 
 async def map_of(world: MirroredWorld, mirror: str, places: list[Place]) -> None:
-    """Write down the newest entries of the map of offsets of these partitions."""
+    """Note in the history the newest entries of the map of offsets for these partitions."""
     stands = await _read(Caller(world.target, "look"), MAP)
     newest: dict[bytes, bytes | None] = {}
     for copy in () if stands is None else stands.copies:
@@ -108,12 +112,12 @@ async def map_of(world: MirroredWorld, mirror: str, places: list[Place]) -> None
 
 
 async def positions_of(world: MirroredWorld, mirror: str, places: list[Place]) -> dict[Place, int]:
-    """The mirror's positions, once they are decided; -1 for none."""
+    """Return the mirror's committed positions, -1 for none. Waits until no transaction is pending."""
     return {place: await offset_of(world, TARGET, group_id(mirror), place) for place in places}
 
 
 async def offset_of(world: MirroredWorld, side: str, group: str, place: Place) -> int:
-    """What a group has committed, once it is decided; -1 for nothing."""
+    """Return the offset that a group has committed, -1 for none. Waits until no transaction is pending."""
     caller = Caller(world.sides[side], "look")
     request = OffsetFetchRequest(
         group_id=group,

@@ -39,7 +39,9 @@ def positions_are_read_while_they_are_pending(stack: ExitStack) -> None:
         return await self._group.committed(partitions, require_stable=False, timeout_ms=self._timeout_ms)
 
     async def nothing(self: Any, *, patience_ms: int = 0) -> None:
-        """Before Kafka 3.0 a target does not tell of transactions. Where it does they are ended, which hides this."""
+        """End no open transactions, as with a target before Kafka 3.0, which cannot list them. To end them would hide
+        the bug.
+        """
 
     replaced(stack, Membership.stable_offsets, offsets)
     replaced(stack, Leftovers.end_orphans, nothing)

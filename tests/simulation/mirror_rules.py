@@ -29,7 +29,7 @@ class Copy(NamedTuple):
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What a mirror keeps."""
+        """What a mirror copies unchanged: key, value, headers and timestamp."""
         return self[1:5]
 
     def __str__(self) -> str:
@@ -108,11 +108,15 @@ class _Partition:
 
     @cached_property
     def is_exact(self) -> bool:
-        """Only then it can be said which record of the target is which of the source."""
+        """Whether both sides have the same records in the same order. Only then it is known which record of the target
+        is which of the source.
+        """
         return [copy.content for copy in self.source] == [copy.content for copy in self.target]
 
     def target_of(self, offset: int) -> int:
-        """Where a group that stands here on the source has to go on."""
+        """Return the offset on the target for a group that is at this offset of the source. Only to be called if
+        is_exact.
+        """
         for here, there in zip(self.source, self.target, strict=True):
             if here.offset >= offset:
                 return there.offset
@@ -131,7 +135,7 @@ def _partitions(facts: Facts) -> list[_Partition]:
 
 
 def mirrors_are_exact(facts: Facts) -> Iterator[Anomaly]:
-    """Each committed record of the source once, as it was, in its order; and nothing else."""
+    """The target has each committed record of the source once, unchanged, in the same order, and no others."""
     for each in _partitions(facts):
         here, there = (Counter(copy.content for copy in side) for side in (each.source, each.target))
         one = {copy.content: copy for copy in (*each.target, *each.source)}
@@ -148,7 +152,9 @@ def mirrors_are_exact(facts: Facts) -> Iterator[Anomaly]:
 
 
 def transactions_stay_whole(facts: Facts) -> Iterator[Anomaly]:
-    """A transaction of the source is in one transaction of the target, within a partition."""
+    """Within a partition, a transaction of the source is in one transaction of the target. Checked only if the history
+    says that none may be divided (Whole).
+    """
     if not any(facts.history.of(Whole)):
         return
     for each in _partitions(facts):
@@ -163,7 +169,9 @@ def transactions_stay_whole(facts: Facts) -> Iterator[Anomaly]:
 
 
 def maps_are_exact(facts: Facts) -> Iterator[Anomaly]:
-    """Of each record that is still on the source its place on the target, of nothing else, and by one entry."""
+    """The map has the offset on the target of each record that is still on the source, in one entry, and of no
+    others.
+    """
     partitions = {each.place: each for each in _partitions(facts)}
     for op, what in facts.history.of(MapOf):
         each = partitions.get(what.place)
@@ -186,7 +194,9 @@ def maps_are_exact(facts: Facts) -> Iterator[Anomaly]:
 
 
 def mirrors_come_to_the_end(facts: Facts) -> Iterator[Anomaly]:
-    """Once nothing is wrong any more, the positions are at the source's ends; no topic has stopped."""
+    """After the last fault has ended, the mirror's positions get to the ends of the source, and no topic has
+    stopped.
+    """
     partitions = {each.place: each for each in _partitions(facts)}
     for op, what in facts.history.of(PositionOf):
         each = partitions.get(what.place)
@@ -198,7 +208,9 @@ def mirrors_come_to_the_end(facts: Facts) -> Iterator[Anomaly]:
 
 
 def groups_go_on_at_the_next_record(facts: Facts) -> Iterator[Anomaly]:
-    """After a cutover: where the map says; and nothing is written behind what they have."""
+    """After a cutover, all groups are moved, to where the map says; and the source has no records behind the
+    cutover.
+    """
     partitions = {each.place: each for each in _partitions(facts)}
     done = [op for op, _ in facts.history.of(CutOver)]
     if not done:

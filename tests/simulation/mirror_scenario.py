@@ -73,7 +73,7 @@ class MirrorFaults(Faults):
         await self._keeper.heal()
 
     async def mirror_clock_jump(self) -> None:
-        """Of the source and of all clients: the two sides have a clock each."""
+        """Set the wall clock of the source and of all clients; the target has a clock of its own."""
         self.world.clock.jump_wall(self.rng.choice(JUMPS_MS))
 
     async def target_clock_jump(self) -> None:
@@ -111,7 +111,7 @@ class MirrorFaults(Faults):
 
 
 async def play_mirror(world: MirroredWorld, seconds: float) -> dict[str, int]:
-    """A whole simulation. Returns which faults struck how often, and what a mirror did."""
+    """Run a whole simulation. Returns which faults struck how often, and what a mirror did."""
     for side in world.sides.values():
         await side.start()
     await _make_topics(world)
@@ -189,7 +189,7 @@ async def _finish(world: MirroredWorld, clients: "list[asyncio.Task[Any]]") -> N
 
 
 async def _drained(world: MirroredWorld) -> None:
-    """Wait until the mirror's positions are at the source's ends; whether they are is judged later."""
+    """Wait, within limits, until the mirror's positions are at the source's ends. Whether they are is checked later."""
     ends = {place: (await log_of(world, SOURCE, place)) for place in world.places}
     until = world.loop.time() + DRAINED_S
     while world.loop.time() < until:

@@ -72,7 +72,7 @@ class MirrorProcess(LosesEnds):
         self._life = self._process.start(self.live())
 
     async def live(self) -> None:
-        """Run the task; one that cannot begin, since a broker is away, is begun anew."""
+        """Run the task. If it ends because a broker cannot be reached, run another one."""
         chosen = self.world.mirror
         target: dict[str, Any] = {
             "bootstrap.servers": self.world.target.bootstrap,
@@ -122,7 +122,9 @@ class MirrorProcess(LosesEnds):
             self.history.invoke(self.name, Stopped(topic, str(why))).ok()
 
     def _arm(self) -> None:
-        """Choose from when on the next request of which API is struck, so that rare ones are as often as others."""
+        """Choose an API, and from when on the next request of it is struck: so rare requests are struck as often as
+        others.
+        """
         self._armed_s = self.world.loop.time() + self._strikes.uniform(0.0, CALM_S)
         self._api = self._strikes.choice(STRUCK)
 
@@ -138,7 +140,7 @@ class MirrorProcess(LosesEnds):
             self._strike(name, next(each for each in self._host.connections if each.client is transport))
 
     def _strike(self, name: str, connection: SimulatedConnection) -> None:
-        """A task meets it in the middle of a cycle: about when it asks for something that counts."""
+        """Let this fault strike the task in the middle of a cycle, as it sends a request on this connection."""
         rng, loop = self._strikes, self.world.loop
         soon_s = rng.choice((0.0, 0.0, 0.001, 0.005))
         if name == "killed":
@@ -154,7 +156,9 @@ class MirrorProcess(LosesEnds):
             loop.call_later(rng.uniform(0.5, 4.0), connection.release, context=Context())
 
     def sleep(self) -> None:
-        """SIGSTOP, and SIGCONT later: before its session is over, or long after it."""
+        """Stop the process (SIGSTOP), and let it go on later (SIGCONT): before its session is over, or long
+        after that.
+        """
         if not (self.is_over or self.is_ending or self.stands_still or self.world.over):
             self._process.stand_still()
             session_s = self.world.mirror.session_ms / 1000
@@ -170,7 +174,7 @@ class MirrorProcess(LosesEnds):
         self._process.go_on()
 
     async def stop(self) -> None:
-        """As at Ctrl-C: it leaves in order."""
+        """End the process in order, as Ctrl-C does."""
         assert self._life is not None
         self.is_ending = True
         self.go_on()
@@ -216,7 +220,7 @@ class TaskKeeper:
         process.start()
 
     async def kill(self) -> None:
-        """A task is gone, without a word."""
+        """Kill one of the tasks (SIGKILL), if there is one."""
         if alive := [each for each in self.tasks if not each.is_over]:
             self.rng.choice(alive).kill()
 
@@ -225,7 +229,7 @@ class TaskKeeper:
             self.rng.choice(awake).sleep()
 
     async def heal(self) -> None:
-        """All are awake, and there is one."""
+        """Let all tasks go on, and begin one if there is none."""
         for each in self.tasks:
             each.go_on()
         self.tasks = [each for each in self.tasks if not each.is_over]
@@ -323,7 +327,9 @@ class Mover:
         return CutoverProcess(self.world, self._begun)
 
     async def finish(self) -> bool:
-        """With nothing wrong any more: whether a run has moved the groups."""
+        """Only to be called after the last fault has ended: run the cutover, at most twice. Returns whether it moved
+        the groups.
+        """
         for _ in range(2):
             one = self._next()
             one.vanishing = 0.0

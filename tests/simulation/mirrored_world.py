@@ -70,12 +70,14 @@ class MirrorSchedule:
 
     @property
     def may_divide(self) -> bool:
-        """Whether a source's transaction may come in parts: no history lasts for as long as a mirror usually waits."""
+        """Whether the mirror may divide a source's transaction. With the usual limit it may not: no history lasts that
+        long.
+        """
         return self.most_ms < USUAL_MS
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """What is no setting is patched, for all tasks of this process."""
+        """Within the block, patch the constants that are no settings, for all tasks of this process."""
         least_bytes = min(task.LEAST_CYCLE_BYTES, self.cycle_bytes // 4)
         constants: list[tuple[Any, str, int]] = [
             (task, "CYCLE_BYTES", self.cycle_bytes),
@@ -132,7 +134,7 @@ class MirroredWorld(World):
 
 
 def _settle(side: World, name: str, net: SimulatedNet) -> None:
-    """Give a side its address in the common network, and nothing that makes it refuse or forget."""
+    """Give a side its address in the common network, no logins and no limits."""
     side.address = ADDRESSES[name]
     side.net, side.network = net, net.network
     side.is_guarded = False

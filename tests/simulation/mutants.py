@@ -91,7 +91,7 @@ def rounds_are_not_synced(stack):
 @mutant
 @breaks("guarantees.md: No consumer sees a record that a power cut could remove")
 def rounds_are_released_as_they_end(stack):
-    """Of those in flight together a later one may be on the disk while an earlier one is not."""
+    """Of rounds in flight together, a later one may be on the disk while an earlier one is not."""
 
     def ended(self, result):
         if isinstance(result, BaseException):
@@ -107,7 +107,7 @@ def rounds_are_released_as_they_end(stack):
 
 
 def _no_fast_path(stack: ExitStack) -> None:
-    """All of Produce goes through the handler."""
+    """Send every Produce request through the handler."""
     replaced(stack, FastProduce.serve, lambda self, connection, frame: False)
 
 
@@ -274,7 +274,7 @@ def a_new_incarnation_leaves_the_transaction_open(stack):
 @mutant
 @breaks("guarantees.md: Once a commit is answered, it is visible")
 def markers_come_after_the_answer(stack):
-    """As in Apache Kafka, but a crash between the two is not made good."""
+    """Apache Kafka does the same, but writes missing markers after a crash. This bug does not."""
 
     def wrapper(mark):
         def marked(self, order, *more):
@@ -436,7 +436,7 @@ def offsets_of_committed_transactions_are_dropped(stack):
 @mutant
 @breaks("guarantees.md: offsets without outputs, or the reverse")
 def undecided_offsets_are_passed_over(stack):
-    """As if nobody asked for stable offsets (KIP-447)."""
+    """As if no client asked for stable offsets (KIP-447)."""
     replaced(stack, Offsets.is_pending, lambda self, place: False)
 
 

@@ -65,7 +65,7 @@ def who_takes_a_name_again_gets_its_epoch(stack: ExitStack) -> None:
 @killed_by("tests/broker/handlers/test_named_producers.py")
 @breaks("guarantees.md: lost write: acknowledged, never read")
 def a_batch_of_which_a_part_is_new_is_taken_for_a_duplicate(stack: ExitStack) -> None:
-    """As in Pulsar (#6273)."""
+    """Pulsar had this bug (#6273)."""
 
     def wrapper(judge: Any) -> Any:
         def judged(self: Any, batch: Any) -> Any:

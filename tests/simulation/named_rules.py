@@ -46,7 +46,7 @@ def _by_source(facts: Facts) -> dict[Source, list[Op]]:
 
 
 def _in_log(facts: Facts, source: Source) -> list[int]:
-    """Sequences, in the order of the log."""
+    """Return the sequences of a source, in the order of the log."""
     name, place = source
     if place not in facts.dumps:
         return []
@@ -55,7 +55,7 @@ def _in_log(facts: Facts, source: Source) -> list[int]:
 
 
 def epochs_of_names_grow(facts: Facts) -> Iterator[Anomaly]:
-    """Each is given once, and a later one is higher."""
+    """Each epoch of a name is given once, and a later one is higher."""
     opened: dict[str, list[Op]] = defaultdict(list)
     for op, what in facts.history.of(Opened):
         for other in opened[what.name]:
@@ -65,7 +65,7 @@ def epochs_of_names_grow(facts: Facts) -> Iterator[Anomaly]:
 
 
 def only_the_newest_writes(facts: Facts) -> Iterator[Anomaly]:
-    """Of a name, from the answer to the process that has taken it."""
+    """Once a process was answered that it has a name, no process with an older epoch of it writes."""
     opened: dict[str, list[Op]] = defaultdict(list)
     for op, what in facts.history.of(Opened):
         opened[what.name].append(op)
@@ -76,7 +76,9 @@ def only_the_newest_writes(facts: Facts) -> Iterator[Anomaly]:
 
 
 def what_is_written_is_known(facts: Facts) -> Iterator[Anomaly]:
-    """From the first answer on: to whoever asks how far the name is, and to whoever sends it again."""
+    """From the first answer on, the broker knows what a name has written: when asked for its highest sequence, and when
+    it is sent again.
+    """
     for source, ops in _by_source(facts).items():
         answered = sorted((op for op in ops if op.outcome == OK), key=_done)
         highest = list(accumulate(answered, lambda one, other: max(one, other, key=_sequence)))
@@ -105,7 +107,7 @@ def _sequence(op: Op) -> int:
 
 
 def duplicates_are_in_the_log(facts: Facts) -> Iterator[Anomaly]:
-    """So is all that was answered; an offset is where Dumps and answers say."""
+    """Every record that was answered is in the log, also those that were answered as duplicates."""
     for source, ops in _by_source(facts).items():
         there = set(_in_log(facts, source))
         for op in ops:
@@ -116,7 +118,9 @@ def duplicates_are_in_the_log(facts: Facts) -> Iterator[Anomaly]:
 
 
 def sources_are_in_the_log_from_their_beginning(facts: Facts) -> Iterator[Anomaly]:
-    """In their order, without a gap: a record is sent when all before it were."""
+    """The records of a source are in the log in their order, without a gap, because each is sent after all
+    before it.
+    """
     for source, ops in _by_source(facts).items():
         there = _in_log(facts, source)
         dump = facts.dumps.get(source[1])

@@ -63,7 +63,7 @@ class Newcomers(ABC):
 
     @abstractmethod
     async def served(self, attempt: int) -> bool:
-        """One attempt of a client."""
+        """Make one attempt of the client. Returns whether it was served."""
 
 
 class NewProducers(Newcomers):
@@ -137,7 +137,7 @@ class NewMembers(Newcomers):
 
 
 def join(group_id: str, said_bytes: int) -> JoinGroupRequest:
-    """A member that nobody knows yet."""
+    """Build the JoinGroup request of a member that has no id yet."""
     return JoinGroupRequest(
         group_id=group_id,
         session_timeout_ms=SESSION_MS,
@@ -149,7 +149,7 @@ def join(group_id: str, said_bytes: int) -> JoinGroupRequest:
 
 
 def sync(group_id: str, joined: JoinGroupResponse) -> SyncGroupRequest:
-    """Of the only member."""
+    """Build the SyncGroup request of the only member of a group."""
     mine = SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b"all")
     return SyncGroupRequest(
         group_id=group_id,

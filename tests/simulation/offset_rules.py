@@ -46,15 +46,15 @@ class _Commits:
                 self._late_reads[stand.group, stand.place].append(op)
 
     def late_by(self, read: Op) -> set[str]:
-        """The members of which a late commit may be what was read."""
+        """Return the members whose late commit may have set the offset that was read."""
         found = self._late.get((read.what.group, read.what.place, read.result), ())
         return {op.what.member for op in found if op.invoked < read.done}
 
     def was_set_back(self, read: Op, position: int, sure: int, member: str | None = None) -> bool:
-        """Did a late commit undo this position, and did somebody go on from there to what was read?
+        """Return whether a late commit undid this position, and whether a member went on from there to what was read.
 
-        sure: the moment by which the group stood there. member: whose commit it was; None if only a read shows it.
-        A commit that surely came before the late one is not what somebody went on to.
+        sure: the moment by which the position was committed. member: who committed it; None if only a read shows it. A
+        commit that surely came before the late one is not one with which a member went on.
         """
         key = read.what.group, read.what.place
         return any(
@@ -70,7 +70,9 @@ class _Commits:
 
 
 def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """They never go back, are what somebody committed, and do not lag behind an answered commit."""
+    """A group's offset never goes back, is one that was committed, and is not below one whose commit was answered
+    before; unless a late commit of the same member explains it.
+    """
     commits = _Commits(facts)
     highest: dict[tuple[str, Place], list[Op]] = defaultdict(list)
     for op, stand in facts.history.of(OffsetOf):

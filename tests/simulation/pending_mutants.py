@@ -83,7 +83,7 @@ def a_start_takes_what_was_aborted_for_committed(stack: ExitStack) -> None:
 
 
 def _takes_what_is_pending(stack: ExitStack, decide: Any) -> None:
-    """Let this method of SharePartition take for acquired what its member has pending."""
+    """Let this method of SharePartition take records for acquired that its member has pending."""
 
     def wrapper(decide: Any) -> Any:
         def decided(self: SharePartition, member: str, acks: Iterable[Any], *more: Any) -> Decision:

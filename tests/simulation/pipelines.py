@@ -32,12 +32,12 @@ class Pipeliner:
     """Idempotent, and none of its requests is ever repeated: what is not answered costs it its producer id."""
 
     def __init__(self, world: World, name: str, places: Sequence[Place], trimmed: Sequence[Place] = ()) -> None:
-        """trimmed: places of which it deletes the beginning, too."""
+        """trimmed: more places, of which it also deletes the first records."""
         self.world = world
         self.name = name
         self.places = [*places, *trimmed]
         self._trimmed = trimmed
-        self._decided: dict[Place, int] = defaultdict(int)  # offsets below which all is, as far as it was told
+        self._decided: dict[Place, int] = defaultdict(int)  # below these offsets all is decided, as far as it was told
         self.rng = world.rng(name)
         self.caller = Caller(world, name)
         self._producer: Producer = (-1, -1)
@@ -56,7 +56,7 @@ class Pipeliner:
         return self._numbers
 
     async def _pipeline(self) -> bool:
-        """Whether all of it was answered, and every write taken."""
+        """Send some requests together. Returns whether all were answered, and no write was refused."""
         place = self.rng.choice(self.places)
         kinds = [self._send, self._send, self._listed, self._read]
         if place in self._trimmed:
@@ -88,7 +88,9 @@ class Pipeliner:
         return read_step(self, place, self._decided[place] if place in self._trimmed else 0)
 
     def _trim(self, place: Place) -> Step:
-        """Everybody who is behind finds that out in the same way: the log begins above."""
+        """Delete the records below the offset up to which all is decided. A client that is below it finds out as ever,
+        by OFFSET_OUT_OF_RANGE.
+        """
         op = self.world.history.invoke(self.name, Trim(place, self._decided[place]))
 
         def take(answer: Any) -> None:
@@ -143,7 +145,7 @@ class PipeliningIncarnation(Incarnation):
 
 
 async def ask_in_one(client: Any, caller: Caller, steps: Sequence[Step]) -> list[Op]:
-    """All requests in one write; what became of each is written down."""
+    """Send all requests in one write, and note the outcome of each in the history. Returns their operations."""
     replies = await caller.ask_all([(step.request, step.version) for step in steps], in_one=True)
     for step, reply in zip(steps, replies, strict=True):
         step.op.info() if isinstance(reply, Unanswered) else step.take(reply)

@@ -68,7 +68,7 @@ def _record(index: int, timestamp: int, value: str) -> Record:
 
 
 def value_in(record: Record) -> str:
-    """As histories have it."""
+    """Return the value as it is called in histories. That of a tombstone is in a header."""
     return (record.value if record.value is not None else dict(record.headers)[NAME] or b"").decode()
 
 
@@ -89,7 +89,7 @@ class Batch:
         return produce(topic, self.data, partition=partition, transactional_id=self.transactional_id)
 
     def answered(self, answer: Any) -> bool:
-        """Whether its fate is known now."""
+        """Take an answer. Returns whether the batch is surely written now."""
         if isinstance(answer, Unanswered):
             self.unsure = True
             return False
@@ -101,7 +101,7 @@ class Batch:
         return False
 
     def refused(self) -> None:
-        """The last word; but an attempt that nobody answered may have been taken."""
+        """End its operation: as failed, or as unknown if an attempt was not answered and may have been taken."""
         if self.unsure:
             self.op.info()
         else:
@@ -109,9 +109,10 @@ class Batch:
 
 
 async def deliver(caller: Caller, batches: Sequence[Batch], version: int, *, patient: bool = True) -> bool:
-    """Send all ahead, then again what was not taken, in order, until all is known. False if one is refused for good.
+    """Send all batches ahead, then again those that were not taken, in order, until all are. Returns False if one is
+    refused for good.
 
-    patient: keep trying until it is known; else give up after some attempts, and leave it unknown.
+    patient: keep trying until all is known; else give up after some attempts, and leave the outcome unknown.
     """
     left, attempts = list(batches), 0
     while left:
@@ -180,7 +181,7 @@ class PlainProducer:
         return Batch(op, self.world.clock.now_ms())
 
     async def _again(self) -> None:
-        """One of the last five of a place, as after a lost answer."""
+        """Send one of the last five batches of a place once more, as after a lost answer."""
         place = self.rng.choice([place for place, recent in self._recent.items() if recent])
         first = self.rng.choice(list(self._recent[place]))
         again = Batch(self.world.history.invoke(self.name, first.send._replace(again=True)), 0)
@@ -188,10 +189,11 @@ class PlainProducer:
         await deliver(self.caller, [again], self.rng.choice(PLAIN_VERSIONS), patient=False)
 
     async def _leave_a_gap(self, producer: Producer) -> bool:
-        """A batch whose forerunner was never sent has to be refused, where the producer is known.
+        """Send a batch with a gap before it in its sequences. The broker has to refuse it, if it knows the producer
+        there.
 
-        Returns whether it surely was: one that is late would be taken when its turn has come, and a producer that is
-        forgotten may begin with it.
+        Returns whether it surely was refused, or not sent: a late attempt would be taken once the gap is filled, and a
+        producer that is forgotten may begin with it.
         """
         probe = self._next(producer, GAP)
         if not self._recent[probe.send.place]:
@@ -206,7 +208,9 @@ class PlainProducer:
 
 
 def values_of(client: Any, rng: random.Random) -> tuple[str, ...]:
-    """One to three values that nobody else sends, now and then a long one; with keys, where the client has `keys`."""
+    """Return one to three values that nobody else sends, now and then long ones; with keys, if the client has
+    `keys`.
+    """
     padding = "." * rng.choice((0,) * 12 + (3_000, 20_000))
     keys = getattr(client, "keys", ())
     return tuple(f"{_key(keys, rng)}{client.name}:{client.number()}{padding}" for _ in range(rng.randint(1, 3)))
@@ -257,7 +261,7 @@ class Reader:
             await asyncio.sleep(self.rng.choice((0.0, 0.02, 0.1, 0.3)))
 
     async def read(self, start: int, *, wait_ms: int = 0, size: int = 1 << 20, client: str = "") -> Seen | None:
-        """One fetch; None if nothing came of it."""
+        """Fetch once. Returns None if that was refused or not answered."""
         op = self.world.history.invoke(client or self.name, Read(self.place, self.committed, start))
         request = fetch(
             self.place[0],
@@ -284,7 +288,7 @@ class Reader:
 
 
 async def earliest(caller: Caller, place: Place) -> int:
-    """Where a log begins; 0 if nobody says."""
+    """Return the offset at which a log begins; 0 if there is no answer."""
     try:
         (topic,) = (await caller.ask(list_offsets(name_of(place), EARLIEST, partition=place[1]))).topics
     except Unanswered:
@@ -293,12 +297,14 @@ async def earliest(caller: Caller, place: Place) -> int:
 
 
 def batches_in(part: Any) -> list[Any]:
-    """The whole batches of a partition of a FetchResponse."""
+    """Return the complete batches of a partition of a FetchResponse."""
     return list(walk(memoryview(b"".join(part.records)))) if part.records else []
 
 
 def seen_in(part: Any, start: int, committed: bool) -> Seen:
-    """As a consumer takes a fetch: what is aborted is left out, by the list that comes with it (KIP-98)."""
+    """Return what a consumer takes from a fetch: without aborted records, by the list that comes with it (KIP-98), if
+    committed.
+    """
     left = deque(sorted((one.first_offset, one.producer_id) for one in part.aborted_transactions or ()))
     aborted: set[int] = set()
     found: list[tuple[int, str]] = []

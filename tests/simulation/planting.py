@@ -27,13 +27,13 @@ Wrapped = Callable[..., Any]
 
 
 def mutant(make: Patches) -> Patches:
-    """Its name says what is wrong."""
+    """Add a mutant to the bank. Its name says what is wrong."""
     MUTANTS[make.__name__] = make
     return make
 
 
 def breaks(promise: str) -> Callable[[Patches], Patches]:
-    """Which promise a mutant breaks: a line of docs/requirements.md (S-23), or a page of docs/ and words of it."""
+    """Note which promise a mutant breaks: a line of docs/requirements.md (S-23), or a page of docs/ and words of it."""
 
     def add(make: Patches) -> Patches:
         PROMISES[make.__name__] = promise
@@ -43,7 +43,7 @@ def breaks(promise: str) -> Callable[[Patches], Patches]:
 
 
 def killed_by(file: str) -> Callable[[Patches], Patches]:
-    """A mutant that this test file catches."""
+    """Add a mutant to the bank that this test file catches."""
 
     def add(make: Patches) -> Patches:
         MUTANTS[make.__name__] = make
@@ -54,7 +54,9 @@ def killed_by(file: str) -> Callable[[Patches], Patches]:
 
 
 def caught_with_queues(seed: int) -> Callable[[Patches], Patches]:
-    """A mutant that the clients of a share group alone meet. seed: the first that catches it, within QUEUE_SECONDS."""
+    """Add a mutant to the bank that only the clients of a share group meet. seed: the first that catches it, within
+    QUEUE_SECONDS.
+    """
 
     def add(make: Patches) -> Patches:
         WITH_QUEUES[make.__name__] = seed
@@ -64,7 +66,9 @@ def caught_with_queues(seed: int) -> Callable[[Patches], Patches]:
 
 
 def caught_with_mirror(seed: int) -> Callable[[Patches], Patches]:
-    """A mutant of a mirror, between two brokers. seed: the first that catches it, within MIRROR_SECONDS."""
+    """Add a mutant of a mirror, between two brokers, to the bank. seed: the first that catches it, within
+    MIRROR_SECONDS.
+    """
 
     def add(make: Patches) -> Patches:
         WITH_MIRROR[make.__name__] = seed
@@ -75,14 +79,16 @@ def caught_with_mirror(seed: int) -> Callable[[Patches], Patches]:
 
 @contextmanager
 def infected(name: str) -> Iterator[None]:
-    """Brokers have this bug within the block."""
+    """Within the block, all brokers have this bug."""
     with ExitStack() as stack:
         MUTANTS[name](stack)
         yield
 
 
 def hunt(name: str, seeds: int, seconds: float = 20.0) -> Result | None:
-    """The first run that catches it, of so many seeds. What a share group or a mirror meets is looked for there."""
+    """Simulate with this bug, for so many seeds at most. Returns the first run that catches it, or None. For a bug of
+    share groups or of mirrors only these are simulated.
+    """
     kind = {"only_queues": name in WITH_QUEUES, "mirror": name in WITH_MIRROR}
     first = (WITH_QUEUES | WITH_MIRROR).get(name, 1)
     if name in WITH_QUEUES or name in WITH_MIRROR:
@@ -99,7 +105,7 @@ def hunt(name: str, seeds: int, seconds: float = 20.0) -> Result | None:
 
 
 def replaced(stack: ExitStack, original: Any, value: Any) -> None:
-    """In place of a function, a method or a property, wherever it is by now and whatever it is called."""
+    """Replace a function, a method or a property where it is defined."""
     _replaced(stack, *_place_of(original), value)
 
 
@@ -108,7 +114,7 @@ def around(stack: ExitStack, original: Any, wrapper: Callable[[Wrapped], Wrapped
 
 
 def _place_of(original: Any) -> tuple[Any, str]:
-    """The module or class that has it, and its name there."""
+    """Return the module or class that has it, and its name there."""
     function = original.fget if isinstance(original, property) else getattr(original, "__func__", original)
     *outer, name = function.__qualname__.split(".")
     return functools.reduce(getattr, outer, sys.modules[function.__module__]), name
@@ -123,7 +129,7 @@ def _replaced(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
 
 
 def _check_parameters(original: Any, value: Any) -> None:
-    """Raises TypeError where a function does not take the arguments of the one that it replaces."""
+    """Raise TypeError if a function does not take the arguments of the one that it replaces."""
     if not (inspect.isfunction(original) and inspect.isfunction(value)):
         return
     parameters = inspect.signature(original).parameters.values()

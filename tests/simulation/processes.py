@@ -34,12 +34,12 @@ class Process:
         self.tasks: list[asyncio.Task[Any]] = []  # kept, or their finally blocks would run whenever one is collected
 
     def start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Run a coroutine as part of it."""
+        """Run a coroutine as part of the process."""
         task: asyncio.Task[Any] = self._loop.create_task(work, context=self._context.copy())
         return task
 
     def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call as part of it."""
+        """Call a function as part of the process."""
         token = _current.set(self)
         try:
             if self.counted is not None:
@@ -49,7 +49,7 @@ class Process:
             _current.reset(token)
 
     def kill(self) -> None:
-        """SIGKILL: its timers and callbacks are no more, its tasks never go on."""
+        """SIGKILL: cancel its timers and callbacks; its tasks never go on."""
         self._held = None
         for handle in self._loop.handles():
             if self._is_of(handle._context) and not is_of_the_network(handle._callback):
@@ -72,18 +72,20 @@ class Process:
                     handle._callback = _Stoppable(self, handle, call)
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """SIGCONT: call what was held."""
         held, self._held = self._held or [], None
         for call in held:
             self._loop.call_soon(call, context=self._context.copy())
 
     def hold(self, call: Callable[[], Any]) -> None:
-        """Call it when it goes on."""
+        """Only to be called while the process stands still: call this when it goes on."""
         assert self._held is not None
         self._held.append(call)
 
     def bury(self) -> None:
-        """End what was killed, for good; or it would end whenever it is collected. Only when nobody looks any more."""
+        """End the tasks of a killed process; or each would end whenever it is collected. Only to be called when all has
+        been looked at.
+        """
         for task in self.tasks:
             for _ in range(DEATHBED_TURNS):
                 try:
@@ -119,17 +121,17 @@ Counted = Callable[[Process, Callable[..., Any], tuple[Any, ...]], Any]
 
 
 def process_of(context: Context) -> Process | None:
-    """Of whom what runs in it is."""
+    """Return the process that this context belongs to."""
     return context.get(_current)
 
 
 def running_process() -> Process | None:
-    """Of whom what runs now is."""
+    """Return the process that runs now."""
     return _current.get()
 
 
 def owned_task(loop: Any, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":
-    """A task factory: a process knows its tasks."""
+    """Create a task, and note it in its process. A task factory for the loop."""
     task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
     owner = _current.get() if context is None else context.get(_current)
     if owner is not None:
@@ -223,7 +225,7 @@ class _Within(asyncio.Protocol):
         self._transport: Any = None
 
     def _run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """As part of the process; later, if it stands still."""
+        """Call it as part of the process; if that stands still, when it goes on."""
         if self._process.stands_still:
             return self._process.hold(lambda: call(*arguments))
         return self._process.run(call, *arguments)
@@ -236,7 +238,7 @@ class _Within(asyncio.Protocol):
         self._run(self.protocol.connection_lost, error)
 
     def data_received(self, data: bytes) -> None:
-        """As _run does it, in fewer steps where nothing is counted."""
+        """Do as _run does, in fewer steps if nothing is counted."""
         if self._process.counted is not None or self._process.stands_still:
             self._run(self.protocol.data_received, bytes(data) if self._process.stands_still else data)
             return
@@ -253,7 +255,7 @@ class _Within(asyncio.Protocol):
         return bool(self._process.run(self.protocol.eof_received))
 
     def _eof_received(self) -> None:
-        """Of a process that stood still when it came."""
+        """Handle the end of data that arrived while the process stood still."""
         if not self.protocol.eof_received():
             self._transport.close()
 

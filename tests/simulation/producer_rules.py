@@ -12,7 +12,9 @@ FORGOTTEN = {45, 46, 59}  # OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUM
 
 
 def reused_producers(facts: Facts) -> Iterator[Anomaly]:
-    """An id belongs to one transactional id, or to one producer without; each epoch is given once, and they grow."""
+    """A producer id belongs to one transactional id, or to one producer without; each of its epochs is given once, and
+    they grow.
+    """
     owners: dict[int, tuple[str | None, Op]] = {}
     by_id: dict[int, list[tuple[Op, int]]] = defaultdict(list)
     for transactional_id, given in facts.given.items():
@@ -33,7 +35,7 @@ def reused_producers(facts: Facts) -> Iterator[Anomaly]:
 
 
 def zombies(facts: Facts) -> Iterator[Anomaly]:
-    """Nothing with an older epoch succeeds that began after a newer one was answered."""
+    """No operation with an older epoch succeeds that began after a newer epoch was answered."""
     for op in facts.history.ops:
         what = op.what
         if op.outcome != OK or not isinstance(what, Send | Offsets | End) or getattr(what, "again", False):
@@ -47,7 +49,9 @@ def zombies(facts: Facts) -> Iterator[Anomaly]:
 
 
 def zombies_that_begin_anew(facts: Facts) -> Iterator[Anomaly]:
-    """Who says what it has is told if somebody else has more; only who says nothing takes over (KIP-360)."""
+    """An InitProducerId that names its producer is refused if another client has a newer one; only one that names none
+    takes over (KIP-360).
+    """
     for op, init in facts.history.of(Init):
         if init.current is not None:
             others = [one for one in facts.given[init.transactional_id] if one[0].client != op.client]
@@ -57,7 +61,9 @@ def zombies_that_begin_anew(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _newer_before(given: list[tuple[Op, Producer]], producer: Producer, moment: int) -> Op | None:
-    """The answer before this moment that made the producer an old one."""
+    """Return the answer before this moment that gave the id to a newer producer than this one; None if there is
+    none.
+    """
     mine = next((op for op, each in given if each == producer), None)
     for op, (producer_id, epoch) in given:
         if op.done < moment:
@@ -72,8 +78,8 @@ def _newer_before(given: list[tuple[Op, Producer]], producer: Producer, moment: 
 def unexplained_fencing(facts: Facts) -> Iterator[Anomaly]:
     """A producer is fenced by a successor, an operator or its own timeout: never by a clock, a crash or the broker.
 
-    A late InitProducerId that names no producer fences whoever there is, its own client too. An id may be forgotten as
-    long as no transaction of it is open.
+    A late InitProducerId that names no producer fences whichever there is, also one of its own client. An id may be
+    forgotten as long as no transaction of it is open.
     """
     kills = list(facts.history.of(Kill, only_ok=False))
     begins = {begin.txn: (op, begin) for op, begin in facts.history.of(Begin)}
@@ -112,9 +118,10 @@ def unexplained_fencing(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _forgotten_before_it_began(facts: Facts, begun: Op, begin: Begin, op: Op) -> bool:
-    """The id was forgotten since this producer id was given for it, and nothing of this transaction was taken.
+    """Return whether the id was forgotten since this producer id was given for it, and nothing of this transaction was
+    taken.
 
-    The broker says that it does not know the id; the SDK calls that fenced.
+    The broker answers then that it does not know the id; the SDK calls that fenced.
     """
     fate, name = facts.fate(begin.txn), begin.transactional_id
     taken = [done for done, _ in (*fate.sends, *fate.offsets, *fate.adds) if done.outcome == OK]
@@ -123,7 +130,7 @@ def _forgotten_before_it_began(facts: Facts, begun: Op, begin: Begin, op: Op) ->
 
 
 def sequences(facts: Facts) -> Iterator[Anomaly]:
-    """A batch is taken only behind all that its producer numbered before it, and stands behind them."""
+    """A batch is accepted only after all that its producer numbered before it, and is behind them in the log."""
     by_producer: dict[tuple[Place, Producer], list[tuple[Op, Send]]] = defaultdict(list)
     for op, send in facts.sends:
         by_producer[send.place, send.producer].append((op, send))

@@ -52,7 +52,7 @@ def has_queue(world: World) -> bool:
 
 
 def queue_clients_of(world: World, keeper: "QueueKeeper") -> list[Any]:
-    """All that are scripted, and who writes what they read."""
+    """Return the scripted clients of the share group: its members and workers, and those that write what they read."""
     members = [QueueMember(world, f"member{number}", keeper) for number in range(MEMBERS)]
     for each in members:
         each.others = members
@@ -165,7 +165,9 @@ class Session:
     async def fetch(
         self, max_wait_ms: int = AT_ONCE, max_records: int = 500, mode: int = 0, acks: list[Ack] | None = None
     ) -> list[int]:
-        """Offsets that it was given; acks: said in the same request."""
+        """Fetch, with these acknowledgements in the same request; without them if the request opens a session. Returns
+        the offsets of the records that it was given.
+        """
         if self._epoch == 0:
             acks = None
         history = self.world.history
@@ -202,7 +204,7 @@ class Session:
         return [offset for offset, _, _ in given]
 
     async def acknowledge(self, acks: list[Ack]) -> None:
-        """Without fetching; in a session that is not open nothing is said."""
+        """Acknowledge without fetching. In a session that is not open nothing is sent."""
         if self._epoch == 0 or not acks:
             return
         said = self.world.history.invoke(self.member, self._said(acks))
@@ -211,7 +213,7 @@ class Session:
             _settle(said, next((part.error_code for topic in answer.responses for part in topic.partitions), 0))
 
     async def close(self) -> None:
-        """Say that it ends."""
+        """End the session with a last request, and close the connection."""
         if self._epoch:
             self.ends()
             try:
@@ -225,7 +227,7 @@ class Session:
         self._caller.close()
 
     def ends(self) -> None:
-        """From now on it may be over; it is opened by the next fetch, which ends what was before."""
+        """Note that the session may be over now. The next fetch opens a new one, which surely ends this one."""
         self._lasting.ends()
         self._epoch = 0
         self.held.clear()
@@ -247,7 +249,9 @@ class Session:
         )
 
     async def _ask(self, request: Any, ops: list[Op]) -> Any:
-        """The answer; None if there is none, or an error for all of it, and the session may be over then."""
+        """Send a request of the session. Returns the answer; None if there is none, or an error for the whole of it:
+        then these operations are ended, and the session may be over.
+        """
         if self._epoch and (self._line is None or self._line.closed):
             for op in ops:
                 op.fail()  # nothing is sent
@@ -351,7 +355,7 @@ class QueueMember:
             self.world.met["queue: given"] += len(given)
 
     def _acks(self, session: Session, *, renews: bool = True) -> list[Ack]:
-        """What became of some of what it has; all of one kind, or each of its own."""
+        """Choose acknowledgements for some of the records that it holds, each of any kind."""
         rng = self.rng
         some = rng.sample(session.held, rng.randint(1, len(session.held)))
         kinds = (ACCEPT,) * 6 + (RELEASE, RELEASE, REJECT, GAP) + (RENEW,) * renews
@@ -407,9 +411,9 @@ class QueueWorker(Incarnation):
         return sure, good
 
     async def _go_too_far(self, txn: str, session: Session, pending: list[int]) -> bool:
-        """Sometimes: what is no business of a worker any more that has records pending in its transaction.
+        """Sometimes do what a worker should not do while its records are pending in its transaction.
 
-        Returns whether it was answered what it asked of the transaction.
+        Returns whether the outcome is known of what it asked of the transaction.
         """
         what = self.rng.random()
         if what < 0.1:  # says outside of it what became of them
@@ -431,7 +435,7 @@ class QueueWorker(Incarnation):
         return await self.deliver([self.batch(txn, self.places[0], values_of(self, self.rng))])
 
     async def _acknowledge(self, txn: str, session: Session, given: list[int]) -> tuple[bool, bool]:
-        """(is it known what became of it, was it taken?)"""
+        """Acknowledge records in the transaction. Returns (is the outcome known?, was it accepted?)."""
         kind = self.rng.choice((ACCEPT,) * 9 + (REJECT,))
         acks = [(offset, offset, kind) for offset in given]
         session.held = [offset for offset in session.held if offset not in given]

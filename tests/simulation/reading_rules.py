@@ -35,7 +35,7 @@ class _Expected:
             self._known[known.offset] = known
 
     def learn_all(self, read: Op) -> None:
-        """What was shown once is shown for ever."""
+        """Expect what this read shows in all that begin after it ends."""
         known = self._known
         for offset, value in read.result.records:
             if offset not in known:
@@ -51,7 +51,9 @@ class _Expected:
 
 
 def covering_reads(facts: Facts) -> Iterator[Anomaly]:
-    """Lost writes, torn transactions, phantoms: what was answered or shown is in every later read that passes it."""
+    """Lost writes, torn transactions, phantoms: what was answered or shown is in every later read that passes its
+    offset.
+    """
     learned = _learned(facts)
     for place in {*facts.reads, *facts.dumps}:
         replaced = Replaced(facts, place)
@@ -81,7 +83,9 @@ def covering_reads(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _learn(every: _Expected, committed: _Expected, subject: Any) -> None:
-    """From an answer, as (for all readers?, what it says), or from a read that is done."""
+    """Expect what an answer says, given as (is it for all readers?, what is known), or what a read shows that has
+    ended.
+    """
     if isinstance(subject, Op):
         every.learn_all(subject)
         if subject.what.committed:
@@ -108,24 +112,26 @@ def _learned(facts: Facts) -> dict[Place, list[tuple[bool, _Known]]]:
 
 
 def ends_only_grow(facts: Facts) -> Iterator[Anomaly]:
-    """High watermark, last stable offset and log start, over all readers of brokers that were not taken over from."""
+    """High watermark, last stable offset and log start never go back, over all readers of brokers that were not taken
+    over from.
+    """
     for every in facts.reads.values():
         reads = [op for op, _ in every if op.result.tells_ends]
         events = sorted([(op.invoked, op) for op in reads] + [(op.done, op) for op in reads], key=lambda e: e[0])
-        most: dict[str, tuple[int, Op]] = {}
+        told: dict[str, tuple[int, Op]] = {}  # the highest so far
         for moment, op in events:
             for name in ("high_watermark", "last_stable", "log_start"):
                 value = getattr(op.result, name)
-                highest, first = most.get(name, (-1, op))
+                highest, first = told.get(name, (-1, op))
                 if moment == op.done:
                     if value > highest:
-                        most[name] = value, op
+                        told[name] = value, op
                 elif value < highest and not facts.may_be_outdated(op):
                     yield Anomaly(f"regression of {name}", f"{value} after {highest}", (first, op))
 
 
 def trimmed_too_far(facts: Facts) -> Iterator[Anomaly]:
-    """A log begins where somebody asked for it, or below: the rest of it was not to go."""
+    """A log begins at the highest offset that was asked for in DeleteRecords, or below: nothing above is deleted."""
     for place, reads in facts.reads.items():
         if facts.loses_its_beginning(place) and place not in facts.trimmed:
             continue  # retention has a rule of its own
@@ -140,7 +146,7 @@ def trimmed_too_far(facts: Facts) -> Iterator[Anomaly]:
 
 
 def stalls(facts: Facts) -> Iterator[Anomaly]:
-    """A last stable offset below the high watermark moves on in time, and in the end there is nothing between them."""
+    """A last stable offset below the high watermark grows within stall_ms, and in the end it is the high watermark."""
     restarts = [op.invoked for op, _ in facts.history.of(Restart)]
     for place, reads in facts.reads.items():
         stands: tuple[int, int] | None = None
@@ -166,7 +172,7 @@ def stalls(facts: Facts) -> Iterator[Anomaly]:
 
 
 def unseen(facts: Facts) -> Iterator[Anomaly]:
-    """When all is over, the last readers come to everything that was answered."""
+    """In the end, the last readers get to every record that was acknowledged."""
     answered = defaultdict(list)
     for answer in facts.answered():
         answered[answer[1].place].append(answer)
@@ -187,7 +193,9 @@ def _not_surely(facts: Facts, txn: str | None) -> bool:
 
 
 def late_commits(facts: Facts) -> Iterator[Anomaly]:
-    """A commit that was answered is visible at once (Apache Kafka's is not), unless others are open before it."""
+    """Once a commit was answered, it is visible (in Apache Kafka perhaps later), unless other open transactions begin
+    below its records.
+    """
     needs: dict[Place, list[tuple[int, int, str, Op]]] = defaultdict(list)  # offset, since, transaction, who said so
     for fate in facts.fates.values():
         if (given := fate.committed) is not None:

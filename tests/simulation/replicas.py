@@ -42,22 +42,22 @@ class Copy:
         return self._copied.high_watermark
 
     def hear(self, state: State) -> None:
-        """The leader says where it stands. An answer that was overtaken says nothing new."""
+        """Take the leader's state from an answer of it. An answer that was overtaken by a newer one is ignored."""
         if state.high_watermark >= self.leader.high_watermark and state.last_stable >= self.leader.last_stable:
             self.leader = state
 
     def catch_up(self) -> None:
-        """It fetches from the leader: all records, and the high watermark of the fetch before."""
+        """Fetch from the leader: all its records, and the high watermark as of the fetch before."""
         if self._copied != self._past[-1]:
             self._past.append(self._copied)
         self.shown, self._copied = self._copied, self.leader
 
     def lose(self, rng: random.Random) -> None:
-        """It comes back with less: an older copy, or an empty disk."""
+        """Go back to an older copy, or to an empty disk."""
         self.shown = self._copied = rng.choice((self._past[0], rng.choice(self._past)))
 
     def has(self, offset: int) -> bool:
-        """Whether a fetch may begin there."""
+        """Return whether a fetch may begin at this offset."""
         return self.log_start <= offset <= self.end
 
 
@@ -68,7 +68,7 @@ class Session:
         self._wanted: Wanted = {}
 
     def asked(self, request: FetchRequest) -> Wanted:
-        """All partitions that this request is about."""
+        """Add a request to the session. Returns all partitions that it asks for."""
         wanted = {} if request.session_epoch in CURRENT else dict(self._wanted)
         for gone in request.forgotten_topics_data:
             for number in gone.partitions:
@@ -89,7 +89,9 @@ def _topic(topic: Any) -> str | bytes:
 
 
 def part_of(response: FetchResponse, key: Key) -> Part:
-    """The answer for this partition; one is added where a session leaves it out, for want of news."""
+    """Return the part of this partition in the response; add one if a session left it out, because there was no
+    news.
+    """
     found = parts_of(response).get(key)
     if found is None:
         found = Part(partition_index=key[1], records=[])
@@ -100,7 +102,7 @@ def part_of(response: FetchResponse, key: Key) -> Part:
 
 
 def hear(copies: dict[Key, Copy], response: FetchResponse) -> None:
-    """What the leader's answer says of its logs."""
+    """Tell the copies the states of the leader's logs in its response."""
     for key, part in parts_of(response).items():
         if not part.error_code and part.high_watermark >= 0:
             state = State(part.high_watermark, part.last_stable_offset)
@@ -108,7 +110,7 @@ def hear(copies: dict[Key, Copy], response: FetchResponse) -> None:
 
 
 def name_follower(response: FetchResponse, named: Mapping[Key, Copy]) -> None:
-    """The leader gives no records of these, but says who has them."""
+    """Let the leader's response name the follower for these partitions, instead of giving records."""
     for key, copy in named.items():
         part = part_of(response, key)
         if not part.error_code and part.diverging_epoch is None:
@@ -126,7 +128,7 @@ def refuse(part: Part, code: ErrorCode) -> None:
 
 
 def show(part: Part, copy: Copy, wanted: FetchRequest.Topic.Partition, *, committed: bool) -> str:
-    """Makes the follower's answer of its leader's. Returns what it is now, in a word."""
+    """Make the follower's part of the response of the leader's. Returns a word for what it shows."""
     if part.error_code or part.diverging_epoch is not None:
         return "as its leader"
     if wanted.fetch_offset > copy.end:
@@ -150,7 +152,7 @@ def show(part: Part, copy: Copy, wanted: FetchRequest.Topic.Partition, *, commit
 
 
 def _cut(records: bytes, below: int) -> list[memoryview]:
-    """The whole batches below this offset."""
+    """Return the complete batches below this offset."""
     size, view = 0, memoryview(records)
     with suppress(CorruptBatch):  # the last one may have been cut off
         for batch in walk(view):

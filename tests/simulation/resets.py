@@ -27,7 +27,9 @@ SLOW_SNAPSHOTS = {"SLICE_ROWS": 2, "PAUSE_S": 0.03, "AFTER_BYTES": 2_000}
 
 @contextmanager
 def quick_state_logs() -> Iterator[None]:
-    """Snapshots of share partitions and pruning come often, and snapshots of the coordinators take long."""
+    """Within the block, snapshots of share partitions and pruning come often, and snapshots of the coordinators take
+    long.
+    """
     with (
         mock.patch.multiple(state_log, **QUICK_STATE_LOG),
         mock.patch.multiple(coordinator_snapshots, **SLOW_SNAPSHOTS),
@@ -75,7 +77,9 @@ class Resetter:
 
 
 async def _set_offset(broker: Broker, key: SharePartitionKey, offset: int) -> bool:
-    """Returns whether it was set: not while transactions hold records, or the log is offline."""
+    """Set the offset of a share partition, in the broker. Returns whether it was set: not while transactions hold
+    records, or the log is offline.
+    """
     try:
         unit = broker.share_partitions.alter(key.group, {key[1:]: offset})
         broker.share_partitions.state_log.topic.commit(unit.parts)

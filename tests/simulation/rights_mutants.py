@@ -19,7 +19,7 @@ from simulation.security_mutants import answers_outlive_the_rule_that_is_removed
 
 
 def _always(stack: ExitStack, operation: Operation, kind: ResourceType) -> None:
-    """Nobody is asked for this right."""
+    """Allow this operation to everybody, on all resources of this kind."""
 
     def wrapper(allows: Any) -> Any:
         def allowed(self: Any, session: Any, asked: Any, resource_type: Any, name: str) -> bool:
@@ -71,7 +71,7 @@ def a_refusal_outlives_the_rule_that_allows(stack: ExitStack) -> None:
 @mutant
 @breaks("security.md: They are in force when the answer comes")
 def a_right_that_was_taken_is_back_after_a_restart(stack: ExitStack) -> None:
-    """What is removed is removed in memory alone."""
+    """A removed rule is removed in memory alone, and stays in the log."""
 
     def wrapper(commit: Any) -> Any:
         def committed(self: Any, changes: Any) -> None:
@@ -101,7 +101,7 @@ def a_removed_user_still_logs_in(stack: ExitStack) -> None:
 @mutant
 @breaks("security.md: a member is given partitions of topics that it may read and describe")
 def members_of_a_group_are_given_topics_without_a_look_at_their_rights(stack: ExitStack) -> None:
-    """As by Kafka, where one of them may know of a topic."""
+    """Kafka does the same, if one of the members may describe the topic."""
 
     def view(self: Any, ids: Any, user: Any) -> Any:
         yield 1

@@ -58,7 +58,7 @@ class Settled(NamedTuple):
 
 
 def what_was_done_was_allowed(facts: Facts) -> Iterator[Anomaly]:
-    """Nobody does anything without the right, and nobody who has it is refused."""
+    """Nobody does anything without all rights that it takes, and nobody who has them is refused."""
     rights = _Rights(facts)
     for op, attempt in facts.history.of(Attempt):
         if op.result:
@@ -70,7 +70,7 @@ def what_was_done_was_allowed(facts: Facts) -> Iterator[Anomaly]:
 
 
 def what_was_refused_is_not_written(facts: Facts) -> Iterator[Anomaly]:
-    """No record is there of a write that was refused, or that came when the right was gone for good."""
+    """No record is there whose write was refused, or was not answered and had no right at any time until then."""
     rights = _Rights(facts)
     attempts = {attempt.value: op for op, attempt in facts.history.of(Attempt, only_ok=False) if attempt.value}
     for found, _ in facts.history.of(Found):
@@ -84,7 +84,7 @@ def what_was_refused_is_not_written(facts: Facts) -> Iterator[Anomaly]:
 
 
 def members_hear_of_what_they_may_know_of(facts: Facts) -> Iterator[Anomaly]:
-    """To know of a topic takes the right to read it or to write to it."""
+    """A member is told only of topics that its user may read or write to."""
     rights = _Rights(facts)
     for op, told in facts.history.of(Told):
         for topic in op.result:
@@ -94,7 +94,9 @@ def members_hear_of_what_they_may_know_of(facts: Facts) -> Iterator[Anomaly]:
 
 
 def what_somebody_may_read_is_read(facts: Facts) -> Iterator[Anomaly]:
-    """Of the members that are there: by one that may read it; where none may, by one that may know of it."""
+    """In the end each topic has one reader: a member that may read it, or where none may, one that may write to it;
+    none if there is no such member.
+    """
     rights = _Rights(facts)
     for op, _ in facts.history.of(Settled):
         for topic in sorted({right.name for right in rights.known if right.kind == "TOPIC"}):
@@ -117,7 +119,9 @@ class _Rights:
         self.known = list(self._changes)
 
     def states(self, right: Right, begin: int, end: int) -> set[bool]:
-        """Whether it held between two moments: always, never, or both at times or perhaps."""
+        """Return whether a right held between two moments: {True}, {False}, or both if it changed, or may have changed,
+        between them.
+        """
         found: set[bool] = set()
         held, since = False, 0
         for op, is_given in self._changes[right]:

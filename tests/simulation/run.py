@@ -74,7 +74,7 @@ def simulate(
     only_queues: bool = False,
     mirror: bool = False,
 ) -> Result:
-    """One seed, from an empty disk to the verdict. in_store: with brokers whose journal is in a store of objects.
+    """Run one seed, from an empty disk to the verdict. in_store: with brokers whose journal is in a store of objects.
     only_queues: with the clients of a share group and nobody else. mirror: two brokers, and a mirror between them.
     """
     with _garbage_stays():
@@ -83,7 +83,9 @@ def simulate(
 
 @contextmanager
 def _garbage_stays() -> Iterator[None]:
-    """What is dead is collected when all is over: walking a world that is alive took a sixth of the time."""
+    """Within the block, collect no garbage; at its end, collect all: walking a world that is alive took a sixth of the
+    time.
+    """
     gc.disable()
     try:
         yield
@@ -173,7 +175,8 @@ def main() -> int:
 
 
 def _many(seeds: range, seconds: float, workers: int, kind: dict[str, bool]) -> int:
-    """Each seed in a process of its own, forked from this one: nothing is imported, compiled or collected twice.
+    """Simulate each seed in a process of its own, forked from this one: nothing is imported, compiled or collected
+    twice. Returns the exit code.
 
     kind: what simulate() takes by name.
     """
@@ -222,7 +225,7 @@ class Total:
 
 
 def _summary(work: tuple[int, float, dict[str, bool]]) -> tuple[bool, str, float, int, float, list[str]]:
-    """In a process that ends afterwards, so nothing is collected."""
+    """Simulate one seed for `_many`. The process ends afterwards, so no garbage is collected."""
     seed, seconds, kind = work
     gc.disable()
     result = _simulate(seed, seconds, lambda broker: None, **kind)

@@ -62,7 +62,7 @@ FINISH_S = 60.0  # virtual: so soon after the last fault everybody must be done
 
 
 async def play(world: World, seconds: float) -> dict[str, int]:
-    """A whole simulation. Returns which faults struck how often."""
+    """Run a whole simulation. Returns which faults struck how often, and what was met."""
     with quick_state_logs() if has_queue(world) else nullcontext():
         return await _play(world, seconds)
 
@@ -135,7 +135,9 @@ def followers_of(world: World) -> list[Any]:
 
 
 def queues_of(world: World) -> list[Any]:
-    """A share group: its members, scripted ones and those of the SDK, who writes for them, and who sets offsets."""
+    """Return the clients of a share group: its members, scripted ones and those of the SDK, who writes for them, and
+    who sets offsets.
+    """
     keeper = QueueKeeper(world)
     clients = [*queue_clients_of(world, keeper), *sdk_queue_clients_of(world, keeper)]
     clients += wide_members_of(world, keeper)
@@ -147,7 +149,7 @@ def uncommitted(world: World, name: str, place: Place) -> Reader:
 
 
 def limited_clients_of(world: World) -> list[Any]:
-    """Who needs room that limits may refuse, and who takes it and vanishes."""
+    """Return clients that need room, which limits may refuse them, and one that takes room and vanishes."""
     vanisher = Vanisher(world, PLACES[2:5])
     world.looks_before_the_end.append(vanisher.look)
     return [
@@ -280,7 +282,7 @@ def staying(world: World, name: str, tv: int, recreator: Recreator) -> Superviso
 
 
 async def _watch(tasks: list["asyncio.Future[Any]"], seconds: float) -> None:
-    """Let them work; one that breaks is a bug of its own."""
+    """Let these tasks run for so long. Raises what one of them raises, as soon as it does."""
     done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
     for task in done:
         task.result()
@@ -324,7 +326,9 @@ async def _make_topics(world: World) -> None:
 
 
 async def look(world: World) -> None:
-    """The last readers: everything, from the beginning, as each kind of consumer and as it stands."""
+    """Read everything with the last readers: from the beginning, as each kind of consumer; then logs, listed offsets
+    and groups' offsets.
+    """
     for place in PLACES:
         for reader in (uncommitted(world, f"final {place}", place), Reader(world, f"final {place}", place, True)):
             await _read_all(reader)
@@ -383,7 +387,7 @@ async def _dump(world: World, place: Place) -> None:
 
 
 async def _list_offsets(world: World, place: Place) -> None:
-    """Both ends, and two times."""
+    """Ask for both ends of a log, and for two times."""
     caller, rng = Caller(world, "final"), world.rng(f"times {place}")
     dumped = next(op.result for op, dump in reversed(list(world.history.of(Dump))) if dump.place == place)
     times = [rng.choice(dumped).timestamp + rng.choice((0, 1)) for _ in range(2)] if dumped else []

@@ -68,7 +68,7 @@ class Schedule:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Of a broker."""
+        """The broker's settings of this schedule."""
         return {
             "log_checkpoint_interval_ms": self.checkpoint_interval_ms,
             "group_consumer_assignment_interval_ms": self.assignment_interval_ms,
@@ -77,7 +77,9 @@ class Schedule:
 
     @property
     def topic_configs(self) -> dict[str, object]:
-        """A segment is closed when its index is full: with no interval each batch has an entry of 8 bytes there."""
+        """Configs for all topics. With index_interval_bytes 0 each batch has an entry of 8 bytes in the index, and a
+        segment is closed when its index is full.
+        """
         configs: dict[str, object] = {"segment_ms": self.segment_ms}
         if self.batches_a_segment:
             configs |= {"index_interval_bytes": 0, "segment_index_bytes": 8 * self.batches_a_segment}
@@ -85,7 +87,7 @@ class Schedule:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """What is no setting is patched, for all brokers of this process."""
+        """Within the block, patch the constants that are no settings, for all brokers of this process."""
         constants = {
             "FLUSH_AFTER_MS": self.flush_after_ms,
             "FLUSH_AT_BYTES": self.flush_at_bytes,

@@ -41,7 +41,7 @@ class Mistake(Exception):
 
 
 def _leave_unclosed(client: Any) -> None:
-    """It does not complain when it is collected."""
+    """Mark a client as closed, without closing it, so that it does not complain when it is collected."""
     (client._polls if isinstance(client, fp.Consumer | fp.ShareConsumer) else client)._closed = True
     if isinstance(client, fp.ProducerPool):
         for producer in client._producers.values():
@@ -68,15 +68,15 @@ class SdkClient(ABC):
         self._numbers = 0
 
     def net(self) -> ProcessNet:
-        """Over which it is connected."""
+        """Return the network over which its clients are connected."""
         return ProcessNet(self._host, self._process, self.on_send)
 
     def on_send(self, transport: SimulatedTransport, keys: list[int]) -> None:
-        """Before requests leave. keys: of their APIs."""
+        """Called before requests leave. keys: the keys of their APIs."""
         self.world.on_send(transport, keys)
 
     async def run(self) -> None:
-        """To its end; a process that vanishes is killed, and closes nothing."""
+        """Run the process to its end. One that vanishes is killed after a while, and closes nothing."""
         life = self._process.start(self._live())
         vanishes = self.rng.random() < self.vanishing
         _, left = await asyncio.wait([life], timeout=self.rng.uniform(1.0, 15.0) if vanishes else None)
@@ -105,10 +105,12 @@ class SdkClient(ABC):
 
     @abstractmethod
     async def live(self) -> None:
-        """What it does until it closes its clients."""
+        """Use clients of the SDK. When this ends, they are closed."""
 
     async def started(self, make: Any, *arguments: Any, **keywords: Any) -> Any:
-        """A client of the SDK that has found the broker; consumers are near the follower, if there is one."""
+        """Start a client of the SDK, until that succeeds, and return it. Consumers are near the follower, if there is
+        one.
+        """
         if make is fp.Consumer and self.world.schedule.has_follower:
             keywords["client_rack"] = RACK
         while True:
@@ -131,8 +133,8 @@ class SdkClient(ABC):
             return client
 
     def prepare(self, client: Any) -> None:
-        """Before it is started."""
-        return  # most need nothing
+        """Called before a client is started."""
+        return  # most clients need nothing
 
     async def _close(self, client: Any) -> None:
         try:
@@ -159,7 +161,9 @@ class SdkClient(ABC):
         source: tuple[Place, int] | None = None,
         bytes_more: int = 0,
     ) -> tuple[Op, Any]:
-        """A record on its way: the operation, and its delivery (None: the SDK did not take it)."""
+        """Send a record. Returns its operation, and its delivery (None: the SDK did not take it). Raises KafkaError if
+        it is refused within a transaction.
+        """
         value = self.value(source) + "." * bytes_more
         sources = () if source is None else (source,)
         what = Send(place, identity, FIRST_IN_ORDER + self._numbers, (value,), txn, sources)
@@ -176,7 +180,9 @@ class SdkClient(ABC):
         return op, delivery
 
     async def _taken(self, sender: Any, place: Place, value: str, *, gives_up: bool) -> Any:
-        """The delivery. What is cancelled in time was not taken: it is sent again, or given up (None)."""
+        """Send a record, sometimes with impatience, and return its delivery. A send that was cancelled in time took no
+        record: it is sent again, or given up (None).
+        """
         while self._impatience.random() < CANCELLED:
             sending = asyncio.ensure_future(sender.send(place[0], value.encode(), partition=place[1]))
             turns = self._impatience.choice((1, 1, 1, 2, 3, 0))
@@ -193,7 +199,7 @@ class SdkClient(ABC):
         return await sender.send(place[0], value.encode(), partition=place[1])
 
     async def settle(self, sent: Sequence[tuple[Op, Any]]) -> bool:
-        """Write down what became of each. Whether all were acknowledged."""
+        """Wait for the deliveries, and end each operation accordingly. Returns whether all were acknowledged."""
         for op, delivery in sent:
             if delivery is None:
                 continue
@@ -286,7 +292,9 @@ class Watched:
         return (self._machine.identity.producer_id, self._machine.identity.epoch)
 
     def goes_on_with(self, producer: Producer) -> Producer:
-        """As End tells it: what it gave, if no InitProducerId did."""
+        """Return the result of an End by this producer: the new identity, if the answer to EndTxn gave it, and not an
+        InitProducerId.
+        """
         identity = self.identity
         return producer if identity in self._given else identity
 
@@ -355,7 +363,7 @@ class SdkIncarnation(LosesEnds):
         return f"{self.name}/{self._txns}"
 
     async def transaction(self, txn: str, batch: Any = None) -> None:
-        """One transaction. Raises what ends this producer."""
+        """Run one transaction. Raises what ends this producer."""
         sent: list[tuple[Op, Any]] = []
         ends: list[Op] = []
         commit = self.rng.random() < COMMITS
@@ -402,7 +410,9 @@ class SdkIncarnation(LosesEnds):
                 op.ok(self._watched.goes_on_with(op.what.producer))
 
     async def _resolve(self, error: Any, ends: Sequence[Op]) -> None:
-        """An unknown commit is asked after; what the SDK says of it is held against the log. Or it is left behind."""
+        """After a commit of unknown outcome, begin anew, or ask what became of it: that is compared with the log later.
+        Raises the error if nobody knows.
+        """
         if self.rng.random() < 0.6:
             for op in ends:
                 op.info()

@@ -48,7 +48,7 @@ def sdk_two_transactions_work_on_one_partition(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_batch_once.py")
 @breaks("sdk.md: a transaction already committed this batch")
 def sdk_what_became_of_a_batch_is_forgotten(stack: ExitStack) -> None:
-    """It is committed again after a time-out."""
+    """After a time-out, a batch is committed again."""
 
     def check(self: Any, by: Any) -> None:
         self._claimed_by = None
@@ -69,7 +69,7 @@ def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_batch_once.py")
 @breaks("sdk.md: another producer cannot begin one with a batch of the same partitions")
 def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> None:
-    """Its records are read again for another transaction, and both commit."""
+    """After assign(), its records are read again for another transaction, and both commit."""
 
     def assign(self: Any, partitions: Any) -> None:
         self.manual = True
@@ -87,7 +87,7 @@ def sdk_a_batch_is_committed_though_it_comes_again(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_batch_again.py")
 @breaks("sdk.md: `enable_auto_commit` cannot be combined with transactions")
 def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
-    """By the consumer itself, whatever becomes of the transaction."""
+    """The consumer commits them itself as well, whatever becomes of the transaction."""
 
     def wrapper(make: Any) -> Any:
         return lambda self, *given, **more: make(self, *given, **(more | {"commits_itself": False}))
@@ -113,7 +113,7 @@ def sdk_offsets_of_a_consumer_are_those_of_its_last_batch(stack: ExitStack) -> N
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
 @breaks("sdk.md: everything that it has returned since the last commit")
 def sdk_a_position_that_is_looked_up_is_committed(stack: ExitStack) -> None:
-    """As -1: the group begins anew."""
+    """It is committed as -1: the group begins anew."""
 
     def last_batch(self: Any) -> Any:
         firsts = {state: given.first for state, given in self._since.items()}
@@ -140,7 +140,7 @@ def sdk_a_commit_of_the_consumer_does_not_settle_what_it_gave(stack: ExitStack) 
 @killed_by("tests/client/producer/test_pool.py")
 @breaks("sdk.md: After a commit without an answer the slot first finds out its outcome")
 def sdk_a_pool_begins_without_asking_what_its_last_commit_became(stack: ExitStack) -> None:
-    """It may be aborted though it was committed."""
+    """The transaction may be taken for aborted though it was committed."""
 
     async def can_begin(self: Any) -> bool:
         machine = self._driver.machine
@@ -155,7 +155,7 @@ def sdk_a_pool_begins_without_asking_what_its_last_commit_became(stack: ExitStac
 @killed_by("tests/client/test_odd_answers.py")
 @breaks("guarantees.md: lost write: acknowledged, never read")
 def sdk_minus_one_is_taken_for_the_end_of_a_log(stack: ExitStack) -> None:
-    """Nothing is fetched from there, and nobody asks again."""
+    """The consumer fetches nothing from there, and does not ask again."""
     _replaced(stack, list_offsets, "EARLIEST", None)
     _replaced(stack, list_offsets, "LATEST", None)
 
@@ -226,7 +226,7 @@ def sdk_a_batch_for_which_no_slot_came_free_is_passed_over(stack: ExitStack) -> 
 @killed_by("tests/client/producer/test_pool.py")
 @breaks("sdk.md: The newest wins: this pool begins no more transactions")
 def sdk_a_pool_takes_its_ids_back(stack: ExitStack) -> None:
-    """From the one that has fenced it, which does the same."""
+    """A pool that was fenced fences the other pool in turn, which does the same."""
 
     def wrapper(replace: Any) -> Any:
         def replaced(self: Any, slot: int, producer: Any) -> None:
@@ -259,7 +259,7 @@ def sdk_nobody_is_told_of_a_slot_that_is_free(stack: ExitStack) -> None:
 @killed_by("tests/client/group/test_commits.py")
 @breaks("sdk.md: commits everything but what was returned last")
 def sdk_an_automatic_commit_covers_what_its_poll_gives(stack: ExitStack) -> None:
-    """It is lost if the application dies over it."""
+    """These records are lost if the application dies while it works on them."""
 
     def wrapper(quietly: Any) -> Any:
         return lambda self, timeout_ms, offsets=None: quietly(self, timeout_ms)
@@ -270,21 +270,21 @@ def sdk_an_automatic_commit_covers_what_its_poll_gives(stack: ExitStack) -> None
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
 @breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_a_follower_that_is_named_is_not_asked(stack: ExitStack) -> None:
-    """And the leader gives nothing to a rack that it has sent to one."""
+    """The leader goes on to send no records to a consumer that it has sent to the follower."""
     replaced(stack, Fetcher._follow, lambda self, state, replica: None)
 
 
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
 @breaks("sdk.md: It reads from the leader again for half a minute")
 def sdk_a_follower_that_failed_is_named_again(stack: ExitStack) -> None:
-    """For the leader is told our rack."""
+    """Because the leader is still told the consumer's rack."""
     replaced(stack, Fetcher._rack_id, lambda self, states: self._settings.client_rack)
 
 
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
 @breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack) -> None:
-    """Its answer was on the way when it left the metadata."""
+    """Its answer was under way when the follower left the metadata."""
 
     def reported(self: Any, node: Any, state: Any) -> bool:
         is_followed: bool = state.replica == node.node_id
@@ -298,7 +298,7 @@ def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack
 @killed_by("tests/client/consumer/test_reading_one_by_one.py")
 @breaks("sdk.md: are dropped when they fill the buffer")
 def sdk_what_is_paused_keeps_its_room(stack: ExitStack) -> None:
-    """And others are never read."""
+    """If it fills the buffer, other partitions are never read."""
     replaced(stack, Fetcher._make_room, lambda self, asking, bytes_needed: 0)
 
 
@@ -377,7 +377,7 @@ def sdk_offsets_of_a_consumer_forget_what_was_returned_before_a_rebalance(stack:
 @killed_by("tests/client/consumer/test_several_batches.py")
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> None:
-    """Nobody asks the broker."""
+    """The consumer does not ask the broker for the committed offset."""
 
     def roll_back(self: Any, offset: int, *, asks: bool = False) -> None:
         first = min(offset, self.committed_below)
@@ -390,7 +390,7 @@ def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> 
 @killed_by("tests/client/test_closing.py")
 @breaks("sdk.md: Between two batches the consumer only sends heartbeats")
 def sdk_who_polls_does_not_wait_while_another_task_unsubscribes(stack: ExitStack) -> None:
-    """It spins until the group has heard of it."""
+    """The poll spins until the leave was sent to the group."""
 
     def needs_poll(self: Any) -> bool:
         needs: bool = self._due or self.leaving
@@ -441,7 +441,7 @@ def sdk_a_setting_that_cannot_be_kept_is_taken_in_silence(stack: ExitStack) -> N
 @killed_by("tests/client/transactions/test_offsets.py")
 @breaks("S-86")
 def sdk_the_end_does_not_wait_for_offsets_that_are_being_sent(stack: ExitStack) -> None:
-    """They are left out, or get into the next transaction."""
+    """The offsets are left out, or get into the next transaction."""
 
     async def sent(self: Any) -> None:
         pass
@@ -473,14 +473,14 @@ def sdk_a_producer_that_cannot_go_on_keeps_its_batches(stack: ExitStack) -> None
 @killed_by("tests/client/transactions/test_faults.py")
 @breaks("S-87")
 def sdk_what_cannot_be_sent_any_more_is_waited_for(stack: ExitStack) -> None:
-    """Until delivery_timeout_ms is over."""
+    """An abort waits for it until delivery_timeout_ms is over."""
     replaced(stack, TransactionDriver._drop_unsent, lambda self: None)
 
 
 @killed_by("tests/client/group/test_group.py")
 @breaks("sdk.md: A compiled pattern (`re.compile`) is evaluated by the consumer")
 def sdk_a_new_pattern_is_compared_with_old_topics(stack: ExitStack) -> None:
-    """One that is there is read up to metadata_max_age_ms later."""
+    """A topic that exists and matches is read up to metadata_max_age_ms later."""
 
     def wrapper(topics: Any) -> Any:
         async def once(self: Any) -> Any:

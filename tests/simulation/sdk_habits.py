@@ -47,7 +47,7 @@ class SdkPauser(SdkReader):
             await beside
 
     async def _beside(self) -> None:
-        """In another task, while it polls."""
+        """Pause some partitions, or seek, in another task during a poll."""
         await asyncio.sleep(self.rng.choice((0.0, 0.02, 0.1, 0.25)))
         if self.rng.random() < 0.5:
             self._pause(self._some())
@@ -58,7 +58,7 @@ class SdkPauser(SdkReader):
         return tuple(tp for tp in self._partitions if self.rng.random() < 0.4)
 
     def _pause(self, wanted: Sequence[Any]) -> None:
-        """These, and no others."""
+        """Pause these partitions, and resume all others."""
         paused = self.consumer.paused()
         self.consumer.pause(*wanted)
         self.consumer.resume(*(tp for tp in paused if tp not in wanted))
@@ -66,7 +66,7 @@ class SdkPauser(SdkReader):
             self.history.invoke(self.name, (Pause if tp in wanted else Resume)(tuple(tp))).ok()
 
     async def _catch_up(self) -> None:
-        """First of what is not paused, then of everything."""
+        """Read to the end: first with some partitions paused, the others; then all."""
         wanted = tuple(self._partitions[::2])
         self._pause(wanted)
         self.finishing = self.history.invoke(self.name, Finish("read to the end beside paused partitions"))
@@ -214,7 +214,7 @@ class SdkAhead(SdkMover):
             self._pending[tp] = [*before, *records] if goes_on else records
 
     def _take(self, batch: Any, txn: str) -> None:
-        """What it was given of these partitions, since they were assigned."""
+        """Make this transaction of the pending records of the batch's partitions, from the batch's first offsets on."""
         session = session_of(self, self.consumer.group_metadata())  # not before a rebalance, as offsets may be
         given, self._pending, self._working = self._pending, {}, []
         for tp, first in batch.first_offsets.items():
@@ -248,7 +248,7 @@ class SdkAhead(SdkMover):
         return super().ending(txn, identity, commit, batch)
 
     async def _forget_what_comes_again(self) -> None:
-        """Of what it was given meanwhile, after a transaction was rolled back; or what has another owner."""
+        """Drop pending records that a rollback will bring again, or whose partition has another owner."""
         for tp, records in tuple(self._pending.items()):
             try:
                 comes_again = await self.consumer.position(tp) <= records[-1].offset
@@ -299,7 +299,7 @@ class SdkRestless(SdkWorker):
             pass  # whoever has the partitions now does it again
 
     async def _change(self, consumer: Any) -> None:
-        """Subscribe anew, by name or by a pattern; perhaps it was away before, and then nothing is given."""
+        """Subscribe anew, by name or by a pattern; sometimes unsubscribe first, and be given nothing for a while."""
         try:
             await asyncio.sleep(self.rng.choice((0.0, 0.02, 0.2)))
             if self.rng.random() < 0.6:
@@ -320,7 +320,7 @@ class SdkRestless(SdkWorker):
         await asyncio.sleep(self.rng.choice((0.0, 0.3)))
 
     async def _belong(self, consumer: Any) -> None:
-        """In the end it is a member that has its part."""
+        """In the end, wait until it is a member that has partitions assigned."""
         self._finishing = self.history.invoke(self.name, Finish("belong to its group"))
         try:
             await consumer.assigned(timeout_ms=CATCH_UP_S * 1_000)
@@ -411,9 +411,11 @@ class SdkSeveral(SdkMover):
             await self._pass(tx, identity, txn, passed)
 
     def _to_pass(self, several: Sequence[Any]) -> list[Any]:
-        """All of them; or those that name a partition which no later one names; or all in the wrong order.
+        """Choose which batches the transaction is told: all; or, in one generation, those with a partition that no
+        later one has; or all in the wrong order.
 
-        Of one generation: the group can refuse records of before a rebalance only if it is passed their batch.
+        With several generations none is left out: the group can refuse records from before a rebalance only if it is
+        told of their batch.
         """
         passed = list(several)
         how = self.rng.random()

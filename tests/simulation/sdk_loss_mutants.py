@@ -35,17 +35,17 @@ from simulation.planting import _replaced, around, breaks, killed_by, replaced
 
 
 def _silenced(stack: ExitStack, module: Any) -> None:
-    """Whatever the module would log is dropped."""
+    """Drop whatever this module logs."""
     _replaced(stack, module, "log", mock.Mock())
 
 
 def _always(value: Any) -> property:
-    """An attribute that keeps its value, whatever is assigned."""
+    """Return an attribute that keeps this value, whatever is assigned."""
     return property(lambda self: value, lambda self, assigned: None)
 
 
 def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
-    """An attribute that instances have, and their class has not."""
+    """Patch an attribute that instances have, and their class has not."""
     stack.enter_context(mock.patch.object(owner, name, value, create=True))
 
 
@@ -94,7 +94,7 @@ def sdk_a_producer_that_is_collected_sends_nothing(stack: ExitStack) -> None:
 @killed_by("tests/client/producer/test_ending.py")
 @breaks("sdk.md: as with `close()`, in the background")
 def sdk_one_that_is_collected_sends_only_what_is_due(stack: ExitStack) -> None:
-    """And what lingers is never due, if its program ends."""
+    """Records that linger are not due yet, and are lost if the program ends first."""
     _set(stack, Accumulator, "hurried", _always(0))
 
 
@@ -190,7 +190,7 @@ def sdk_what_a_block_committed_before_it_raised_is_taken_back(stack: ExitStack) 
 @killed_by("tests/client/consumer/test_what_is_committed.py")
 @breaks("guarantees.md: high watermark, last stable offset or committed offset going back")
 def sdk_commits_are_sent_beside_each_other(stack: ExitStack) -> None:
-    """One that is sent again undoes a later one."""
+    """A commit that is sent again undoes a later one."""
 
     def wrapper(make: Any) -> Any:
         def made(self: Any, *given: Any) -> None:

@@ -30,7 +30,7 @@ from simulation.planting import around, breaks, mutant, replaced
 @mutant
 @breaks("S-39")
 def sdk_what_was_not_answered_is_numbered_anew(stack):
-    """As if it had not been written (librdkafka 1.9 and 2.5)."""
+    """As if it had not been written. librdkafka 1.9 and 2.5 had this bug."""
 
     def wrapper(lost):
         def without_asking(self, batch, error):
@@ -47,7 +47,7 @@ def sdk_what_was_not_answered_is_numbered_anew(stack):
 @mutant
 @breaks("S-39")
 def sdk_a_retried_batch_is_made_anew(stack):
-    """Of other records than the first time (librdkafka #4736)."""
+    """With other records than the first time (librdkafka #4736)."""
 
     def wrapper(lost):
         def in_halves(self, batch, error):
@@ -70,7 +70,7 @@ def sdk_a_failed_delivery_does_not_spoil_its_transaction(stack):
 @mutant
 @breaks("sdk.md: the record is not sent")
 def sdk_a_send_that_is_cancelled_has_taken_its_record(stack):
-    """Who sends it again has it twice."""
+    """If the application sends the record again, it is written twice."""
 
     def wrapper(send):
         async def sent(self, *given, **more):
@@ -109,7 +109,7 @@ def sdk_a_commit_without_an_answer_is_aborted(stack):
 @mutant
 @breaks("S-138")
 def sdk_a_commit_without_an_answer_is_done(stack):
-    """franz-go 6ecd2f9, 42b3d83."""
+    """franz-go had this bug (6ecd2f9, 42b3d83)."""
 
     def wrapper(gave_up):
         def given_up(self, error):
@@ -143,7 +143,7 @@ def sdk_what_failed_is_not_ended(stack):
 @mutant
 @breaks("S-62")
 def sdk_the_epoch_of_an_answer_is_not_taken(stack):
-    """KIP-890: EndTxn gives a new one."""
+    """KIP-890: the answer to EndTxn gives a new epoch."""
 
     def wrapper(ended):
         return lambda self, code, identity: ended(self, code, NO_IDENTITY if code else self.identity)
@@ -157,7 +157,7 @@ def sdk_the_epoch_of_an_answer_is_not_taken(stack):
 @mutant
 @breaks("guarantees.md: stale generation or fenced member commits")
 def sdk_offsets_are_sent_without_their_generation(stack):
-    """As before KIP-447: who was replaced is not noticed."""
+    """As before KIP-447: the broker cannot refuse a member that was replaced."""
 
     def wrapper(commit):
         return lambda self, offsets, group: commit(self, offsets, ConsumerGroupMetadata(group.group_id))
@@ -168,7 +168,7 @@ def sdk_offsets_are_sent_without_their_generation(stack):
 @mutant
 @breaks("S-86")
 def sdk_a_commit_does_not_look_at_writes_that_failed(stack):
-    """Its records that were refused for good are missing in what is committed."""
+    """A transaction is committed without its records that were refused for good."""
     replaced(stack, TransactionDriver.failed, lambda self, topic_partition, error: None)
 
 
@@ -267,7 +267,7 @@ def sdk_a_batch_leaves_out_its_last_record(stack):
 @mutant
 @breaks("sdk.md: no records of it until resume")
 def sdk_what_is_paused_is_given(stack):
-    """What was fetched before it was paused."""
+    """Records are given that were fetched before the pause."""
 
     def wrapper(candidates):
         def all_of_them(self, wanted):
@@ -321,7 +321,7 @@ def sdk_a_batch_that_is_committed_is_committed_again(stack):
 @mutant
 @breaks("S-138")
 def sdk_a_commit_that_is_cancelled_counts_as_aborted(stack):
-    """Whoever lost patience does its work again."""
+    """The application reads the batch again, though its transaction may be committed."""
 
     def wrapper(notify):
         return lambda self, outcome: notify(self, None if outcome == "unknown" else outcome)
@@ -335,7 +335,7 @@ def sdk_a_commit_that_is_cancelled_counts_as_aborted(stack):
 @mutant
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_an_abort_goes_back_to_its_own_batch_alone(stack):
-    """What was given before it, as part of the same work, is passed over by the next commit."""
+    """Batches given before it, as part of the same work, are passed over by the next commit."""
 
     def roll_back(self, offset, *, asks=False):
         self.rewinds.add(offset)
@@ -350,7 +350,7 @@ def sdk_an_abort_goes_back_to_its_own_batch_alone(stack):
 @mutant
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
-    """A rollback of the next transaction does not bring it back."""
+    """A rollback of the next transaction does not bring it again."""
 
     def wrapper(committed):
         def all_of_it(self):
@@ -371,7 +371,7 @@ def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
 @mutant
 @breaks("sdk.md: everything that it has returned since the last commit")
 def sdk_offsets_of_a_consumer_are_those_of_its_positions_at_the_end(stack):
-    """What was given after they were sent is committed, and in no transaction."""
+    """What was given after the offsets were sent is committed, and is in no transaction."""
 
     def wrapper(commit):
         async def committing(self, offsets=None, writes=(), decide=None):
@@ -392,7 +392,7 @@ def sdk_offsets_of_a_consumer_are_those_of_its_positions_at_the_end(stack):
 @mutant
 @breaks("sdk.md: no records of it until resume")
 def sdk_a_poll_gives_what_is_paused_while_it_waits(stack):
-    """It looks only once, when it begins."""
+    """A poll looks at what is paused only when it begins."""
 
     async def take_when_there(self, most, wanted, deadline_ms):
         states = self._subscription.assigned.values()
@@ -430,7 +430,7 @@ def sdk_a_seek_beside_a_poll_is_lost(stack):
 @mutant
 @breaks("sdk.md: Between two batches the consumer only sends heartbeats")
 def sdk_an_unsubscribe_that_is_cancelled_never_ends(stack):
-    """No poll joins again."""
+    """No later poll joins the group."""
 
     async def go(self, reason, deadline_ms, gave_up):
         await self._stop_joining()
@@ -446,7 +446,9 @@ def sdk_an_unsubscribe_that_is_cancelled_never_ends(stack):
 @mutant
 @breaks("sdk.md: commits everything but what was returned last")
 def sdk_a_commit_covers_what_is_given_before_it_leaves(stack):
-    """By a poll of another task: it is lost if the application dies over it."""
+    """What a poll of another task is given meanwhile is committed, and lost if the application dies while it works on
+    that.
+    """
 
     def wrapper(commit):
         async def late(self, wanted, member, **more):
@@ -470,7 +472,7 @@ def sdk_a_commit_covers_what_is_given_before_it_leaves(stack):
 @mutant
 @breaks("guarantees.md: stale generation or fenced member commits")
 def sdk_who_lost_its_partitions_speaks_for_its_group_alone(stack):
-    """Not for a member, so nothing fences what it commits, though another has them."""
+    """It commits as no member, so nothing fences the commit, though another member has the partitions."""
 
     def applied(self):
         metadata = self._commits.metadata()

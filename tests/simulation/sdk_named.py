@@ -27,7 +27,7 @@ NOBODY = -1000  # and below: a producer id for each name
 
 
 def named_clients_of(world: World) -> list[Any]:
-    """None in most seeds."""
+    """Return the clients with named producers; none in most seeds."""
     if world.seed % EVERY != FIRST:
         return []
     sources = Sources(world)
@@ -46,7 +46,7 @@ def sequence_of(index: int) -> int:
 
 
 def index_after(sequence: int) -> int:
-    """Of the first record of the source that has a higher one."""
+    """Return the index of the first record of the source that has a higher sequence."""
     index = max(0, sequence // 3 - 1)
     while sequence_of(index) <= sequence:
         index += 1
@@ -75,7 +75,7 @@ class Sources:
             await asyncio.sleep(0.1)
 
     def send_of(self, name: str, place: Place, sequence: int) -> Op:
-        """The operation of this record, which begins with the first attempt."""
+        """Return the operation of this record; invoke it at the first attempt."""
         key = name, place, sequence
         if key not in self._sent:
             nobody = (NOBODY - NAMES.index(name), -1)
@@ -119,7 +119,7 @@ class SdkNamed(SdkClient):
             await asyncio.sleep(self.rng.choice((0, 0.02, 0.2)))
 
     async def _beginnings(self, producer: Any) -> dict[Place, int]:
-        """By place, where in its source it begins: behind what is in the log, or some records before that."""
+        """Return where in its source each place begins: behind what is in the log, or some records before that."""
         ops = {place: self.history.invoke(self.name, Highest(self.known_as, place)) for place in NAMED_PLACES}
         found = await producer.last_sequences(TOPIC)
         for place, op in ops.items():
@@ -137,7 +137,9 @@ class SdkNamed(SdkClient):
             raise
 
     async def _numbered(self, producer: Any, place: Place, value: str, sequence: int) -> Any:
-        """The delivery. What is cancelled in time is sent again: nothing is left out."""
+        """Send a record, sometimes with impatience, and return its delivery. A send that is cancelled in time is
+        repeated: nothing is left out.
+        """
 
         def sending() -> Any:
             return producer.send(place[0], value.encode(), partition=place[1], sequence=sequence)

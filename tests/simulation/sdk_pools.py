@@ -41,7 +41,7 @@ class SdkPool(LosesEnds):
         await asyncio.gather(*(self._handle(pool) for _ in range(HANDLERS)))
 
     def prepare(self, client: Any) -> None:
-        """Its start takes over the ids; and each producer of a slot is watched."""
+        """Note its start as an Init of each id, since it takes them over, and watch the producer of each slot."""
         make, start = client._make_producer, client._start
 
         def watched(slot: int) -> Any:
@@ -115,7 +115,9 @@ class SdkPool(LosesEnds):
             await asyncio.sleep(self.rng.choice((0.05, 0.5, 6.0)))
 
     def _ended(self, ends: Sequence[Op], outcome: str, watched: Watched | None) -> None:
-        """outcome: what the SDK says of it; before an abort is answered it says nothing, and no commit was sent."""
+        """End these operations. outcome: what the SDK says of the transaction. As long as an abort is not answered it
+        says nothing; no commit was sent then.
+        """
         for op in ends:
             producer = op.what.producer
             if outcome == "committed" and op.what.commit and watched is not None:

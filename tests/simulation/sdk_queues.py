@@ -67,7 +67,9 @@ class Reading:
         return self._history.invoke(self._client.name, what)
 
     def acknowledge(self, record: Any, kind: Any) -> None:
-        """Unless it is not the consumer's any more."""
+        """Acknowledge a record, and note whether the consumer took that: not if it does not hold the record any
+        more.
+        """
         op = self.says(record, kind)
         try:
             self.consumer.acknowledge(record, kind)
@@ -78,7 +80,9 @@ class Reading:
             op.ok()
 
     def accept_all(self) -> None:
-        """In implicit mode: what was returned is done with, as its application comes back."""
+        """In implicit mode, note that the records returned before are accepted, because the application asks for
+        more.
+        """
         said, self._unsaid = self._unsaid, []
         for record in said:
             self.says(record, ACCEPT).ok()
@@ -134,7 +138,7 @@ class _Sharing(SdkClient):
         self.shares.over(reading.member)
 
     async def dawdle(self) -> None:
-        """The work on some records takes so long that their locks have to be renewed."""
+        """Sometimes wait, as if the work on records took so long that their locks have to be renewed."""
         if self.rng.random() < 0.15:
             await asyncio.sleep(SHARE_LOCK_MS / 1000 * self.rng.uniform(0.5, 2.0))
 
@@ -238,10 +242,10 @@ class SdkQueueWorker(_Sharing, SdkIncarnation):
         for op in ops:
             op.ok()
         if self.rng.random() < 0.1:
-            self._is_refused(batch)
+            self._check_refused(batch)
 
-    def _is_refused(self, batch: Any) -> None:
-        """What a transaction acknowledges is out of the consumer's own hands."""
+    def _check_refused(self, batch: Any) -> None:
+        """Note a failure if the consumer itself may acknowledge what its transaction acknowledges."""
         try:
             self._reading.consumer.acknowledge(self.rng.choice(batch), self.rng.choice((ACCEPT, RELEASE, RENEW)))
         except fp.IllegalStateError:

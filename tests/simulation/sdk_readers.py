@@ -33,7 +33,7 @@ STRATEGIES = (
 
 
 async def member(client: SdkClient, group: str, topics: Collection[str], **more: Any) -> Any:
-    """A consumer in a group, with what all members of this world can agree on."""
+    """Start a consumer in a group, with settings on which all members in this world can agree."""
     is_newer = client.chance_in_groups.choice(client.world.protocols_of(group)) == NEWER
     consumer = await client.started(
         fp.Consumer,
@@ -63,7 +63,7 @@ def _classic(client: SdkClient, group: str) -> dict[str, Any]:
 
 
 def _newer(client: SdkClient) -> dict[str, Any]:
-    """The broker assigns. A static member has the place of the processes before it."""
+    """Return settings with which the broker assigns. A static member takes the place of the processes before it."""
     rng = client.chance_in_groups
     return {
         "group_protocol": NEWER,
@@ -134,14 +134,16 @@ class SdkMover(SdkIncarnation):
     # ---- its transactions ------------------------------------------------------------------------------------
 
     async def transaction(self, txn: str, batch: Any = None) -> None:
-        """Made from the batch; or its offsets are sent by hand, and then it takes its time."""
+        """Run a transaction, sometimes with impatience: made from the batch, or its offsets are sent to it by hand."""
         if self.rng.random() < IMPATIENT:
             await self._impatiently(txn, batch)
         else:
             await self._worked_on(txn, batch, may_name=True)
 
     async def _impatiently(self, txn: str, batch: Any) -> None:
-        """Within so much time, and if that was not enough, once more, as whoever sees only a TimeoutError does."""
+        """Run a transaction with a time limit; if it was cancelled, try once more, as an application does that knows
+        only of a TimeoutError.
+        """
         try:
             async with asyncio.timeout(self.rng.choice((0.05, 0.3, 1.0, 3.0))):
                 await self._worked_on(txn, batch)
@@ -167,7 +169,9 @@ class SdkMover(SdkIncarnation):
                 self._tell(batch)
 
     def _tell(self, batch: Any) -> None:
-        """Its consumer has to know where to go on: the SDK has heard of its offsets only."""
+        """Tell the batch the outcome of its transaction, so that the consumer knows where to go on: the SDK has heard
+        of offsets only.
+        """
         outcome = self._outcome()
         if outcome == "committed":
             batch.committed()
@@ -212,7 +216,9 @@ class SdkMover(SdkIncarnation):
 
 
 def session_of(client: SdkClient, member: Any) -> str:
-    """Of reads: another one after each rebalance. Generations begin again in a group that was forgotten."""
+    """Return the session of a consumer's reads: another one after each rebalance. The member's id is in it, since
+    generations begin again in a group that was forgotten.
+    """
     return f"{client.name} {member.member_id} {member.generation}"
 
 
@@ -228,7 +234,7 @@ def read(
     txn: str | None = None,
     group: str = "",
 ) -> None:
-    """What a consumer gave."""
+    """Note in the history what a consumer gave."""
     op = client.history.invoke(client.name, Read(place, committed, start, session, txn, group))
     op.ok(Seen(tuple(given), next_offset, UNTOLD, UNTOLD, UNTOLD))
 
@@ -263,7 +269,7 @@ class SdkWorker(SdkClient):
 
 
 def watch_commits(client: SdkClient, consumer: Any, group: str) -> None:
-    """Outside of transactions, by itself or when it is told to."""
+    """Note in the history what a consumer commits outside of transactions, by itself or when it is told to."""
     offsets = consumer._group._commits._offsets
     commit = offsets.commit
 

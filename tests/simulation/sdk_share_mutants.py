@@ -80,7 +80,7 @@ def sdk_what_is_not_taken_is_not_said(stack: ExitStack) -> None:
 @killed_by("tests/client/share/test_share_transactions.py")
 @breaks("how-to/work-queues.md: which gives back all records of the transaction at once")
 def sdk_a_failed_transaction_waits_for_records_that_nobody_sends_again(stack: ExitStack) -> None:
-    """Until their delivery timeout, two minutes after a broker was killed during a commit."""
+    """It waits until their delivery timeout: two minutes, after a broker was killed during a commit."""
 
     def wrapper(may_write_to: Any) -> Any:
         def may(self: Any, partition: Any) -> bool:
