@@ -81,7 +81,7 @@ def a_rule_for_one_host_fits_every_host(stack: ExitStack) -> None:
 @killed_by(AUTHORIZER)
 @breaks("security.md: from one address or any")
 def an_address_is_compared_as_it_is_spelt(stack: ExitStack) -> None:
-    """So that a rule for the long form of ::1 fits nobody."""
+    """A rule for the long form of ::1 then fits nobody."""
     _replaced(stack, authorizer_module, "plain_host", lambda text: text)
 
 
@@ -157,7 +157,7 @@ def a_change_of_rules_is_answered_before_its_unit_is_durable(stack: ExitStack) -
 @killed_by("tests/broker/security/test_security_log.py")
 @breaks("security.md: They are in force when the answer comes")
 def a_start_without_the_security_log_begins_another(stack: ExitStack) -> None:
-    """As if nobody had ever been kept out."""
+    """The broker begins without users and rules, as if there had never been any."""
 
     def wrapper(load: Any) -> Any:
         def loaded(self: Any) -> None:

@@ -75,7 +75,7 @@ class _Consumers:
 
 
 def records_are_returned_once(facts: Facts) -> Iterator[Anomaly]:
-    """For each time that they were acquired, and not after their lock."""
+    """A record is returned at most once for each time that it was acquired, and not after its lock has ended."""
     consumers = _Consumers(facts)
     given: Counter[tuple[Record, str, int]] = Counter()
     for op, what in consumers.returned:
@@ -96,7 +96,9 @@ def records_are_returned_once(facts: Facts) -> Iterator[Anomaly]:
 
 
 def nothing_is_said_for_the_application(facts: Facts) -> Iterator[Anomaly]:
-    """But that a record is released or renewed."""
+    """A consumer accepts or rejects a record, or calls it a gap, only if its application said so last. By itself it may
+    only release or renew.
+    """
     consumers = _Consumers(facts)
     for record, sent in consumers.sent.items():
         for op, kind in sent:
@@ -110,7 +112,7 @@ def nothing_is_said_for_the_application(facts: Facts) -> Iterator[Anomaly]:
 
 
 def what_is_committed_was_taken(facts: Facts) -> Iterator[Anomaly]:
-    """All that was said before a commit() that returned was acknowledged by then."""
+    """All that the application said before a commit() that succeeded was acknowledged when commit() returned."""
     consumers = _Consumers(facts)
     commits: dict[str, list[Op]] = defaultdict(list)
     for op, what in facts.history.of(Committed, only_ok=False):
@@ -134,7 +136,7 @@ def what_is_committed_was_taken(facts: Facts) -> Iterator[Anomaly]:
 
 
 def transactions_have_all_acknowledgements(facts: Facts) -> Iterator[Anomaly]:
-    """None is committed that lacks one, or has one of which nobody knows whether it was taken."""
+    """No transaction is committed without one of its acknowledgements, or with one of unknown outcome."""
     consumers = _Consumers(facts)
     for record, said in consumers.said.items():
         for op in said:

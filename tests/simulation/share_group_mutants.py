@@ -59,7 +59,7 @@ def a_group_that_is_deleted_leaves_its_share_partitions(stack: ExitStack) -> Non
 @killed_by(COORDINATOR)
 @breaks("guarantees.md: lost write: acknowledged, never read")
 def a_partition_that_a_topic_gets_later_begins_as_the_group_is_set(stack: ExitStack) -> None:
-    """As in Kafka 4.3: what comes before the group sees it is never delivered."""
+    """As in Kafka 4.3: records that come before the group knows the partition are never delivered."""
 
     def wrapper(missing: Any) -> Any:
         def found(self: Any, topics: Any = ()) -> Any:

@@ -19,7 +19,9 @@ from simulation.planting import around, breaks, caught_with_queues, killed_by, r
 
 
 def _settles(stack: ExitStack, as_what: Any) -> None:
-    """as_what: whether records are settled as of a commit, given whether it is one; None leaves them pending."""
+    """Let the end of a transaction settle its records as as_what(is it a commit?) says: as a commit does, or as an
+    abort; None leaves them pending.
+    """
 
     def wrapper(settle: Any) -> Any:
         def settled(self: Any, transaction: Any, position: int, *, commit: bool) -> None:

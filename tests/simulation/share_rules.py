@@ -78,7 +78,7 @@ class Drained(NamedTuple):
 
 
 def may_be_reset(facts: Facts, record: tuple[Place, int], first: Op, second: Op) -> bool:
-    """Whether the offset may have been set to a record, or before it, after one operation and before another."""
+    """Return whether the group's offset may have been set to this record, or below it, between two operations."""
     place, offset = record
     return any(
         (what.place, op.outcome != FAIL) == (place, True)
@@ -123,14 +123,14 @@ class _Queue:
         return [op for op, _ in self.facts.history.of(Restart)]
 
     def same_life(self, begin: Op, end: Op) -> bool:
-        """Whether one broker served from the beginning of an operation to the end of another."""
+        """Return whether one broker served from the beginning of an operation to the end of another."""
         return not any(op.invoked > begin.invoked and op.invoked_ms <= end.done_ms + BEGINS_MS for op in self.restarts)
 
     def may_be_reset(self, offset: int, first: Op, second: Op) -> bool:
         return may_be_reset(self.facts, (self.queue.place, offset), first, second)
 
     def holds(self, offset: int, given: Op, until: Op) -> bool:
-        """Does a member that is given a record surely still have it at the end of another operation?"""
+        """Return whether a member that was given a record surely still has it at the end of another operation."""
         if not self.same_life(given, until) or self.may_be_reset(offset, given, until):
             return False
         member, locked_ms = given.what.member, given.invoked_ms
@@ -154,7 +154,7 @@ class _Queue:
         return fate.committed is not None or fate.seen_by is not None
 
     def may_end_at(self, txn: str) -> tuple[int, int]:
-        """The earliest moment, and the earliest time in ms, at which a transaction may be over."""
+        """Return the earliest moment, and the earliest time in ms, at which a transaction may be over."""
         fate = self.facts.fate(txn)
         begin = fate.begin
         assert begin is not None
@@ -172,7 +172,9 @@ def _queues(facts: Facts) -> list[_Queue]:
 
 
 def what_is_done_is_not_delivered_again(facts: Facts) -> Iterator[Anomaly]:
-    """What was accepted or rejected is final: at once, or if its transaction commits, from then on."""
+    """A record that was accepted, rejected or called a gap is neither delivered nor accepted again. In a transaction
+    this counts once that is committed.
+    """
     for queue in _queues(facts):
         for offset, ops in queue.acknowledged.items():
             final: list[Op] = []
@@ -194,7 +196,7 @@ def what_is_done_is_not_delivered_again(facts: Facts) -> Iterator[Anomaly]:
 
 
 def one_member_has_a_record(facts: Facts) -> Iterator[Anomaly]:
-    """Until its lock ends nobody else is given it, and nobody else may say what became of it."""
+    """Until the lock of a record ends, nobody else is given it, and the member that has it may acknowledge it."""
     for queue in _queues(facts):
         place = queue.queue.place
         for offset, all_given in queue.given.items():
@@ -212,14 +214,16 @@ def one_member_has_a_record(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _are_both_held(queue: _Queue, offset: int, first: Op, second: Op) -> bool:
-    """first: which was invoked first. Where they overlap nobody knows which was served first."""
+    """Return whether a record is surely held by both of two deliveries. first: the one that was invoked first. If they
+    overlap, it is unknown which was served first.
+    """
     if not queue.holds(offset, first, second):
         return False
     return first.done < second.invoked or queue.holds(offset, second, first)
 
 
 def _is_held(queue: _Queue, offset: int, op: Op) -> bool:
-    """By the member that acknowledges it."""
+    """Return whether a record is surely held by the member that acknowledges it."""
     member = op.what.member
     return any(
         one.op.what.member == member and one.op.done < op.invoked and queue.holds(offset, one.op, op)
@@ -228,7 +232,9 @@ def _is_held(queue: _Queue, offset: int, op: Op) -> bool:
 
 
 def foreign_acknowledgements_change_nothing(facts: Facts) -> Iterator[Anomaly]:
-    """To acknowledge what a member was never given is refused, if it is not done with anyway."""
+    """An acknowledgement by a member that was never given the record is refused, unless the record is done with, and is
+    not delivered later.
+    """
     for queue in _queues(facts):
         unsure = {op.what.member for op in queue.asked if op.outcome == INFO}
         for offset, ops in queue.acknowledged.items():
@@ -248,7 +254,9 @@ def foreign_acknowledgements_change_nothing(facts: Facts) -> Iterator[Anomaly]:
 
 
 def what_is_pending_is_nobodys(facts: Facts) -> Iterator[Anomaly]:
-    """What is acknowledged in an open transaction nobody is given, and nobody may acknowledge, also over restarts."""
+    """A record that is acknowledged in an open transaction is given to nobody, and nobody may acknowledge it, also over
+    restarts.
+    """
     for queue in _queues(facts):
         for offset, ops in queue.acknowledged.items():
             for op in ops:
@@ -309,7 +317,9 @@ def _may_be_final(queue: _Queue, op: Op, offset: int) -> bool:
 
 
 def aborted_records_are_not_delivered(facts: Facts) -> Iterator[Anomaly]:
-    """Nor those of transactions that nobody has committed yet, nor what was never sent."""
+    """No record is delivered whose transaction is aborted or not committed yet, nor one that was refused or
+    never sent.
+    """
     for queue in _queues(facts):
         for offset, all_given in queue.given.items():
             for given in all_given:
@@ -324,14 +334,16 @@ def aborted_records_are_not_delivered(facts: Facts) -> Iterator[Anomaly]:
 
 
 def windows_are_bounded(facts: Facts) -> Iterator[Anomaly]:
-    """From the first record that is not done to the last that was given there are no more than the limit."""
+    """From the first record that is not done to the last that was given there are no more records than the window may
+    have.
+    """
     for queue in _queues(facts):
         last_given = {offset: all_given[-1].op for offset, all_given in queue.given.items() if all_given}
-        most = queue.queue.window + BATCH - 1
+        limit = queue.queue.window + BATCH - 1
         for op in queue.asked:
             highest = max((offset for offset, _, _ in op.result), default=-1) if op.outcome == OK else -1
             for offset, later in last_given.items():
-                is_behind = highest - offset + 1 > most and later.invoked > op.done
+                is_behind = highest - offset + 1 > limit and later.invoked > op.done
                 if is_behind and not queue.may_be_reset(offset, op, later):
                     text = f"{queue.queue.place} {highest} is delivered, and {offset} is not done"
                     yield Anomaly("over the window", text, (op, later))
@@ -339,7 +351,7 @@ def windows_are_bounded(facts: Facts) -> Iterator[Anomaly]:
 
 
 def counts_do_not_fall(facts: Facts) -> Iterator[Anomaly]:
-    """Of deliveries: each counts one more, but that a restart may not know of the last one."""
+    """The delivery count of a record grows with each delivery; only a restart may forget the last one."""
     for queue in _queues(facts):
         for offset, all_given in queue.given.items():
             for one in all_given:

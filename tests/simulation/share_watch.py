@@ -35,11 +35,13 @@ class Lasting:
         self._ended: list[Op] = []
 
     def ends(self) -> None:
-        """From now on it may be over, and nobody knows since when."""
+        """Note that the session may be over from now on."""
         self._ended.append(self._history.invoke(self._member, SessionEnd(self._group, self._member, self._since)))
 
     def answered(self, since: int) -> None:
-        """A request that was sent at this moment was answered: those before it are over."""
+        """Note that a request that was sent at this moment was answered: sessions that may have ended before are
+        over.
+        """
         self._since = since
         if not self.is_unsure:
             for op in self._ended:
@@ -85,7 +87,7 @@ class ShareWatch:
         connection.send = watched  # type: ignore[method-assign]
 
     def over(self, member: str | None = None) -> None:
-        """This member's sessions are over, or those of all."""
+        """Note that the session of this member is over, or those of all members."""
         for name in [name for name in self._open if member in (None, name)]:
             self._open.pop(name).ends()
 
@@ -159,7 +161,7 @@ class ShareWatch:
         return settle
 
     def _said(self, request: Any, txn: str | None) -> dict[int, Op]:
-        """By partition."""
+        """Note the acknowledgements in this request. Returns the operations by partition."""
         found: dict[int, Op] = {}
         for topic in request.topics:
             assert topic.topic_id == self._topic_id()
@@ -175,7 +177,9 @@ class ShareWatch:
         return found
 
     def _answer(self, future: Any, ops: list[Op], lasting: Lasting | None, since: int) -> Any:
-        """None if there is none, or an error for all of it."""
+        """Return the answer; None if there is none, or an error for the whole of it: then these operations are
+        ended.
+        """
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:
             is_sent = not isinstance(error, KafkaError) or maybe_done(error)

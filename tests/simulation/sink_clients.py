@@ -24,7 +24,7 @@ class SinkTask(Incarnation):
     """One task of one batch."""
 
     async def prepared(self, txn: str, number: int) -> bool:
-        """Write something and prepare it; whether it surely is."""
+        """Write something and prepare the transaction. Returns whether it surely is prepared."""
         if not await self.init():
             return False
         self.history.invoke(self.name, Begin(txn, self.transactional_id, self.producer, TXN_TIMEOUT_MS)).ok()
@@ -88,7 +88,7 @@ class SinkDriver:
             await self._again()
 
     async def _again(self) -> None:
-        """The decision made last has to be good for ever."""
+        """Repeat the last decision that was carried out: it has to be accepted again, at any time."""
         if self._last is not None:
             self._decided_in = self.world.lives
             code, _ = await self._answer(self._last)
@@ -96,7 +96,7 @@ class SinkDriver:
                 self.world.failures.append(f"decision {self._last.number} is refused when it is repeated: {code}")
 
     async def _answer(self, request: EndTxnsRequest) -> tuple[int, bool]:
-        """The final answer, which comes once all is well; and whether an earlier attempt may have done it."""
+        """Ask until the answer is final. Returns its code, and whether an earlier attempt may have been carried out."""
         unsure = False
         while True:
             try:

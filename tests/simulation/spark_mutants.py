@@ -30,7 +30,7 @@ def spark_a_batch_is_committed_without_all_its_tasks(stack: ExitStack) -> None:
 @killed_by("tests/spark/sink/test_protocol.py")
 @breaks("spark.md: the decision commits one of them and aborts the other")
 def spark_attempts_of_a_task_share_their_transaction(stack: ExitStack) -> None:
-    """The second fences the first, whose rows may be decided on."""
+    """The second attempt fences the first, whose rows the driver may commit."""
 
     def wrapper(name: Any) -> Any:
         return lambda prefix, batch, partition, task, count: name(prefix, batch, partition, 0, count)
@@ -52,7 +52,7 @@ def spark_a_transaction_of_a_task_gets_as_old_as_it_likes(stack: ExitStack) -> N
 @killed_by("tests/spark/sink/test_protocol.py")
 @breaks("spark.md: its batch number was decided with other offsets")
 def spark_every_decision_of_a_number_is_this_one(stack: ExitStack) -> None:
-    """Another query's, or of other offsets: its rows are dropped."""
+    """Even one of another query, or with other offsets: the rows of this batch are dropped."""
     replaced(stack, protocol.same_decision, lambda entry, batch, digest: True)
 
 
@@ -65,7 +65,7 @@ def spark_an_abort_frees_what_other_attempts_have_open(stack: ExitStack) -> None
 @killed_by("tests/spark/sink/test_writer.py")
 @breaks("spark.md: aborts all open transactions of its tasks")
 def spark_nothing_that_is_open_is_found(stack: ExitStack) -> None:
-    """Readers stand until it times out."""
+    """Readers wait until the open transactions time out."""
 
     def wrapper(steps: Any) -> Any:
         return lambda prefix, sink, is_over: steps(prefix, sink, lambda of, attempt: False)
@@ -76,21 +76,21 @@ def spark_nothing_that_is_open_is_found(stack: ExitStack) -> None:
 @killed_by("tests/spark/sink/test_protocol.py")
 @breaks("spark.md: what earlier attempts left does not count")
 def spark_earlier_attempts_stay_prepared_when_a_decision_is_too_large(stack: ExitStack) -> None:
-    """So each later one is too large as well."""
+    """So each later decision is too large as well."""
     replaced(stack, left_open.others_than, lambda batch: lambda of, attempt: False)
 
 
 @killed_by("tests/spark/test_hints.py")
 @breaks("spark.md: with the most similar name as a hint")
 def spark_a_hint_has_the_clients_own_names(stack: ExitStack) -> None:
-    """Spark takes none of them."""
+    """Spark knows none of these names."""
     replaced(stack, hints._option, lambda found: found[0])
 
 
 @killed_by("tests/spark/sink/test_writer.py")
 @breaks("spark.md: the second write stops the query")
 def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
-    """The second is taken for decided, and dropped."""
+    """The second write is taken for decided, and dropped."""
 
     def claim(batch: Any) -> Any:
         return
@@ -102,7 +102,9 @@ def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
 @killed_by("tests/spark/sink/test_runners_of_foreachbatch.py")
 @breaks("spark.md: the second write stops the query")
 def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
-    """Which the user's code may set: a second write with one sinkId is taken for decided, and dropped."""
+    """The user's code may set the job group: then a second write with the same sinkId is taken for decided, and
+    dropped.
+    """
     from fencepost.spark.sink import writer
 
     def run_id(tags: str | None, job_group: str | None) -> str | None:
@@ -117,7 +119,7 @@ def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
 @killed_by("tests/spark/sink/test_runners_of_foreachbatch.py")
 @breaks("spark.md: it is written as a whole or not at all, but again when Spark repeats the batch")
 def spark_a_write_of_a_foreachbatch_without_a_name_is_taken_for_any_other(stack: ExitStack) -> None:
-    """It is repeated with its batch, and nobody is told."""
+    """It is written again when Spark repeats the batch, and no warning says so."""
     from fencepost.spark.sink.writer import BatchWriter
 
     def wrapper(batch_of: Any) -> Any:
@@ -132,7 +134,9 @@ def spark_a_write_of_a_foreachbatch_without_a_name_is_taken_for_any_other(stack:
 @killed_by("tests/spark/sink/test_runners.py")
 @breaks("spark.md: `deliveryGuarantee` is `exactly_once` on fencepost")
 def spark_what_the_committing_process_thinks_of_the_broker_counts(stack: ExitStack) -> None:
-    """Not what the tasks did: their batch is never decided, and the query goes on."""
+    """If it takes the broker for one of another kind than the tasks do, their batch is never decided, and the query
+    goes on.
+    """
     from fencepost.spark.sink.writer import AT_LEAST_ONCE, SinkWriter
 
     def wrapper(decide: Any) -> Any:
@@ -144,7 +148,7 @@ def spark_what_the_committing_process_thinks_of_the_broker_counts(stack: ExitSta
 @killed_by("tests/spark/sink/test_runners.py")
 @breaks("spark.md: its abort may abort the other's batch")
 def spark_an_abort_does_not_ask_whose_the_checkpoint_is(stack: ExitStack) -> None:
-    """It ends the batch of another query whose checkpoint has the same path."""
+    """The abort ends the batch of another query whose checkpoint has the same path."""
     from fencepost.spark.sink.writer import StreamWriter
 
     def wrapper(abort: Any) -> Any:
@@ -240,7 +244,7 @@ def spark_nobody_hears_of_what_holds_a_stream_up(stack: ExitStack) -> None:
 @killed_by("tests/spark/test_options.py")
 @breaks("spark.md: so is a `subscribePattern` that only Java understands")
 def spark_a_pattern_that_java_reads_otherwise_is_taken(stack: ExitStack) -> None:
-    """It finds no topic."""
+    """The pattern then matches no topic."""
     _replaced(stack, options, "_CLASS_IN_CLASS", re.compile("(?!)"))
 
 

@@ -91,7 +91,7 @@ class StoreFaults(Faults):
         self._stop(self._any())
 
     def _stop(self, one: Machine) -> None:
-        """SIGSTOP, and SIGCONT later."""
+        """Stop the process (SIGSTOP), and let it go on later (SIGCONT)."""
         if one.process is not None:
             one.process.stand_still()
             self.world.loop.call_later(self.rng.choice((0.5, 3.0, 12.0)) * self.rng.random(), one.process.go_on)
@@ -125,7 +125,7 @@ class StoreFaults(Faults):
             one.link.is_cut = False
 
     async def bad_store(self) -> None:
-        """One machine's way, or that of all, for some time."""
+        """Let the store answer badly for some time: the owner, any one machine, or all."""
         rng = self.rng
         name = rng.choice(list(WEATHERS))
         self.struck[f"store: {name}"] = self.struck.get(f"store: {name}", 0) + 1

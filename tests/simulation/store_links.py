@@ -50,27 +50,27 @@ class Turns:
         start_thread(self._run, "store")
 
     async def run(self) -> Any:
-        """Let it work to its end. Returns what it returns or raises."""
+        """Let the job work to its end. Returns its result, or the exception that it raises."""
         while not self._has_ended:
             await asyncio.sleep(self._pause_s)
             self._go_on()
         return self._result
 
     def finish(self) -> Any:
-        """Let it work to its end while no time passes. Returns what it returns or raises."""
+        """Let the job work to its end while no time passes. Returns its result, or the exception that it raises."""
         self.is_hurried = True
         while not self._has_ended:
             self._go_on()
         return self._result
 
     def kill(self) -> None:
-        """End it where it waits."""
+        """End the job where it waits."""
         self._is_killed = True
         while not self._has_ended:
             self._go_on()
 
     def wait(self, seconds: float) -> None:
-        """Called in the thread. Raises Killed."""
+        """Only to be called in the thread: wait for so many seconds. Raises Killed."""
         self._pause_s = seconds
         self._to_loop.release()
         self._to_thread.acquire()
@@ -95,13 +95,13 @@ class Turns:
 
 
 def sleep(seconds: float) -> None:
-    """What worker threads of a broker call to wait."""
+    """Wait for so many seconds in the thread of a job; brokers are given this to wait with."""
     _here.turns.wait(seconds)
 
 
 @contextmanager
 def beside_each_other(calls: int) -> Iterator[None]:
-    """Within the block the thread makes so many calls one after the other, in the time that one takes."""
+    """Within the block, the thread makes so many calls one after the other in the time that one takes."""
     _here.beside = calls
     try:
         yield
@@ -110,9 +110,10 @@ def beside_each_other(calls: int) -> Iterator[None]:
 
 
 def start_no_further_thread(run: Callable[..., object], name: str, *arguments: Any) -> threading.Thread:
-    """In place of start_thread: a job of a store has one thread, and makes calls that were to be beside others itself.
+    """Refuse to start a thread from a job of a store: the job makes the calls itself that were to run beside each
+    other.
 
-    Raises CannotStartThread, there.
+    Raises CannotStartThread, in such a job. Elsewhere it starts the thread.
     """
     if getattr(_here, "turns", None) is not None:
         raise CannotStartThread(name)
@@ -168,7 +169,7 @@ class StoreExecutor(Executor):
         entry.done(result)
 
     def close(self) -> None:
-        """All jobs run to their ends."""
+        """Let all jobs run to their ends."""
         self._closed = True
         for turns in list(self._running.values()):
             turns.finish()
@@ -180,7 +181,7 @@ class StoreExecutor(Executor):
         self.close()
 
     def halt(self) -> None:
-        """The process is gone."""
+        """End all jobs where they are, because their process is gone."""
         self._waiting.clear()
         for turns in list(self._running.values()):
             turns.kill()
@@ -214,7 +215,7 @@ class StoreLink:
     where = "sim://bucket"
 
     def __init__(self, loop: SimulatedLoop, store: SimulatedObjects, rng: random.Random, page: int) -> None:
-        """page: so many names are listed at one moment."""
+        """page: a listing of more names takes effect in two pieces, the first of so many."""
         self._loop = loop
         self._store = store
         self._rng = rng
@@ -296,7 +297,7 @@ class _Call:
         self._error: ObjectsError | None = None
 
     def land(self) -> None:
-        """Have the effect, once."""
+        """Let the call take effect, once."""
         if not self.has_landed:
             self.has_landed = True
             try:

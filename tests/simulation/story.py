@@ -133,7 +133,9 @@ class Story:
         member: str = "",
         newest: int | None = None,
     ) -> Op:
-        """newest: the epoch that was accepted, where the member's has grown while it asked."""
+        """A commit outside of transactions. newest: the epoch with which it was accepted, if the member's epoch has
+        grown meanwhile.
+        """
         return self._op("c", Commit("g", generation, ((place, position),), member), ok, newest)
 
     def beats(
@@ -145,7 +147,9 @@ class Story:
         error: int = 0,
         reports: bool = True,
     ) -> Op:
-        """A heartbeat. gets: its answer, an epoch and what the member may read; neither that nor an error: unknown."""
+        """A heartbeat. gets: its answer, an epoch and what the member may read. With neither that nor an error it is
+        not answered.
+        """
         ok = True if gets is not None else False if error else None
         what = Beat("g", member, epoch, owned if reports else None, SESSION_MS)
         return self._op(member, what, ok, None if gets is None else Given(*gets), error)
@@ -171,19 +175,21 @@ class Story:
         txn: str | None = None,
         group: str = "",
     ) -> Op:
-        """upto: where the reader goes on; by default behind the last record. hw and lso follow it."""
+        """A fetch. upto: the offset at which the reader goes on, by default the one after the last record. lso is by
+        default upto, or hw if that is higher; hw is by default lso.
+        """
         upto = upto if upto is not None else records[-1][0] + 1 if records else start
         lso = lso if lso is not None else max(upto, hw or 0)
         seen = Seen(records, upto, lso if hw is None else hw, lso, log_start)
         return self._op(client, Read(place, committed, start, session, txn, group), True, seen)
 
     def poll(self, *records: tuple[int, str], start: int = 0, upto: int | None = None, **more: Any) -> Op:
-        """What a consumer of the SDK gave; all of one session."""
+        """A consumer of the SDK gives these records. All polls are of one session."""
         seen = Seen(records, records[-1][0] + 1 if upto is None else upto, UNTOLD, UNTOLD, UNTOLD)
         return self._op("m", Read(P, more.pop("committed", True), start, "session", **more), True, seen)
 
     def pauses(self, place: Place = P, client: str = "m", *, again: bool = False) -> Op:
-        """again: it goes on with it."""
+        """A consumer pauses a partition. again: it resumes it."""
         return self._op(client, Resume(place) if again else Pause(place), True)
 
     def claimed(self, txn: str, *, begun: bool) -> Op:
@@ -196,13 +202,13 @@ class Story:
         return self._op("c", Listed(P, committed, at), True, offset)
 
     def pipelined(self, *ops: Op) -> Op:
-        """All in one go over one connection, in this order."""
+        """These operations were sent over one connection, in this order, without waiting for answers."""
         for op in ops:
             op.done = max(each.done for each in ops)
         return self._op("w", Pipelined(ops), True)
 
     def beside(self, *ops: Op) -> None:
-        """The answers come when the last of these operations is sent, in this order."""
+        """Let these operations be answered now, in this order, so that all of them overlap."""
         for op in ops:
             op.done = self.history.moment()
 
@@ -240,7 +246,7 @@ class Story:
         return self._op("broker", ForgottenGroup("g"), True)
 
     def needs(self, what: str) -> Op:
-        """Not served yet."""
+        """A client that needs something, and is not served yet."""
         return self._op("n", Need(what), None)
 
     def healed(self) -> Op:

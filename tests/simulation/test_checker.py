@@ -139,14 +139,14 @@ def test_the_checker_accepts_a_correct_share_groups_history(tell):
     assert story.anomalies == set()
 
 
-def test_the_checker_accepts_a_copier_that_skips_an_aborted_transactions_input():
+def test_the_checker_accepts_a_rewind_that_skips_offsets_without_records():
     story = Story()
     story.send("x", at=1), story.begin("t"), story.poll((1, "x"), txn="t"), story.abort("t")
     story.poll((1, "x"), start=1), story.final((1, "x"))
     assert story.anomalies == set()
 
 
-def test_the_checker_accepts_a_stale_read_of_a_broker_whose_successor_serves():
+def test_the_checker_accepts_stale_reads_only_while_the_broker_taken_over_from_lives():
     story = Story()
     story.begin("t"), story.send("x", txn="t")
     before = story.history.invoke("broker", Outlived())
@@ -167,7 +167,7 @@ def test_the_checker_accepts_an_lso_that_does_not_advance_while_no_broker_runs()
 
 
 @pytest.mark.sampled
-def test_the_checker_accepts_hundreds_of_correct_histories():
+def test_the_checker_accepts_hundreds_of_random_correct_histories():
     for seed in range(SEEDS):
         history = good_history(random.Random(seed))
         assert check(history) == [], f"seed {seed}"

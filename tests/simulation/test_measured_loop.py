@@ -15,7 +15,9 @@ def work():
     ("is_broker", "is_starting", "excesses"), [(True, False, 1), (True, True, 0), (False, False, 0)]
 )
 @pytest.mark.parametrize("by_the_network", [False, True])
-def test_a_loop_step_of_the_broker_above_its_call_limit_is_reported(is_broker, is_starting, excesses, by_the_network):
+def test_only_a_step_of_a_started_broker_above_the_call_limit_is_reported(
+    is_broker, is_starting, excesses, by_the_network
+):
     loop, reported = MeasuredLoop(1), []
     loop.on_excess = reported.append
     process = Process(loop, "broker 1")

@@ -28,7 +28,7 @@ def test_no_simulation_seed_with_a_mirror_between_two_brokers_shows_an_anomaly()
 
 
 @pytest.mark.slow
-def test_a_seed_with_a_mirror_gives_one_history_in_every_process():
+def test_a_seed_with_a_mirror_gives_the_same_history_in_every_process():
     """The other process has other hashes of strings."""
     here = simulate(4, 3.0, mirror=True).history.digest()
     there = subprocess.run(

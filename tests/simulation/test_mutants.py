@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """Those clients are collected here, and not in another test, which would fail by their warnings."""
+    """After each test, collect the clients that nobody closed, so that their warnings do not fail another test."""
     yield
     gc.collect()
 
@@ -87,7 +87,7 @@ def test_few_seeds_with_a_share_group_catch_a_bug_that_frees_pending_records():
 
 
 @pytest.mark.slow
-def test_few_seeds_of_a_mirror_catch_positions_that_are_committed_apart():
+def test_few_seeds_of_a_mirror_catch_positions_committed_outside_the_transaction():
     result = hunt(QUICK_WITH_MIRROR, 4)
     assert result is not None
     assert any(anomaly.name == "mirrored twice" for anomaly in result.anomalies)

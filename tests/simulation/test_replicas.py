@@ -76,7 +76,7 @@ def test_a_leader_answer_with_a_lower_high_watermark_does_not_move_a_follower_ba
     assert copies[KEY].leader == State(8, 3)
 
 
-def test_a_simulated_follower_that_loses_records_has_one_of_its_earlier_ends():
+def test_a_simulated_follower_that_loses_records_goes_back_to_an_earlier_state():
     copy, before = Copy(0, State(3, 3)), {State(0, 0)}
     for state in (State(5, 4), State(9, 4)):
         before.add(State(copy.end, copy.leader.last_stable))

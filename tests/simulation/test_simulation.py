@@ -89,7 +89,7 @@ def test_no_simulation_seed_shows_an_anomaly_if_fetches_send_small_file_parts(mo
     assert sent > 20
 
 
-def test_a_seed_gives_one_history_in_every_process_and_another_seed_another():
+def test_a_seed_gives_the_same_history_in_every_process_and_another_seed_another_one():
     """This process has run another seed before, and the other process has other hashes of strings."""
     other = simulate(41, 1.0).history.digest()
     here = simulate(40, 1.0).history.digest()

@@ -76,7 +76,9 @@ class Incarnation:
     # ---- requests --------------------------------------------------------------------------------------------
 
     async def prepare(self, key: str, number: int, timeout_ms: int) -> int | None:
-        """Prepare what is open, for that number of that key of the ledger; the final error, None if there was none."""
+        """Prepare the open transaction, for this number of this key of the ledger. Returns the final error code; None
+        if no answer was final.
+        """
         request = PrepareTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer[0],
@@ -91,9 +93,10 @@ class Incarnation:
     async def persist(
         self, caller: Caller, request: Any, version: int, code_of: Callable[[Any], int], attempts: int = ATTEMPTS
     ) -> tuple[int | None, Any, bool]:
-        """Ask until there is an answer that is final. (its error, the answer, may an earlier attempt have worked?)
+        """Ask until an answer is final. Returns (its error code, the answer, may an earlier attempt have been carried
+        out?).
 
-        The error is None if there never was one.
+        The error code is None if no answer was final.
         """
         unsure = False
         for _ in range(attempts):
@@ -133,7 +136,7 @@ class Incarnation:
     # ---- one transaction -------------------------------------------------------------------------------------
 
     async def transaction(self) -> bool:
-        """Whether to go on with another."""
+        """Run one transaction. Returns whether to go on with another one."""
         self._txns += 1
         txn = f"{self.name}/{self._txns}"
         self.history.invoke(self.name, Begin(txn, self.transactional_id, self.producer, TXN_TIMEOUT_MS)).ok()
@@ -143,7 +146,7 @@ class Incarnation:
             return True  # nothing was begun
         sure, good = filled
         if self.rng.random() < 0.1:
-            await asyncio.sleep(self.rng.choice((0.5, 2.0, 8.0)))  # long enough to be taken for dead, some of it
+            await asyncio.sleep(self.rng.choice((0.5, 2.0, 8.0)))  # the longest is long enough to time out
         if self.rng.random() < VANISHES:
             return False
         ended = await self.end(txn, commit=good and sure and self.rng.random() < COMMITS)
@@ -153,7 +156,9 @@ class Incarnation:
         return self.versions.init >= BEGINS_ANEW_SINCE and self.rng.random() < 0.5 and await self.init(self.producer)
 
     async def fill(self, txn: str) -> tuple[bool, bool] | None:
-        """Write. (is all of it known, was all of it taken?), or None if there was nothing to do."""
+        """Write. Returns (is the outcome of all of it known?, was all of it accepted?), or None if there was nothing to
+        do.
+        """
         places = self.rng.sample(list(self.places), self.rng.randint(1, min(3, len(self.places))))
         if not await self.add(txn, places):
             return False, False
@@ -175,7 +180,9 @@ class Incarnation:
         return Batch(op, self.world.clock.now_ms(), self.transactional_id)
 
     async def add(self, txn: str, places: Sequence[Place]) -> bool:
-        """TV1 announces its partitions; TV2's produce does it."""
+        """With TV1, add these partitions to the transaction; with TV2, Produce does that. Returns whether they are
+        added.
+        """
         if self.versions.tv >= 2:
             return True
         ops = [self.history.invoke(self.name, Add(txn, place, self.producer)) for place in places]
@@ -196,7 +203,7 @@ class Incarnation:
         return code == E.NONE
 
     async def end(self, txn: str, commit: bool) -> bool:
-        """Whether it is over, and this producer may go on."""
+        """End the transaction. Returns whether it surely has ended, so that this producer may go on."""
         op = self.history.invoke(self.name, End(txn, self.transactional_id, self.producer, commit))
         producer_id, epoch = self.producer
         request = EndTxnRequest(
@@ -240,7 +247,9 @@ class Supervisor:
         make: Callable[[int, int], Any],
         spell_s: tuple[float, float] = (2.0, 12.0),
     ) -> None:
-        """make: an incarnation, given its number and protocol. spell_s: after so long another follows, from and to."""
+        """make: makes an incarnation, given its number and protocol. spell_s: the range of times after which another
+        one is started.
+        """
         self.world = world
         self.transactional_id = transactional_id
         self.tv = tv

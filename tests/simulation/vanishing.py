@@ -63,7 +63,7 @@ class Vanisher:
         caller.close()
 
     async def look(self) -> None:
-        """What is held for them, when nothing may be any more."""
+        """Note what is still held for the clients that vanished, when all of that should have timed out."""
         caller, op = Caller(self.world, "final"), self.world.history.invoke("final", Held())
         found = (await caller.ask(ListTransactionsRequest())).transaction_states
         held = [each.transactional_id for each in found if each.transaction_state not in ENDED]

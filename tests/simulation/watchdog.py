@@ -27,7 +27,9 @@ class Stuck(KeyboardInterrupt):
 
 @contextmanager
 def watched(seed: int, loop: SimulatedLoop, stuck_s: float = STUCK_S) -> Iterator[None]:
-    """Raises Stuck within the block. Only the main thread can be watched."""
+    """Within the block, raise Stuck if virtual time stands still for stuck_s of processor time. Outside of the main
+    thread nothing is watched.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -24,7 +24,9 @@ class WideSession(Session):
         super().__init__(world, member, PLACES[0], topic_id)
 
     async def fetch_all(self, max_bytes: int, max_wait_ms: int, acks: dict[Place, list[Ack]]) -> dict[Place, list[int]]:
-        """Offsets that it was given, by place; acks: said in the same request."""
+        """Fetch from all places, with these acknowledgements in the same request; without them if it opens a session.
+        Returns the offsets of the records that it was given, by place.
+        """
         if self._epoch == 0:
             acks = {}
         invoke, member = self.world.history.invoke, self.member

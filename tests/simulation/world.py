@@ -78,7 +78,7 @@ JOURNAL_S, SEGMENTS_S, READS_S = 0.004, 0.003, 0.001
 
 
 def settings(**more: Any) -> BrokerSettings:
-    """A small broker in a hurry; options that it does not know yet are left out."""
+    """Return the settings of a small broker with short times; options that it does not know yet are left out."""
     known = BrokerSettings.__dataclass_fields__
     return BrokerSettings(**{name: value for name, value in (SETTINGS | more).items() if name in known})
 
@@ -90,7 +90,7 @@ class World:
     address = ADDRESS[0]  # of the broker
 
     def __init__(self, seed: int, loop: SimulatedLoop, prepare: Callable[[Broker], None] = lambda broker: None) -> None:
-        """prepare: is shown each broker before it starts; mutants are made so."""
+        """prepare: called with each broker before it starts, to plant a bug for instance."""
         self.seed = seed
         self.loop = loop
         loop.set_task_factory(owned_task)
@@ -130,15 +130,21 @@ class World:
         self.killed: list[Process] = []  # of clients
 
     def rng(self, name: str) -> random.Random:
-        """Chance of its own for each client, so that one more question of one changes nothing for the others."""
+        """Return a source of chance for this name alone, so that one more question of one client changes nothing for
+        the others.
+        """
         return random.Random(f"{self.seed} {name}")
 
     def protocol_of(self, group: str) -> str:
-        """Of all members of a group: the classic one, or the newer one in which the broker assigns partitions."""
+        """Return the protocol of all members of a group: the classic one, or the newer one in which the broker assigns
+        partitions.
+        """
         return self.rng(f"protocol of {group}").choice((CLASSIC, NEWER))
 
     def protocols_of(self, group: str) -> tuple[str, ...]:
-        """Of which each member of a group has one: with both, the group migrates to and fro while they come and go."""
+        """Return the protocols of a group, of which each member has one. With both, the group is converted to and fro
+        while members come and go.
+        """
         return self.rng(f"protocols of {group}").choice(((CLASSIC,), (NEWER,), (CLASSIC, NEWER)))
 
     def dial(self, factory: Any, port: int = ADDRESS[1]) -> Awaitable[Any]:
@@ -149,17 +155,17 @@ class World:
 
     @property
     def brokers(self) -> "list[Broker]":
-        """All whose memory counts: here the one that runs."""
+        """The brokers of which it is noted what they forget: here the one that runs."""
         return [self.broker] if self.broker is not None else []
 
     @property
     def is_serving(self) -> bool:
-        """Whether a broker runs that has begun and is not halted."""
+        """Whether a broker has started, and is not halted."""
         broker, process = self.broker, self._process
         return broker is not None and process is not None and not process.is_starting and broker.halted is None
 
     async def start(self) -> None:
-        """A broker begins on what is on the disk. Raises what the broker raises."""
+        """Start a broker on what is on the disk. Raises what the broker raises."""
         self.lives += 1
         self.disk.quick = not self.lives % QUICK_EVERY
         self.disk.at_once = AT_ONCE[(self.seed + self.lives) % len(AT_ONCE)]
@@ -183,7 +189,9 @@ class World:
         self.history.invoke("broker", Restart()).ok()
 
     def kill(self, *, power: bool, rng: random.Random | None = None) -> None:
-        """The process is gone; with `power` everything not synced as well, or of that what chance does not keep."""
+        """Kill the broker's process. power: what was not synced is lost as well (not in mode os); with rng, some of it
+        may be kept.
+        """
         if self.broker is None or self._process is None:
             return
         unplugged = power and self.settings.durability_mode == "fsync"
@@ -199,18 +207,20 @@ class World:
         self.disk = left
 
     async def stop(self) -> None:
-        """In order; the disk holds everything then."""
+        """Stop the broker in order: then everything is on the disk."""
         if self.broker is not None and self._process is not None:
             await self._process.start(self.broker.stop())
             self.kill(power=False)
 
     def run_in_broker(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Run a coroutine as part of the broker that is there: it ends with it, without an end."""
+        """Run a coroutine as part of the broker that runs. If that is killed, the task never ends."""
         assert self._process is not None
         return self._process.start(work)
 
     async def restart(self, *, power: bool = False, rng: random.Random | None = None, after_s: float = 0.0) -> None:
-        """Kill it, wait a little, and begin again."""
+        """Kill the broker, wait, and start another one. If a full disk or another fault of it prevents that, the fault
+        is ended first.
+        """
         self.kill(power=power, rng=rng)
         await asyncio.sleep(after_s)
         while self.is_moved:  # noqa: ASYNC110
@@ -226,7 +236,9 @@ class World:
             await self.start()
 
     def _halted(self, broker: Broker, error: BaseException) -> None:
-        """As `serve` does: the process ends, and somebody starts it again."""
+        """Start a broker again soon after it has halted, as the end of `serve` makes somebody do. A lack of descriptors
+        is no reason to halt.
+        """
         if isinstance(error, CannotOpen):
             self.failures.append(f"halted for want of descriptors: {error!r}")
         if broker is self.broker and (self._restart is None or self._restart.done()):
@@ -246,11 +258,11 @@ class World:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """What is patched for all brokers of this process."""
+        """Within the block, patch what is patched for all brokers of this process: here nothing."""
         yield
 
     def forget_indexes(self) -> None:
-        """The cache of indexes was too small for them."""
+        """Drop all loaded indexes, as if their cache was too small."""
         if self.broker is not None:
             indexes = self.broker.store.open_files.indexes
             indexes._loaded.clear()
@@ -277,17 +289,19 @@ class World:
             self.errors.update(self.broker.metrics.errors)
 
     def _complained(self, loop: Any, context: dict[str, Any]) -> None:
-        """Of what nobody handled; what the dead leave behind is not looked at."""
+        """Note an exception that nobody handled; not once the history is closed, when killed clients are ended."""
         if not self.history.closed:
             self.failures.append(f"unhandled: {context['message']} {context.get('exception')!r}"[:400])
 
     def end(self) -> None:
-        """All is over: what is left is looked at and let go."""
+        """Note the failures of the last broker, and kill it."""
         self._look_for_failures()
         self.kill(power=False)
 
     def bury(self) -> None:
-        """When all is judged: ends what clients were about to do when they were killed; none of it is written down."""
+        """Only to be called when the history was checked: end what killed clients were about to do. The history takes
+        in nothing of it.
+        """
         self.history.closed = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that nobody will ever await

@@ -16,7 +16,9 @@ MOMENTS = int(os.environ.get("BACKUP_MOMENTS", share_of(8)))  # at which a backu
 
 
 def promised(recorded, first, ended):
-    """Notes of what may be there, and of what was acknowledged before the backup began."""
+    """Return the notes that a backup is checked by: what was acknowledged before it began, and what was sent before it
+    ended.
+    """
     before = [note for note in recorded.notes_at(first) if isinstance(note, Acknowledged)]
     return before + [note for note in recorded.notes_at(ended) if not isinstance(note, Acknowledged)]
 

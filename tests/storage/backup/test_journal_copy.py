@@ -10,7 +10,9 @@ SOUND = object()
 
 @pytest.fixture
 def scans(monkeypatch):
-    """Set what the scans find, one after the other: the position of damage, or SOUND. Returns how many there were."""
+    """Replace the journal's scan. Returns (a function that sets what the next scans find: positions of damage, or
+    SOUND; a list of what they found).
+    """
     found, made = [], []
 
     def scan(*_):

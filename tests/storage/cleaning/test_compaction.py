@@ -336,7 +336,6 @@ def test_kafka_17076_the_end_offset_survives_when_compaction_leaves_nothing() ->
 
 
 def test_redpanda_a5e4544_reads_advance_after_the_last_aborted_batch_was_removed() -> None:
-    """Redpanda a5e4544."""
     driver = compacted_log()
     put(driver, (b"a", b"1"))
     put_in_transaction(driver, 1, 0, (b"k", b"dead"))

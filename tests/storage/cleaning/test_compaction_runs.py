@@ -120,8 +120,8 @@ def test_a_compaction_that_cannot_open_or_read_a_file_reports_no_damage(number: 
         expected = values(driver)
         driver.files.close()
         steps = itertools.count()
-        looks = lambda one: isinstance(one, Open | Read) and next(steps) in (step, step + 1)  # noqa: B023, E731
-        fault = disk.fail(looks, error=number, times=2)  # for want of a descriptor an open is tried twice
+        is_struck = lambda one: isinstance(one, Open | Read) and next(steps) in (step, step + 1)  # noqa: B023, E731
+        fault = disk.fail(is_struck, error=number, times=2)  # for want of a descriptor an open is tried twice
         run = begin_compaction(driver.log, driver.age_ms, lambda: 0)
         assert run is not None
         try:

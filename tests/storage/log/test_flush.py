@@ -133,7 +133,7 @@ def test_a_flush_takes_the_oldest_batches_up_to_max_bytes_but_at_least_one() -> 
         job = driver.log.flush_job(max_bytes)
         assert job is not None
         assert job.size_bytes == count * size
-        assert driver.log.flush_job(max_bytes) is None  # one at a time
+        assert driver.log.flush_job(max_bytes) is None  # one job at a time
         job.run()
         driver.log.flushed(job)
     assert driver.log.flush_job(1) is None
@@ -154,7 +154,7 @@ def test_large_batches_are_written_in_slices_of_64_kib() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("paced", [True, False])
 def test_a_bulk_flush_writes_past_the_page_cache(monkeypatch: pytest.MonkeyPatch, paced: bool) -> None:
-    """In pieces of BULK_BYTES to about GATHERED_BYTES."""
+    """In pieces of BULK_BYTES to about GATHERED_BYTES, each of them paced if the flush is."""
     sizes: list[int] = []
     paced_seen: set[bool] = set()
 

@@ -106,7 +106,9 @@ def tail_of(rows: list[tuple[int, int, int, int]]) -> list[TailBatch]:
 def test_a_flush_writes_the_same_segments_and_indexes_as_a_batch_by_batch_model(
     rows, settings, first, together, gathered
 ) -> None:
-    """The tail is written in two flushes; first: the number of batches in the first one."""
+    """The tail is written in two flushes. first: the number of batches in the first one. together, gathered: how many
+    batches a flush handles at a time, and how many bytes it writes at a time.
+    """
     tail, disk = tail_of(rows), SimulatedDisk()
     files = OpenFiles(disk, 16)
     states: list[SegmentState] = []

@@ -19,7 +19,7 @@ def indexes() -> Indexes:
     return Indexes(b"".join(pack(">ii", *e) for e in ENTRIES), b"".join(pack(">qi", *e) for e in times))
 
 
-def test_entry_at_or_before_finds_the_index_entry_of_the_latest_offset_not_above(indexes: Indexes) -> None:
+def test_an_index_finds_the_entry_at_or_before_an_offset_and_where_to_read_from(indexes: Indexes) -> None:
     assert [indexes.entry_at_or_before(offset) for offset in (0, 9, 10, 19, 20, 34, 35, 99)] == [
         -1,
         -1,
@@ -106,7 +106,7 @@ def test_the_index_cache_is_bounded_and_evicts_the_least_recently_used() -> None
         cache.put(name, Indexes(bytes(80), covers_bytes=10))
     assert cache.get("a", 10) is None
     assert cache.get("b", 10) is not None
-    assert cache.get("c", 11) is None  # speaks of less than is asked for
+    assert cache.get("c", 11) is None  # it covers fewer bytes than are asked for
 
 
 def test_a_cached_index_extended_from_beyond_the_bytes_it_covers_is_discarded() -> None:

@@ -19,7 +19,9 @@ from log_driver import DIRECTORY, LogDriver, keyed
 def refuse_to_open(
     driver: LogDriver, monkeypatch: pytest.MonkeyPatch, suffix: str, error: int, times: int = 1 << 30
 ) -> list[str]:
-    """This many attempts to open files of such names fail. Returns their paths, as they come."""
+    """Let this many attempts to open files with this suffix fail. Returns the list of their paths, which grows with
+    each attempt.
+    """
     refused: list[str] = []
     opened = driver.disk.open
 
@@ -37,7 +39,7 @@ Answers = tuple[list[tuple[int, bytes | None]], list[object]]
 
 
 def plain() -> LogDriver:
-    """Several segments; transactions that begin in one and are aborted in another."""
+    """Return a log of several segments, with transactions that begin in one and are aborted in another."""
     driver = LogDriver(segment_bytes=600, index_interval_bytes=100)
     for number in range(6):
         for producer in (1, 2, 3):
@@ -76,7 +78,7 @@ MADE = [plain, compacted]
 
 
 def answers(driver: LogDriver) -> Answers:
-    """All that readers can ask, with nothing in memory."""
+    """Return the answers to all that readers can ask, with nothing in memory."""
     driver.files.close()
     log = driver.log
     found: list[object] = []
@@ -217,7 +219,7 @@ def test_indexes_derived_with_another_interval_give_equal_lookups_and_are_not_st
     assert answers(driver) == expected
     assert answers(driver) == expected
     kinds = {name.rsplit(".", 1)[1] for name in index_files(driver)}
-    assert "index" not in kinds, "what is not what was written is not put into a file"
+    assert "index" not in kinds, "an index with other entries than the lost one is not written"
 
 
 # ---- aborted transactions, derived ------------------------------------------------------------------------------
@@ -300,7 +302,7 @@ def test_deriving_indexes_ignores_transactional_batches_without_records() -> Non
 
 
 def derived_at(driver: LogDriver, states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
-    """The aborted transactions of one of these segments, without index files and with nothing in memory."""
+    """Return the aborted transactions of one of these segments, without index files and with nothing in memory."""
     lose(driver)
     driver.files.close()
     return load_indexes(driver.log, states, number).aborted

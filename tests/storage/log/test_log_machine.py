@@ -119,7 +119,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(producer=st.sampled_from(PRODUCERS), kind=st.sampled_from(Marker), release=st.booleans())
     def end_for_good(self, producer: int, kind: Marker, release: bool) -> None:
-        """The producer id was for one transaction; the next has another."""
+        """End a transaction with the last epoch of its producer id. The next one has another producer id."""
         producer %= self.producers
         self._end(producer, kind, RETIRED_EPOCH, release)
         self.ids[producer] += len(PRODUCERS)
@@ -131,7 +131,7 @@ class LogMachine(RuleBasedStateMachine):
         steps=st.permutations(["flush", "end", "checkpoint"]),
     )
     def end_in_between_and_crash(self, producer: int, kind: Marker, steps: list[str]) -> None:
-        """A transaction ends before, between or behind whatever else is done."""
+        """End a transaction before, between or after a flush and a checkpoint; then crash."""
         self.append_idempotent([(b"a", b"in between")], producer, True, True)
         for step in steps:
             if step == "flush":
@@ -173,7 +173,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(older=st.booleans(), cut=st.booleans())
     def crash(self, older: bool, cut: bool) -> None:
-        """From the newest checkpoint or the one before; with all that was written, or only what was synced."""
+        """Crash, and open the log again: from the newest checkpoint, or from the older one; with all that was written,
+        or (cut) only with what was synced.
+        """
         driver = self.driver
         driver.files.close()
         driver.disk = driver.disk.after_power_cut() if cut else driver.disk.after_process_crash()
@@ -186,7 +188,7 @@ class LogMachine(RuleBasedStateMachine):
         self.meaning_stays()
 
     def meaning_stays(self) -> None:
-        """Whatever a crash or a compaction must not change."""
+        """Check what neither a crash nor a compaction may change. Subclasses say what that is."""
 
     @rule()
     def lose_the_indexes(self) -> None:
@@ -368,7 +370,7 @@ class Compacted(LogMachine):
 
     @rule(data=st.data(), max_bytes=st.integers(1, 1000))
     def reads_go_on_over_gaps(self, data: Any, max_bytes: int) -> None:
-        """From any offset, reading on ends at the high watermark and meets every batch that is there."""
+        """From any offset, successive reads get to the high watermark, and return every batch that is there."""
         offset = data.draw(st.integers(self.start_offset, self.released))
         all_found = [batch.base_offset for batch in self.driver.batches() if batch.last_offset >= offset]
         found: list[int] = []

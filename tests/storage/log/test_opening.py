@@ -16,7 +16,7 @@ from log_driver import DIRECTORY, LogDriver, batch_of
 
 
 def produce(driver: LogDriver, count: int, *, producer_id: int = 7) -> None:
-    """Batches of an idempotent producer, its sequences going on from the log's end."""
+    """Append batches of an idempotent producer; the sequence of each is its offset."""
     for _ in range(count):
         sequence = driver.log.end_offset
         driver.values(b"value", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
@@ -27,7 +27,7 @@ def described(states: ProducerStates) -> list[object]:
 
 
 def window(log: PartitionLog, producer_id: int = 7) -> list[int]:
-    """Base offsets of the batches that would be answered as duplicates."""
+    """Return the base offsets of the batches that would be answered as duplicates."""
     found = []
     for sequence in range(log.end_offset):
         batch = batches.read(memoryview(batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=sequence)))
@@ -49,7 +49,7 @@ def log_names(driver: LogDriver) -> list[str]:
 
 
 def flip(driver: LogDriver, name: str, position: int = -1) -> None:
-    """Damage one byte of a file; from the end if negative."""
+    """Flip a bit in one byte of a file. position: from the file's end if negative."""
     file = driver.disk.open(f"{DIRECTORY}/{name}")
     position = position % file.size()
     file.write([bytes([file.read(1, position)[0] ^ 0x10])], position)
@@ -200,7 +200,7 @@ def test_a_log_without_producers_opens_without_a_snapshot_file_or_a_scan() -> No
     driver.snapshot()
     driver.checkpoint()
     assert snapshot_names(driver) == []
-    flip(driver, "00000000000000000000.0.log", 70)  # nobody looks there
+    flip(driver, "00000000000000000000.0.log", 70)  # opening does not read this byte
     log = driver.reopen()
     assert log.offline is None
     assert len(driver.files) == 0
@@ -403,7 +403,7 @@ def test_dropped_segment_files_are_removed_after_two_checkpoints_without_them() 
     driver.start_at(1)
     driver.checkpoint()
     assert first in driver.disk.list(DIRECTORY)
-    log = driver.reopen(row=0)  # the newest is damaged: the one before is enough
+    log = driver.reopen(row=0)  # as if the newest checkpoint were damaged: the older one is enough
     assert log.offline is None
     assert log.start_offset == 1
     driver.checkpoint()
@@ -470,7 +470,9 @@ def without_records() -> LogDriver:
 
 
 def test_segments_below_the_log_start_are_removed_without_new_appends() -> None:
-    """On a full disk, records are deleted and none appended. The segments below the log start go nevertheless."""
+    """On a full disk, records are deleted and none appended. The segments below the log start are removed
+    nevertheless.
+    """
     driver = without_records()
     assert log_names(driver) == []
     assert snapshot_names(driver) == ["00000000000000000012.copy.producers", "00000000000000000012.producers"]

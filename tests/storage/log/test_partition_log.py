@@ -122,13 +122,13 @@ def test_the_first_read_after_a_restart_opens_files_in_a_worker() -> None:
 def test_reads_and_time_lookups_of_an_offline_log_raise_kafka_storage_error() -> None:
     driver = LogDriver()
     driver.values(b"one")
-    driver.log.offline = "it smells"
+    driver.log.offline = "a segment is missing"
     for ask in (
         lambda: driver.read(0),
         lambda: driver.log.offset_for_time(0, 1),
         lambda: driver.log.offset_of_latest_time(1),
     ):
-        with pytest.raises(KafkaError, match="it smells") as refused:
+        with pytest.raises(KafkaError, match="a segment is missing") as refused:
             ask()
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 

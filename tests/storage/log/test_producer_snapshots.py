@@ -12,7 +12,7 @@ PRODUCER = 7
 
 
 def a_transaction_in_segments() -> LogDriver:
-    """Its data is flushed, its end is still to come."""
+    """Return a log whose segments have the data of a transaction, and not its marker, which is still to come."""
     driver = LogDriver(SimulatedDisk(history=True))
     driver.values(b"plain")
     fields = {"producer_epoch": RETIRED_EPOCH - 1, "base_sequence": 0, "transactional": True}
@@ -47,7 +47,7 @@ def test_an_unflushed_abort_of_an_evicted_producer_still_aborts_after_a_crash():
 def test_an_empty_producer_snapshot_is_used_once_the_batches_below_it_are_flushed():
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
-    for _ in range(2):  # however often it is looked at
+    for _ in range(2):  # however often a manifest is made
         assert driver.log.manifest().snapshot_floor == 0
     driver.flush()
     assert driver.log.manifest().snapshot_floor == 3

@@ -31,7 +31,9 @@ def aborts(number: int) -> bool:
 
 
 def filled(disk: SimulatedDisk) -> LogDriver:
-    """One transaction a record, two of three aborted; markers mostly in the segment behind the data's."""
+    """Return a log with one transaction for each record, two of three aborted. Most markers are in the segment after
+    that of their record.
+    """
     driver = LogDriver(
         disk,
         segment_bytes=230,
@@ -78,7 +80,9 @@ def retain(driver: LogDriver) -> Iterator[None]:
 
 
 def compact(driver: LogDriver) -> Iterator[None]:
-    """Four times: aborted records, then their markers and with them the entries of the index."""
+    """Compact four times. That removes aborted records, then their markers, and with these their entries in the
+    index.
+    """
     for _ in range(4):
         for _ in range(2):
             for _ in range(3):
@@ -91,7 +95,7 @@ def compact(driver: LogDriver) -> Iterator[None]:
 
 
 def checkpoints(driver: LogDriver) -> Iterator[None]:
-    """The first does not name them any more, the third removes their files."""
+    """Take three checkpoints: the first does not name the removed segments any more, the third removes their files."""
     for _ in range(3):
         driver.snapshot()
         driver.checkpoint()
@@ -125,7 +129,7 @@ def check_committed(driver: LogDriver, offset: int, answer: Committed) -> None:
 
 
 def live(driver: LogDriver) -> list[int]:
-    """Offsets of the committed records that neither the start nor compaction may have taken away."""
+    """Return the offsets of the committed records that neither the log start nor compaction may have removed."""
     kept = {number % 4: 2 * number for number in range(RECORDS) if not aborts(number)}
     return [offset for offset in sorted(kept.values()) if offset >= driver.log.released_start]
 
@@ -161,13 +165,15 @@ def as_nothing_is_in_memory(driver: LogDriver) -> None:
 
 
 def as_indexes_are_not_in_memory(driver: LogDriver) -> None:
-    """Data is read warm where the marker stands in another segment: then only what was aborted is looked up."""
+    """Drop every second segment's indexes. A record in memory may then have its marker in another segment, so that only
+    the aborted transactions are looked up.
+    """
     for state in driver.log.segments[1::2]:
         driver.files.indexes.drop(f"{DIRECTORY}/{state.stem}")
 
 
 def as_indexes_are_lost(driver: LogDriver) -> None:
-    """As after a power cut: no index was synced."""
+    """Remove the index files, as a power cut may: they are never synced."""
     driver.files.close()
     for name in driver.disk.list(DIRECTORY):
         if name.endswith("index"):
@@ -250,7 +256,7 @@ def test_one_read_continues_from_segments_into_unflushed_batches() -> None:
 
 
 def begin_a_cold_read() -> tuple[LogDriver, ColdRead]:
-    """Five segments, none of them open; and the read of all, which has not looked at them yet."""
+    """Return a log of five segments, none of them open, and a read of all five that has not run yet."""
     driver = LogDriver(segment_bytes=100)
     for _ in range(5):
         driver.values(b"one")

@@ -30,7 +30,7 @@ class Checks:
         return self._real(data)
 
     def taken(self) -> int:
-        """How many since it was last asked."""
+        """Return how many were calculated since the last call."""
         count, self._count = self._count, 0
         return count
 
@@ -68,7 +68,7 @@ def content(driver: LogDriver, number: int = 0) -> bytes:
 
 
 def read_all(driver: LogDriver, offset: int = 0, max_bytes: int = 300) -> bytes:
-    """As a consumer that checks nothing."""
+    """Read on to the high watermark, as a consumer that checks no CRC. Returns all bytes."""
     found = b""
     while offset < driver.log.high_watermark:
         got = driver.read(offset, max_bytes)
@@ -80,7 +80,7 @@ def read_all(driver: LogDriver, offset: int = 0, max_bytes: int = 300) -> bytes:
 
 
 def refused(driver: LogDriver, offset: int = 0, max_bytes: int = 300) -> str:
-    """Why the log went offline under this reader."""
+    """Read until the log goes offline. Returns why it did."""
     with pytest.raises(KafkaError) as refusal:
         read_all(driver, offset, max_bytes)
     assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -22,7 +22,9 @@ VALUES = [b"flushed", b"in the journal"]
 
 
 def plain(*values: bytes, lives: int = 1, history: bool = False) -> SimulatedDisk:
-    """The disk of a broker that was killed, with something in segments and something in the journal."""
+    """Return the disk of a broker that was killed, with one value in a segment and one in the journal. lives: how often
+    the broker was started.
+    """
     disk = SimulatedDisk(history=history)
     for _ in range(lives - 1):
         Driven(disk).store.close()
@@ -149,7 +151,9 @@ def test_the_restore_mark_of_a_directory_taken_into_a_store_is_on_the_next_node_
 
 
 def check_goes_on(objects: SimulatedObjects, disk: SimulatedDisk) -> None:
-    """What was cut is begun again, or goes on, with all there was; another with an empty disk has it, too."""
+    """Check that a broker on this disk has all values, and goes on. If an epoch has begun, a broker with an empty disk
+    has them as well.
+    """
     has_begun = Looking(objects, pause).look().epoch > 0
     if has_begun:
         other = SimulatedObjects()
@@ -196,7 +200,9 @@ def test_a_directory_only_partly_taken_into_a_store_can_be_served_without_the_st
 
 
 def check_served_without_its_store(disk: SimulatedDisk) -> bool:
-    """The way that the error names. Returns whether one was needed."""
+    """Check that the directory can be served without the store; if it is marked as of a store, after the renaming that
+    the error names. Returns whether it was marked.
+    """
     marked = disk.exists(f"{DIRECTORY}/store")
     if marked:
         named = f"mv {DIRECTORY}/store {DIRECTORY}/restored"

@@ -45,7 +45,7 @@ def test_a_create_answered_409_though_no_object_has_the_name_is_retried_with_pau
 
 
 @pytest.mark.slow
-def test_a_long_unordered_listing_is_read_again_after_growing_pauses():
+def test_a_long_unordered_listing_is_read_again_with_a_pause_before_each_attempt():
     objects, pause = SimulatedObjects(), Pauses()
     objects.list = lambda prefix, after="": [  # type: ignore[method-assign]
         Found(form.place_name(Place(1, number)), 1) for number in reversed(range(ONE_PAGE + 1))

@@ -57,7 +57,7 @@ MUTANTS: dict[str, tuple[Planting, Bounds, str]] = {}
 
 
 def mutant(bounds: Bounds, letters: str) -> Callable[[Planting], Planting]:
-    """Add a bug. letters: of the rules that it may violate."""
+    """Add a bug. letters: the letters, in fence_model.py, of the rules that it may violate."""
 
     def added(plant: Planting) -> Planting:
         MUTANTS[plant.__name__] = plant, bounds, letters
@@ -68,7 +68,7 @@ def mutant(bounds: Bounds, letters: str) -> Callable[[Planting], Planting]:
 
 @mutant(Bounds(top=4, kept=1), "AB")
 def the_owner_deletes_rounds_of_the_newest_window(patch: pytest.MonkeyPatch) -> None:
-    """The model says how many are kept; one is fewer than the window."""
+    """The bug is in the bounds of the model: kept=1 is fewer than the window."""
 
 
 @mutant(Bounds(), "ABD")

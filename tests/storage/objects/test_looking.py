@@ -26,7 +26,7 @@ def verify(objects: SimulatedObjects) -> list[str]:
 
 
 def write(owner: Owning) -> None:
-    """Rounds, a checkpoint in the store that a later one replaces, and rounds behind that."""
+    """Write rounds, a checkpoint in the store that a later one replaces, and rounds after that."""
     for number in range(12):
         owner.send("t", b"%d" % number)
     owner.point()
@@ -80,7 +80,9 @@ def test_look_ends_before_a_missing_journal_round_and_ignores_later_rounds():
 
 
 def needed(objects: SimulatedObjects) -> list[str]:
-    """The objects that a take-over reads, but the newest round: nothing says that it was there."""
+    """Return the objects that a take-over reads, except the newest round: if that is lost, nothing shows that it was
+    there.
+    """
     looking = Looking(objects, pause)
     looked = looking.look()
     rounds = [form.place_name(Place(run.epoch, n)) for run in looked.runs for n in range(run.first, run.end)]
