@@ -5,7 +5,6 @@ from typing import Any
 
 from produce_requests import create
 from simulation.faults import Fault, Faults
-from simulation.history import Finish, Healed
 from simulation.lines import Caller
 from simulation.mirror_clients import (
     PLAIN_GROUPS,
@@ -23,9 +22,8 @@ from simulation.mirrored_world import ORDERS, SOURCE, MirroredWorld
 from simulation.plain_clients import Reader
 from simulation.sdk_clients import MAX_MESSAGE_BYTES, SdkIncarnation
 from simulation.txn_clients import Incarnation, Supervisor
-from simulation.world import STALL_MS
+from simulation.working import work_under
 
-FINISH_S = 60.0  # virtual: so soon after the last fault everybody must be done
 DRAINED_S = 30.0  # and the mirror, whose tasks end what dead ones have left open
 JUMPS_MS = (-3_600_000, -1_000, 1_000, 3_600_000)
 
@@ -118,18 +116,8 @@ async def play_mirror(world: MirroredWorld, seconds: float) -> dict[str, int]:
     keeper = TaskKeeper(world)
     mover = Mover(world, seconds) if world.mirror.cuts_over else None
     faults = MirrorFaults(world, keeper)
-    clients = [asyncio.create_task(client.run()) for client in _clients_of(world, seconds)]
-    clients += [asyncio.create_task(keeper.run()), *([asyncio.create_task(mover.run())] if mover else [])]
-    striking = asyncio.ensure_future(faults.run())
-    done, _ = await asyncio.wait([*clients, striking], timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-    for task in done:
-        task.result()
-    world.over = True
-    async with asyncio.timeout(FINISH_S):
-        await striking
-    world.history.invoke("scenario", Healed()).ok()
-    await _finish(world, clients)
-    await asyncio.sleep(STALL_MS / 1000)  # what was left open has to be ended by now
+    clients = [*_clients_of(world, seconds), keeper, *([mover] if mover else [])]
+    await work_under(faults, world, clients, seconds)
     await keeper.heal()
     if mover is not None and not await mover.finish():
         world.failures.append("no cutover succeeds")
@@ -175,17 +163,6 @@ async def _make_topics(world: MirroredWorld) -> None:
         assert made.error_code == 0, made
     if not world.mirror.may_divide:
         world.history.invoke("scenario", Whole()).ok()
-
-
-async def _finish(world: MirroredWorld, clients: "list[asyncio.Task[Any]]") -> None:
-    ends = {client: world.history.invoke("scenario", Finish(f"client {n}")) for n, client in enumerate(clients)}
-    for client, op in ends.items():
-        client.add_done_callback(lambda _, op=op: op.ok())
-    done, late = await asyncio.wait(clients, timeout=FINISH_S)
-    for task in done:
-        task.result()
-    if late:
-        world.failures.append(f"{len(late)} clients are stuck: {[repr(task)[:200] for task in late]}")
 
 
 async def _drained(world: MirroredWorld) -> None:

@@ -17,7 +17,7 @@ from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, 
 from simulation.guarded import guarded_clients_of
 from simulation.guarded_members import GuardedGroup
 from simulation.heavy_requests import Asker
-from simulation.history import EMPTIED, Dump, Entry, Finish, Healed, Listed, Place, name_of
+from simulation.history import EMPTIED, Dump, Entry, Listed, Place, name_of
 from simulation.lines import Caller, Unanswered
 from simulation.machines import StoredWorld
 from simulation.newcomers import NewIds, NewMembers, NewProducers
@@ -40,7 +40,8 @@ from simulation.trimming import Once, Trimmer
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.vanishing import Vanisher
 from simulation.wide_queues import wide_members_of
-from simulation.world import NEWER, STALL_MS, World
+from simulation.working import work_under
+from simulation.world import NEWER, World
 
 TOPICS = {
     "in": 2,
@@ -58,7 +59,6 @@ PLACES: list[Place] = [(topic, number) for topic, count in TOPICS.items() for nu
 INPUTS, WRITTEN, OUTPUTS, SDK_INPUTS, TRIMMED = PLACES[:2], PLACES[2:5], PLACES[5:7], PLACES[7:9], PLACES[11:13]
 RETAINED, COMPACTED = PLACES[13:15], PLACES[15:]
 COMMITTED_ONLY = "out"  # its readers see whole transactions, whatever they ask for
-FINISH_S = 60.0  # virtual: so soon after the last fault everybody must be done
 
 
 async def play(world: World, seconds: float) -> dict[str, int]:
@@ -73,15 +73,7 @@ async def _play(world: World, seconds: float) -> dict[str, int]:
     is_stored = isinstance(world, StoredWorld)
     faults = StoreFaults(world) if is_stored else Faults(world)
     backup = None if is_stored or world.only_queues else backup_of(world)
-    clients = [asyncio.create_task(client.run()) for client in clients_of(world)]
-    striking = asyncio.ensure_future(faults.run())
-    await _watch([*clients, striking], seconds)
-    world.over = True
-    async with asyncio.timeout(FINISH_S):
-        await striking
-    world.history.invoke("scenario", Healed()).ok()
-    await _finish(world, clients)
-    await asyncio.sleep(STALL_MS / 1000)  # what was left open has to be ended by now
+    await work_under(faults, world, clients_of(world), seconds)
     for look_at in world.looks_before_the_end:
         await look_at()
     if backup is not None:
@@ -279,25 +271,6 @@ def staying(world: World, name: str, tv: int, recreator: Recreator) -> Superviso
         return Stayer(world, name, number, tv, PLACES[3:5], recreator)
 
     return Supervisor(world, name, tv, make)
-
-
-async def _watch(tasks: list["asyncio.Future[Any]"], seconds: float) -> None:
-    """Let these tasks run for so long. Raises what one of them raises, as soon as it does."""
-    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-    for task in done:
-        task.result()
-
-
-async def _finish(world: World, clients: list["asyncio.Task[Any]"]) -> None:
-    names = [f"client {number}, {client.get_coro().__qualname__}" for number, client in enumerate(clients)]
-    ends = {client: world.history.invoke("scenario", Finish(name)) for name, client in zip(names, clients, strict=True)}
-    for client, op in ends.items():
-        client.add_done_callback(lambda _, op=op: op.ok())
-    done, late = await asyncio.wait(clients, timeout=FINISH_S)
-    for task in done:
-        task.result()
-    if late:
-        world.failures.append(f"{len(late)} clients are stuck: {[repr(task)[:200] for task in late]}")
 
 
 async def _make_topics(world: World) -> None:
