@@ -13,14 +13,14 @@ from ...effects.net import has_left
 from ...protocol.errors import MalformedFrame
 from ...protocol.framing import PREFIX_BYTES, Framer
 from ...protocol.primitives import Buffer, Readable
-from ...storage.log.file_parts import LEFT_FROM_BYTES, release
+from ...storage.log.file_parts import FILE_PART_FROM_BYTES, release
 from ..config.listener_settings import ListenerSettings
 from ..security.principals import ANONYMOUS, Session
 from .owner import Owner
 from .sending import Overflow, Transport, send
 from .waiting import NOT_YET, Parked, Slot
 
-JOIN_BELOW_BYTES = LEFT_FROM_BYTES  # replies of any size that together are smaller are one write: no part of a file
+JOIN_BELOW_BYTES = FILE_PART_FROM_BYTES  # replies that are smaller together are one write: none has a FilePart
 WAITING_REPLIES = 4096  # unanswered requests after which a client is not read further
 WAITING_BYTES = 1 << 20  # … or bytes of replies that are ready and may not be sent yet
 SMALL_REPLY_BYTES = 256  # these are not counted: WAITING_REPLIES of them are little

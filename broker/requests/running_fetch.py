@@ -17,7 +17,7 @@ from ...protocol.encoding import Rows
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import ZERO_UUID
-from ...storage.log.file_parts import left_in_file, release
+from ...storage.log.file_parts import read_as_file_part, release
 from ...storage.log.reads import AbortedLookup, ColdRead, Gone
 from ...storage.log.segment import Slice
 from ...storage.producers.aborted import AbortedTransaction
@@ -276,7 +276,7 @@ class RunningFetch:
             if offset < below and (max_bytes > 0 or at_least_one):
                 if offset != wanted.fetch_offset:
                     max_bytes = max(max_bytes, READ_ON_BYTES)
-                left = left_in_file(log, offset, max_bytes, below)
+                left = read_as_file_part(log, offset, max_bytes, below)
                 found = left or log.read(offset, max_bytes, below, at_least_one=at_least_one)
                 if isinstance(found, ColdRead):
                     self._needs(read, self._cold_job(read, found))

@@ -25,7 +25,7 @@ from .segment import CHUNK_BYTES, LOG_SUFFIX, SegmentDamaged, SegmentState, Slic
 if TYPE_CHECKING:
     from .partition_log import PartitionLog
 
-LEFT_FROM_BYTES = 64 << 10  # less is copied: no more is saved than is spent here
+FILE_PART_FROM_BYTES = 64 << 10  # fewer bytes are read and copied: that costs less than a FilePart
 
 
 class FilePart:
@@ -52,7 +52,7 @@ class FilePart:
     @property
     def _file(self) -> File:
         """Return the open file. It must not be released yet."""
-        assert self._opened is not None, "let go of"
+        assert self._opened is not None, "the part was released"
         return self._opened.file
 
     def send(self, socket_fd: int, begin: int) -> int:
@@ -96,13 +96,13 @@ def release(buffers: Iterable[object]) -> None:
             one.release()
 
 
-def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -> Slice | None:
+def read_as_file_part(log: "PartitionLog", offset: int, max_bytes: int, below: int) -> Slice | None:
     """Return the batches from an offset on as a Slice with a FilePart; None if they are small, must be read, or are not
     known to be in the page cache.
 
     It may have fewer batches than a read would return, because it ends at an entry of the offset index.
     """
-    if offset >= log.flushed_offset or max_bytes < LEFT_FROM_BYTES or not log.segments:
+    if offset >= log.flushed_offset or max_bytes < FILE_PART_FROM_BYTES or not log.segments:
         return None
     below = min(below, log.checkpointed_offset)
     state = log.segments[segment_number(log.segments, offset)]
@@ -111,7 +111,7 @@ def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -
     if indexes is None:
         return None
     position, stop = _extent(state, indexes, offset, max_bytes, below)
-    if stop - position < LEFT_FROM_BYTES:
+    if stop - position < FILE_PART_FROM_BYTES:
         return None
     opened = log.open_files.lend(stem + LOG_SUFFIX)
     if opened is None:
@@ -120,13 +120,13 @@ def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -
     try:
         if opened.file.in_memory(stop - position, position):
             next_offset = _offset_at(opened.file, state, indexes, stop)
-    except OSError:  # a read will meet it, and knows what it means
+    except OSError:  # the read that follows meets the error again, and judges it
         next_offset = -1
     if next_offset < 0:
         part.release()
         return None
     indexes.remember(next_offset, stop)
-    return Slice([cast(Buffer, part)], stop - position, next_offset)  # to those who only count, it is one
+    return Slice([cast(Buffer, part)], stop - position, next_offset)  # its len() is like a buffer's
 
 
 def _extent(state: SegmentState, indexes: Indexes, offset: int, max_bytes: int, below: int) -> tuple[int, int]:

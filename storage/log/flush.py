@@ -21,8 +21,8 @@ from .open_files import OpenFiles
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentState
 from .settings import LogSettings
 
-GATHERED_BYTES = 4 << 20  # of a segment, before it is written
-TAKEN_TOGETHER = 500  # batches: some 0.15 ms with the interpreter's lock, for which the loop may be waiting
+GATHERED_BYTES = 4 << 20  # how many bytes of a segment are collected before they are written
+TAKEN_TOGETHER = 500  # batches in one call of take(): it holds the interpreter's lock for some 0.15 ms
 
 # A batch that is in no segment yet: (last offset, base offset, size, largest timestamp, unit, store's age at the
 # append, its bytes). A plain tuple, since one is made at every append; tails are bisected by the last offset.
@@ -56,7 +56,7 @@ class _Growing:
         self.last_age_ms = state.last_age_ms
         self.full = False
         self.buffers: list[Buffer] = []
-        self.gathered = bytearray()  # as buffers, which come behind it
+        self.gathered = bytearray()  # copies of the buffers that a Replay has taken
         self.aborted: list[AbortedTransaction] = []
         self.growth = IndexGrowth(
             state.base_offset,
@@ -90,7 +90,7 @@ class _Growing:
     def _fitting(self, batches: Sequence[TailBatch], positions: Sequence[int], count: int) -> int:
         """Return how many of the first `count` batches fit before a new segment must begin (LogSegment.shouldRoll).
 
-        Offsets and ages only grow. An empty segment takes its first batch in any case.
+        Sets first_age_ms of an empty segment, which takes its first batch in any case. Offsets and ages only grow.
         """
         if not count:
             return 0
@@ -208,7 +208,7 @@ class SegmentWriter:
             position = growing.written_bytes
             size_bytes = growing.size_bytes - position
             write_gathered(file, growing.buffers, position, size_bytes, past_cache=True, paced=self._paced)
-            self._files.wrote(path)  # after it: a sync that runs meanwhile must not pass for one of these bytes
+            self._files.wrote(path)  # only after the write: a sync that ends before may not have all of these bytes
         growing.buffers.clear()
         growing.written_bytes = growing.size_bytes
 
@@ -292,7 +292,7 @@ class FlushJob(SegmentWriter):
 
 
 class Replay(SegmentWriter):
-    """Collects, as bytes, the batches that recovery applies to one log, and writes them when they are many.
+    """Collects the bytes of the batches that recovery applies to one log; write() writes them.
 
     There may be millions of small batches; none takes more memory than its bytes.
     """

@@ -25,8 +25,8 @@ OFFSET_SUFFIX = ".index"
 TIME_SUFFIX = ".timeindex"
 NO_TIMESTAMP = -1
 CACHE_BYTES = 64 << 20  # of loaded indexes, over all logs
-MOST_HINTS = 64
-MOST_INTERVALS = 8
+MOST_HINTS = 64  # positions where readers stopped, of one segment
+MOST_INTERVALS = 8  # ranges of checked bytes, of one segment
 
 
 class IndexRow(NamedTuple):
@@ -76,7 +76,7 @@ class Indexes:
         self.positions = array("i")
         self.timestamps = array("q")
         self.time_offsets = array("i")
-        self.covers_bytes = covers_bytes  # size of the segment that these entries speak of
+        self.covers_bytes = covers_bytes  # the entries are those of this many bytes of the segment
         self.aborted: list[AbortedTransaction] = []
         self.hints: dict[int, int] = {}  # offset → position: where readers stopped, and will go on
         self.checked: tuple[tuple[int, int], ...] = ()  # [from, to) of the segment: all CRCs there matched; newest last

@@ -70,7 +70,7 @@ def _load_aborted(log: LogState, states: Sequence[SegmentState], number: int) ->
     if entries is not None:
         try:
             return unpack(entries)
-        except ValueError:  # a newer version's
+        except ValueError:  # written by a newer version
             pass
     aborted = _derive_aborted(log, states, number)
     _put_back(log.open_files, path, pack(aborted), state.txn_index, TXN_ENTRY.size)

@@ -52,5 +52,5 @@ class Retired:
     def __init__(self, path: str, checkpoints_left: int = 2) -> None:
         """checkpoints_left: how many checkpoints that do not name the file must be durable before it is removed."""
         self.path = path
-        self.unnamed = False  # a manifest has been captured since
+        self.unnamed = False  # whether a manifest without the file has been captured
         self.checkpoints_left = checkpoints_left

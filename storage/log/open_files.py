@@ -17,7 +17,7 @@ from ..sync_once import SyncOnce
 from .index import IndexCache
 
 LENT, LENT_SHARE = 64, 16  # files lent at one time: at most LENT, or a LENT_SHARE-th of the limit
-LEAST_OPEN = 16  # however few the process may open
+LEAST_OPEN = 16  # give_way() makes the limit no lower
 
 
 class OpenFile:
@@ -29,8 +29,8 @@ class OpenFile:
         self.pool = pool
         self.path = path
         self.file = file
-        self.pins = 0
-        self.lent = 0  # of these, uses that last as long as a client likes
+        self.pins = 0  # uses that have not ended
+        self.lent = 0  # how many of the pins lend() made; these last as long as a client takes to read
         self.dirty = 0  # counts writes since the last sync, so that a write during a sync stays unsynced
         self.forgotten = False
 
@@ -73,7 +73,7 @@ class OpenFiles:
         self._idle: OrderedDict[str, OpenFile] = OrderedDict()  # of these, those that may be closed
         self._lock = threading.Lock()
         self._syncs = SyncOnce()
-        self._lent = 0  # files
+        self._lent = 0  # how many files are lent
         self._abandoned: deque[OpenFile] = deque()  # one for each use that is to be released
 
     def __len__(self) -> int:

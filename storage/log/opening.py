@@ -105,7 +105,7 @@ def restore(
             raise
         log.offline, log.evidence = f"{error.filename}: {error.strerror}; {UNREADABLE_HINT}", row
         return
-    # A folder that holds nothing that counts may be of a life that was killed before it made the folder's name durable.
+    # Without segments, a folder that exists may not be durable: it may be of a broker killed before it synced the name.
     log.made_directory = bool(manifest.segments)
     log.opened = manifest
 
@@ -193,7 +193,7 @@ def _end_of_sound(log: PartitionLog, path: str, state: SegmentState) -> int:
             for _, batch in scan(file, state):
                 end_offset = batch.next_offset
     except SegmentDamaged:
-        pass  # that is where it ends
+        pass  # the batches before the damage are valid
     return end_offset
 
 

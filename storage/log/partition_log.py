@@ -80,18 +80,18 @@ class PartitionLog(LogState):
         self.compacting = False
         self.evidence: object = None  # the manifest of a log that could not be opened: stays as it is
         self.warnings: list[str] = []  # damage at opening that lost nothing
-        self.opened: Manifest | None = None  # as restored, until what it does not name is removed
+        self.opened: Manifest | None = None  # the one restored, until tidy() has removed what it does not name
         self.kept_parts: list[str] = []  # files with parts of the journal that this log has still to take
         self._tail: list[TailBatch] = []
         self._aborted: list[AbortedTransaction] = []  # of markers in the tail
-        self._ending: deque[tuple[int, int]] = deque()  # (marker's offset, first offset) of those not yet released
+        self._ending: deque[tuple[int, int]] = deque()  # (marker's offset, first offset), until it is released
         self._flush: FlushJob | None = None
         self._replay: Replay | None = None
         self._unsynced: dict[str, int] = {}  # path → number of its newest flush
         self._flushes = 0
-        self._unsynced_directories: dict[str, int] = {}  # the same, of names made in them
+        self._unsynced_directories: dict[str, int] = {}  # the same, for directories in which a name was made
         self._manifest: Manifest | None = None
-        self.offered: Manifest | None = None  # the manifest that was taken last
+        self.offered: Manifest | None = None  # the manifest that manifest() returned last
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class PartitionLog(LogState):
         tail = [batch for batch in self._tail if start <= batch[0] < below]
         if not tail and start >= min(self.flushed_offset, below):
             return None
-        cut = [batch for batch in tail[:1] if batch[1] < start]  # some of its records are gone
+        cut = [batch for batch in tail[:1] if batch[1] < start]  # some of its records are below the log's start
         latest = max(tail[len(cut) :], key=_max_timestamp, default=None)
         return LatestLookup(self, self.segments, cut if latest is None else [*cut, latest], below)
 
@@ -321,7 +321,7 @@ class PartitionLog(LogState):
             self.released(self.end_offset)
 
     def _active(self) -> SegmentState | None:
-        """The segment that a flush appends to; None if there is none."""
+        """Return the segment that a flush appends to; None if it must begin a new one."""
         return self.segments[-1] if self.segments and not self.segments[-1].compacted else None
 
     def _take_over(self, writer: SegmentWriter, flushed_offset: int) -> None:
@@ -373,7 +373,7 @@ class PartitionLog(LogState):
         found = Manifest(self.start_offset, self.flushed_offset, self.cleaned_offset, snapshots, tuple(self.segments))
         below = min(self.released_start, found.snapshot_floor)
         droppable = [state for state in self.segments if state.end_offset <= below]
-        if self._flush is not None:  # it may go on with the last one
+        if self._flush is not None:  # the flush that runs may append to the last segment
             droppable = [state for state in droppable if state is not self.segments[-1]]
         if not droppable or self.compacting:
             return found

@@ -68,7 +68,7 @@ class SnapshotJob:
         """mark: how many bytes had been appended to the log when the snapshot began. payload: the encoded producers."""
         self.snapshot = snapshot
         self.offset = snapshot.offset
-        self.mark = mark  # bytes the log had taken by then
+        self.mark = mark
         self.done = False
         self._disk = disk
         self._path = path
@@ -89,7 +89,7 @@ class _Slices:
         """
         self.offset = offset
         self.mark = mark
-        self.pieces: list[bytes] = []  # all of them, once complete
+        self.pieces: list[bytes] = []  # empty until the last slice is encoded
 
 
 class ProducerSnapshots:
@@ -193,7 +193,7 @@ class ProducerSnapshots:
         log, newest = self._log, self.kept[-1] if self.kept else None
         if newest is not None and newest.empty:
             if newest.offset >= log.flushed_offset:
-                return False  # the next one is taken when this one counts, or it might be put off for ever
+                return False  # it does not count yet; if a later one replaced it each time, none ever would
             if log.producers.emptied == self._emptied:
                 self.kept[-1] = Snapshot(log.flushed_offset, empty=True)
                 self._mark = self.taken_bytes - log.tail_bytes

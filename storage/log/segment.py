@@ -25,10 +25,10 @@ SUFFIXES = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
 LEADER_EPOCH = 0  # one node, one leader for ever: what every batch is stamped with
 SCAN_CHUNK_BYTES = 1 << 20
 HIGHEST_RELATIVE_OFFSET = 2**31 - 1  # index entries hold it in an int32
-LENGTH_AT = 12
+LENGTH_AT = 12  # a batch's length field counts the bytes from here on
 SLACK_BYTES = 4096  # a default index interval
 CHUNK_BYTES = 4 << 20  # most that one read takes, unless a single batch is larger: more would stall the loop
-MOST_CHECKS = 4096  # batches of which one read checks the CRC: as many take 2 ms, of 1 KB each
+MOST_CHECKS = 4096  # batches of which one read checks the CRC: with 1 KB each, that takes 2 ms
 CRC_AT = 17
 
 _HEAD = Struct(">qiib6xi")  # base offset, length, leader epoch, magic, last offset delta
@@ -52,7 +52,7 @@ class SegmentState(NamedTuple):
     base_offset: int
     generation: int = 0
     size_bytes: int = 0
-    end_offset: int = -1  # offset after its last, also where compaction took that one
+    end_offset: int = -1  # offset after its last record, also if compaction removed that record
     max_timestamp: int = NO_TIMESTAMP
     max_timestamp_offset: int = -1  # last offset of the first batch that has it
     first_age_ms: int = 0  # when its first batch was appended
@@ -159,7 +159,7 @@ class _Walk:
         self.slack_bytes = 0  # to be read beyond what is wanted, since the index is sparse
         self.position = 0  # of the chunk in the file
         self.expected = -1  # base offset of the batch there; −1: its index entry has where it ends
-        self.entry = -1
+        self.entry = -1  # number of that batch's index entry; −1: not known
         hint = indexes.hints.get(offset)
         if state.compacted:
             self.entry = indexes.entry_of(offset - state.base_offset)

@@ -59,8 +59,8 @@ class LogState:
         self.cleaned_offset = 0  # compaction has been through everything below
         self.tail_bytes = 0
         self.segments: list[SegmentState] = []  # ascending; a changed state is another object
-        self.walked: Walked | None = None  # by the last one whose indexes were lost
-        self.made_directory = False
+        self.walked: Walked | None = None  # what was read when aborted transactions were last derived
+        self.made_directory = False  # whether the log's directory was made
 
     def holds(self, states: Sequence[SegmentState]) -> bool:
         """Return whether all these segments are still part of the log; they may have grown. May be called by

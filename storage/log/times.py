@@ -77,11 +77,11 @@ class _Lookup(ABC):
             for offset, timestamp in times(batch, payload_of(batch, DECOMPRESSED_LIMIT_BYTES)):
                 if offset >= self._start_offset:
                     yield offset, timestamp
-        except KafkaError as lie:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, lie.detail) from lie
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, error.detail) from error
 
     def _tail_batch(self, entry: TailBatch) -> Batch:
-        """Return a batch of the log's tail, decoded."""
+        """Return a batch of the log's tail, parsed."""
         return batches.read(memoryview(b"".join(entry[6])))
 
 

@@ -103,7 +103,7 @@ class Claims:
 
     def _is_at_work(self, epoch: int, watch: Callable[[], None]) -> bool:
         """Return whether the follower of an epoch still creates objects: compare the newest names before and after
-        watch(). False at once if the follower has ended its epoch itself.
+        watch(). Returns False without a wait if the follower has ended its epoch itself.
         """
         before = self._newest_names(epoch)
         if before and self._released(before[-1], epoch):

@@ -29,15 +29,15 @@ class Collector:
     wait: Wait
     keep_ms: int
     points: dict[Place, Known | None] = field(default_factory=dict)
-    _looked: bool = False
+    _has_compared_names: bool = False  # whether what earlier followers left is deleted
 
     def add(self, place: Place, point: Point | None) -> None:
         """Note that there is a point at this place in the store. point: None if it cannot be read."""
         self.points[place] = Known(point.taken_ms, frozenset(point.parts())) if point else None
 
     def collect(self, now_ms: int, unnamed: set[str]) -> None:
-        """Delete points that are older than needed, and objects that only they needed. Raises: Refused; what `wait`
-        raises.
+        """Delete points that are older than needed, and objects that only they needed. Deletes nothing if a point that
+        must be kept cannot be read. Raises: Refused; what `wait` raises.
 
         unnamed: parts that were created and that no point names; those that are deleted are removed from the set. Must
         not be called while a point is being shipped, because that point will name such parts.
@@ -54,9 +54,9 @@ class Collector:
         for place in gone:
             going |= known[place].parts | self._rounds_of(place)
             del self.points[place]
-        if not self._looked:
+        if not self._has_compared_names:
             going |= self._left_behind()
-            self._looked = True
+            self._has_compared_names = True
         for name in retention.unneeded_parts(going, [each for each in kept if each is not None]):
             self._delete(name)
             unnamed.discard(name)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from ...effects.objects import Exists, Missing, Objects, ObjectsError, Unclear
 
 T = TypeVar("T")
-Wait = Callable[[ObjectsError], None]  # called before a call is made again; raises if it is not to be
+Wait = Callable[[ObjectsError], None]  # called before a failed call is repeated; raises if it is not to be repeated
 
 
 class Taken(Exception):

@@ -78,7 +78,7 @@ class Fetching:
         is removed before one of them is raised.
         """
         check_empty(self.disk, self.directory)
-        self._choose(at_ms)  # before anything is made
+        self._choose(at_ms)  # raises BackupRefused before anything is made
         make_directory(self.disk, self.directory)
         try:
             lock = self.disk.lock(layout.lock_path(self.directory))
@@ -113,7 +113,9 @@ class Fetching:
     # ---- which point -----------------------------------------------------------------------------------------
 
     def _choose(self, at_ms: int | None) -> tuple[Place, Point]:
-        """Return the newest point that was taken by at_ms, with its place. Raises BackupRefused if there is none."""
+        """Return the newest point that was taken by at_ms, with its place. A damaged point is passed over; if at_ms is
+        None, it raises BackupRefused. Raises BackupRefused also if there is no point.
+        """
         for _ in range(ATTEMPTS):
             oldest: Point | None = None
             gone = False
@@ -169,7 +171,9 @@ class Fetching:
         return set(paths)
 
     def _fetch_rounds(self, fetched: Fetched, at_ms: int | None) -> set[str]:
-        """Write the rounds after a point, up to a given time. Returns the paths of the files written. Raises: Lost."""
+        """Write the rounds after a point, up to a given time. Returns the paths of the files written. If an object is
+        lost, the rounds before it are kept if at_ms is given; else Lost is raised.
+        """
         written: set[str] = set()
         try:
             for _, rounds in rounds_behind(self.objects, fetched.place, self.wait):
@@ -229,7 +233,7 @@ class Fetching:
                     file.write([read_extent(self.objects, extent, self.wait)], position)
                 self._done_bytes += extent.length
                 self.report(self._done_bytes, max(self._done_bytes, self._of_bytes))
-            if there > shipped.shipped_bytes:  # behind the extents are zeros, whatever was there
+            if there > shipped.shipped_bytes:  # the file has zeros after the extents, and not what was there
                 file.truncate(shipped.shipped_bytes)
             _set_size(file, shipped.size_bytes)
         finally:

@@ -35,12 +35,12 @@ from .shipper import THREADS, ShippedJournal, Shipper
 from .tail import Look, read_on
 from .unchanged import keep_unchanged
 
-POINT_BYTES = 256 << 20  # of rounds behind a point; a restore has to replay them
-POINT_MS = 600_000
+POINT_BYTES = 256 << 20  # of rounds after a point: then a new one is due, since a restore replays the rounds
+POINT_MS = 600_000  # the age of a point at which a new one is due
 LOOK_BYTES = 32 << 20  # of rounds that are shipped together
 PIECE_BYTES = 4 << 20  # of an object with bytes of rounds; what is smaller stands in the object of the rounds
 CLAIMS_MS = 60_000  # how often a follower with nothing to ship looks whether another has taken over
-BUSY_MS = 3_000
+BUSY_MS = 3_000  # how long is_busy stays True after a large piece was shipped
 MOST_LOOKS = 16  # in one step
 SUSPECTED = 3  # looks in a row that find no round where a checkpoint says that there is one
 
@@ -75,10 +75,10 @@ class _Chain:
 
 
 class _Seen(NamedTuple):
-    """A look (see tail.py) from a place of the journal on, None if the journal cannot be read on there; when it began,
-    by both clocks.
+    """A read of the journal from a place on. look: what was found (tail.py); None if it cannot be read from there.
 
-    newest and next_round: the number of the newest checkpoint before it, and the first round after that checkpoint.
+    newest_checkpoint: the number of the newest checkpoint before the read. next_round: the first round after that
+    checkpoint. began_ms, taken_ms: when the read began, monotonic and wall time.
     """
 
     place: JournalPlace
@@ -134,11 +134,11 @@ class Follower:
         self._chain: _Chain | None = None
         self._pending: list[_Pending] = []
         self._points = 0
-        self._covered_ms: int | None = None
-        self._covered_wall_ms = 0  # the same moment by the other clock
-        self._suspected = 0
-        self._lost_thread = False
-        self._ahead: _Seen | None = None
+        self._covered_ms: int | None = None  # what was acknowledged before this time (monotonic) is in the store
+        self._covered_wall_ms = 0  # the same moment as wall time
+        self._suspected = 0  # see SUSPECTED
+        self._cannot_read_on = False  # whether the journal does not continue after the last round that was shipped
+        self._ahead: _Seen | None = None  # what was read ahead of time, for the next step
         self._busy_until_ms = 0
         self._seen_checkpoint = 0, 0  # the newest, and the first round that it does not count
         self._claims_due_ms = 0
@@ -170,7 +170,7 @@ class Follower:
         refuse_copy_of_store(self._disk, self._directory)
         self._claims.check_store()
         before = self._read_points()
-        shipped = self._keep_unchanged(before)  # before anybody is ended: it may be another directory's store
+        shipped = self._keep_unchanged(before)  # refuses another directory's store, before it ends a follower
         self.epoch = self._claims.claim(mine, watch, take_over=take_over)
         known = self._read_points()
         if max(known, default=None) != max(before, default=None):
@@ -229,29 +229,31 @@ class Follower:
         Raises: Fenced; Refused; BackupRefused, JournalDamaged, checkpoints.Damaged, NewerFormat, DirectoryMoved,
         OSError; what `wait` raises. After any of them except Fenced and DirectoryMoved the step may be repeated.
         """
-        self._disk.free_bytes(self._directory)  # raises DirectoryMoved if what is held is not at its path any more
+        self._disk.free_bytes(self._directory)  # raises DirectoryMoved if the directory is not at its path any more
         self._check_claims()
         self._create_pending()
-        if self._chain is not None and not self._lost_thread:
+        if self._chain is not None and not self._cannot_read_on:
             self._ship_rounds()
         if not self._is_point_due():
             return False
         point, read_ms = self._shipper.ship(running=running)
         self._keep_point(point, read_ms)
-        self._ship_rounds()  # what came while it was shipped: else the newest moment would be an older one for a while
+        # Rounds that came while the point was shipped are only after the point before. Without them, a restore from the
+        # new point would give an older moment.
+        self._ship_rounds()
         self._collector.collect(self._clock.now_ms(), self._shipper.unnamed)
         self.status.kept_points = len(self._collector.points)
         return True
 
     def _is_point_due(self) -> bool:
-        """Return whether a new point is due: there is none, or the journal cannot be read on, or the rounds after the
-        newest point are many or old; the last two only if there is a newer checkpoint.
+        """Return whether a new point is due: there is none; or the journal cannot be read on; or there is a newer
+        checkpoint, and rounds after the newest point, and these are many or the point is old.
         """
         chain = self._chain
         if chain is None:
             return True
         is_newer = self._newest_checkpoint()[0] > chain.checkpoint
-        if self._lost_thread:
+        if self._cannot_read_on:
             return is_newer or chain.goes_on.sequence > 0  # else there is no journal: a start was cut short
         if not chain.rounds or not is_newer:
             return False
@@ -261,8 +263,8 @@ class Follower:
         )
 
     def _keep_point(self, point: Point, read_ms: int) -> None:
-        """Prepare the object that completes a point whose files were shipped. Once it is created, rounds are shipped
-        after it.
+        """Create the object that completes a point whose files were shipped. Rounds are shipped after this point from
+        then on. If the create fails, the next step repeats it.
         """
         place = Place(self.epoch, self._points + 1)
         now_ms = self._clock.monotonic_ms()
@@ -273,7 +275,7 @@ class Follower:
             self._shipper.count(len(content))
             self._chain = _Chain(place, point.checkpoint, now_ms, point.goes_on, JournalBehind(point.files))
             self._cover(read_ms, point.taken_ms)
-            self._lost_thread, self._suspected = False, 0
+            self._cannot_read_on, self._suspected = False, 0
             self._shipper.unnamed -= point.parts()
             self._collector.add(place, point)
             self.status.points += 1
@@ -288,7 +290,7 @@ class Follower:
 
     def _ship_rounds_meanwhile(self) -> None:
         """Ship rounds after the present point while a new point is shipped, so that they are not delayed."""
-        if self._chain is not None and not self._lost_thread:
+        if self._chain is not None and not self._cannot_read_on:
             self._ship_rounds()
 
     def _ship_rounds(self) -> None:
@@ -305,7 +307,7 @@ class Follower:
                 seen = self._see(chain.goes_on)
             look = seen.look
             if look is None:
-                self._lost_thread = True
+                self._cannot_read_on = True
                 return
             if look.pieces:
                 pieces = self._spread(chain, look)
@@ -314,7 +316,7 @@ class Follower:
                 continue
             if seen.newest_checkpoint > chain.checkpoint and 0 < chain.goes_on.round < seen.next_round:
                 self._suspected = 1 if look.pieces else self._suspected + 1
-                self._lost_thread = self._suspected >= SUSPECTED
+                self._cannot_read_on = self._suspected >= SUSPECTED
             else:
                 self._suspected = 0
                 self._cover(seen.began_ms, seen.taken_ms)
@@ -345,7 +347,7 @@ class Follower:
         """Return the journal after a checkpoint, if objects in the store already have all of it; else None."""
         self._ship_rounds_meanwhile()
         chain = self._chain
-        if chain is None or self._lost_thread or self._covered_ms is None:
+        if chain is None or self._cannot_read_on or self._covered_ms is None:
             return None
         files = chain.journal.behind(start, chain.goes_on)
         if files is None:
@@ -379,7 +381,7 @@ class Follower:
         return spread
 
     def _keep_rounds(self, chain: _Chain, rounds: Rounds) -> None:
-        """Prepare the object with these rounds, to be created in order."""
+        """Create the object with these rounds, after earlier ones. If that fails, the next step repeats it."""
         content = pack_rounds(rounds)
 
         def created() -> None:
@@ -412,7 +414,7 @@ class Follower:
         self.status.objects = self._shipper.counted.objects
         self.status.size_bytes = self._shipper.counted.size_bytes
 
-    # ---- what is looked at -----------------------------------------------------------------------------------
+    # ---- checkpoints and claims ------------------------------------------------------------------------------
 
     def _newest_checkpoint(self) -> tuple[int, int]:
         """Return the number of the newest checkpoint, and the first round that it does not cover."""
@@ -421,11 +423,8 @@ class Follower:
             try:
                 content = store_checkpoint.read(self._disk, self._directory, newest)
                 self._seen_checkpoint = newest, content.next_round
-            except (
-                FileNotFoundError,
-                checkpoints.Damaged,
-            ):  # there is a newer one, or this one is for a point to judge
-                pass
+            except (FileNotFoundError, checkpoints.Damaged):
+                pass  # it was removed since; or it is damaged, which taking a point reports
         return self._seen_checkpoint
 
     def _check_claims(self) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from .point import Extent, ShippedFile
 
 PART_BYTES = 16 << 20  # of an object, at most
-LARGE_BYTES = 4 << 20  # a range that gets an object of its own
+LARGE_BYTES = 4 << 20  # a range of this size or more gets an object of its own
 MOST_SMALL_EXTENTS = 32  # of one file
 
 NOTHING = ShippedFile(0, ())

@@ -58,7 +58,7 @@ class Point:
     """The content of a point (checkpoint in a store).
 
     taken_ms: wall time at the follower, before the journal was read. running: a broker was serving from the directory.
-    checkpoint, content: number and bytes of the checkpoint. last_unit: the newest change in the point. goes_on: where
+    checkpoint, content: number and bytes of the checkpoint. last_unit: the newest unit in the point. goes_on: where
     the rounds after it begin. warnings: what was damaged or missing in the directory already. files: by path.
     """
 
@@ -104,7 +104,7 @@ class Piece(NamedTuple):
 class Rounds:
     """Rounds that the journal got since the point, or since the Rounds before.
 
-    taken_ms: as in Point. last_unit: the newest change in them. goes_on: where the next rounds begin.
+    taken_ms: as in Point. last_unit: the newest unit in them. goes_on: where the next rounds begin.
     """
 
     taken_ms: int

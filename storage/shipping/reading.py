@@ -40,7 +40,7 @@ def read_points(objects: Objects, wait: Wait) -> tuple[dict[Place, Point | None]
         except Lost as lost:
             points[place] = None
             problems.append(str(lost))
-        except Missing:  # collected meanwhile
+        except Missing:  # deleted since it was listed
             pass
         else:
             if point is not None:

@@ -32,7 +32,7 @@ class JournalBehind:
             path = FOLDER + piece.file
             before = self._files.get(path, ShippedFile(0, ()))
             extents = piece.extents
-            if piece.data:  # wherever the same bytes stand first: an extent is nothing but bytes
+            if piece.data:  # equal bytes at an earlier position are as good
                 extents = (Extent(name, content.index(piece.data), len(piece.data), crc32c(piece.data)),)
             if before.shipped_bytes == piece.position:
                 self._files[path] = joined(before, extents)._replace(size_bytes=piece.size_bytes)

@@ -91,7 +91,7 @@ class Shipper:
     unnamed: set[str] = field(default_factory=set)
     counted: Counted = Counted()
     _counting: threading.Lock = field(default_factory=threading.Lock)
-    _number: int = 0
+    _number: int = 0  # of the newest part
     _done_bytes: int = 0
     _expected_bytes: int = 0
 
@@ -192,7 +192,7 @@ class Shipper:
         """Ship the plan's parts with several threads. Returns the files with their extents in the store."""
         files = dict(plan.kept)
         self.shipped.update(files)
-        cut: set[str] = set()  # files of which a part could not be read: what follows does not count
+        cut: set[str] = set()  # files of which a range could not be read: later ranges do not count
         for first in range(0, len(plan.parts), self.threads):
             parts = [_Part(self._next_part(), ranges) for ranges in plan.parts[first : first + self.threads]]
             calls = [partial(self._ship_part, part, warnings) for part in parts]

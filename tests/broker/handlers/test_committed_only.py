@@ -255,8 +255,8 @@ def test_a_fetch_from_a_file_omits_an_aborted_batch_and_closes_the_file(client, 
     broker.wait(30)
     before = shown(read(client))
     parts = []
-    look = running_fetch.left_in_file
-    monkeypatch.setattr(running_fetch, "left_in_file", lambda *asked: parts.append(look(*asked)) or parts[-1])
+    look = running_fetch.read_as_file_part
+    monkeypatch.setattr(running_fetch, "read_as_file_part", lambda *asked: parts.append(look(*asked)) or parts[-1])
     assert shown(read(client)) == before == [f"{number}" * 50 for number in range(8)] + ["marker"]
     assert parts[0] is not None
     assert uses(broker.broker.store.open_files) == 0

@@ -24,15 +24,15 @@ Topic, Part = FetchRequest.Topic, FetchRequest.Topic.Partition
 @pytest.fixture
 def found(monkeypatch):
     """Every part that a fetch was given."""
-    parts, look = [], running_fetch.left_in_file
+    parts, look = [], running_fetch.read_as_file_part
 
-    def left_in_file(*asked):
+    def read_as_file_part(*asked):
         slice_ = look(*asked)
         if slice_ is not None:
             parts.extend(one for one in slice_.buffers if isinstance(one, FilePart))
         return slice_
 
-    monkeypatch.setattr(running_fetch, "left_in_file", left_in_file)
+    monkeypatch.setattr(running_fetch, "read_as_file_part", read_as_file_part)
     return parts
 
 

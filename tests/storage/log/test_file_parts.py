@@ -9,7 +9,7 @@ from fencepost.protocol import batches
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
 from fencepost.storage.log import open_files
-from fencepost.storage.log.file_parts import FilePart, left_in_file, release
+from fencepost.storage.log.file_parts import FilePart, read_as_file_part, release
 from fencepost.storage.log.segment import Slice
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ def read_all(driver, offset=0, max_bytes=ALL):
 
 def left(driver, offset=0, max_bytes=ALL, below=None) -> Slice | None:
     below = driver.log.high_watermark if below is None else below
-    return left_in_file(driver.log, offset, max_bytes, below)
+    return read_as_file_part(driver.log, offset, max_bytes, below)
 
 
 def part_of(found: Slice | None) -> FilePart:

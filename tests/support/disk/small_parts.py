@@ -9,7 +9,7 @@ FROM_BYTES = 200
 
 
 def leave_small_parts(patch: pytest.MonkeyPatch, from_bytes: int = FROM_BYTES) -> None:
-    patch.setattr(file_parts, "LEFT_FROM_BYTES", from_bytes)
+    patch.setattr(file_parts, "FILE_PART_FROM_BYTES", from_bytes)
     patch.setattr(connection, "JOIN_BELOW_BYTES", from_bytes)
 
 
