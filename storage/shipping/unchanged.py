@@ -22,8 +22,8 @@ from .shipper import JOURNAL
 
 
 def keep_unchanged(disk: Disk, directory: str, newest: Point, where: str) -> dict[str, ShippedFile]:
-    """Return the files of the newest point that a new point may take over, without the journal: of each as much from
-    its beginning on as is unchanged in the directory. where: the store.
+    """Return the files of the newest point that a new point may take over: of each file but those of the journal, the
+    beginning that is unchanged in the directory. where: the store.
 
     Raises BackupRefused if the point is of another directory; OSError.
     """

@@ -30,7 +30,7 @@ BY_NAME = 9  # version of OffsetCommit
 
 
 class Membership:
-    """One member after the other of one client: with each join it has another id."""
+    """A client's membership in a group. With each join it has another member id."""
 
     def __init__(self, world: World, name: str, group: str, topics: Sequence[str], rng: Any) -> None:
         self.world = world

@@ -35,11 +35,11 @@ Look = Callable[[World], Awaitable[None]]
 
 
 class Killed(BaseException):
-    """Raised where a thread waits that is to end there. No `except Exception` takes it."""
+    """Raised in a waiting thread that is to end. No `except Exception` catches it."""
 
 
 class Turns:
-    """A thread that runs only while the loop waits for it: from one of its waits to the next."""
+    """A thread that runs only while the loop waits for it: from one call of wait() to the next."""
 
     def __init__(self, work: Callable[["Turns"], None]) -> None:
         self._work = work
@@ -81,7 +81,7 @@ class Turns:
 
 
 class _DiskOfAll:
-    """The disk of whichever broker lives, as a process beside it sees it."""
+    """The disk of the broker that runs now, as another process sees it."""
 
     def __init__(self, world: World, turns: Turns) -> None:
         self._world = world
@@ -98,7 +98,7 @@ class _DiskOfAll:
 
 
 class _Moment(NamedTuple):
-    """What the store had, and what was covered by then. moment: of the history, when it was looked at."""
+    """What the store had at one moment of the history, and up to which time that covers what was acknowledged."""
 
     content: dict[str, bytes]
     covered_ms: int
@@ -110,7 +110,7 @@ def backup_of(world: World) -> "Backup | None":
 
 
 class Backup:
-    """Followers of one world, one after the other."""
+    """The followers of one world's broker, one after the other."""
 
     def __init__(self, world: World) -> None:
         self._world = world

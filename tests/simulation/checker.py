@@ -41,7 +41,7 @@ Rule = Callable[[Facts], Iterator[Anomaly]]
 
 
 def check(history: History, *, at_most: int = 20) -> list[Anomaly]:
-    """Return the first anomalies of a history, at most so many; none if nothing is wrong."""
+    """Return the anomalies of a history, the first at_most of them; none if nothing is wrong."""
     facts = Facts(history)
     found: list[Anomaly] = []
     for rule in RULES:
@@ -180,9 +180,7 @@ def circular_flow(facts: Facts) -> Iterator[Anomaly]:
 
 
 def split_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """Of each input below a committed offset there is output, which readers see once; of no other input there is
-    any.
-    """
+    """Each input below a committed offset has an output that readers see once; inputs at or above it have none."""
     shown: dict[tuple[Place, int], tuple[str, Op]] = {}
     for _, reads in facts.reads.items():
         for op, read in reads:

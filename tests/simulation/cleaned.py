@@ -30,12 +30,12 @@ def configs_of(cleanup: Cleanup | None, configs: dict[str, Any]) -> dict[str, An
 
 
 class KeyedProducer(PlainProducer):
-    """Idempotent, of some keys again and again, some of whose records are tombstones."""
+    """An idempotent producer of records with few keys; some records are tombstones."""
 
     keys = KEYS
 
 
 class KeyedIncarnation(Incarnation):
-    """The same with transactions: what is aborted replaces nothing."""
+    """The same in transactions. Aborted records replace no others."""
 
     keys = KEYS

@@ -15,7 +15,7 @@ RECORD_BYTES = 11  # beside its value, at most; such topics have no keys
 
 
 class Replaced:
-    """Of one place: which records compaction may have removed. None where there is none."""
+    """Tells which records of one place compaction may have removed; none if the place is not compacted."""
 
     def __init__(self, facts: Facts, place: Place) -> None:
         self._facts = facts

@@ -14,7 +14,9 @@ EARLIEST, LATEST = -2, -1
 
 
 class _Visible:
-    """What the last readers of a kind saw in a place: whoever passes an offset of it has to show it."""
+    """The records of a place that the last readers of one kind saw. A reader that passes the offset of one has to show
+    it.
+    """
 
     def __init__(self, facts: Facts, place: Place, committed: bool) -> None:
         reads = [op for op, read in facts.reads[place] if op.client == "final" and read.committed is committed]
@@ -119,7 +121,7 @@ def listed_offsets(facts: Facts) -> Iterator[Anomaly]:
 
 
 class _Told:
-    """What fetches said of one end of a place: the highest up to each moment, and the lowest from each on."""
+    """What fetches told of one end of a place: the highest offset until each moment, and the lowest since each."""
 
     def __init__(self, facts: Facts, place: Place, name: str) -> None:
         def end(op: Op) -> int:

@@ -36,7 +36,7 @@ NEVER = 1 << 60
 
 
 class Anomaly(NamedTuple):
-    """A class of what must not be, and the operations that show it."""
+    """Something that must not be: its class, a text, and the operations that show it."""
 
     name: str
     text: str
@@ -48,7 +48,7 @@ class Anomaly(NamedTuple):
 
 @dataclass(eq=False)
 class Fate:
-    """One transaction, as its client knows it. What follows from that is asked when all of it is known."""
+    """One transaction, as its client knows it. Its properties are only to be read when all operations are known."""
 
     txn: str
     begin: Op | None = None
@@ -78,7 +78,9 @@ class Fate:
 
     @cached_property
     def decided(self) -> int:
-        """The moment from which on every committed read must show it; NEVER if nobody knows of one."""
+        """The moment from which on every committed read must show it; NEVER if neither an answer nor a read says that
+        it is committed.
+        """
         moments = [op.done for op in (self.committed, self.seen_by) if op is not None]
         return min(moments, default=NEVER)
 

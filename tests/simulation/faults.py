@@ -39,7 +39,7 @@ Fault = Callable[[], Awaitable[None]]
 
 
 class Faults:
-    """Strikes until the world is over."""
+    """Lets faults strike, one after the other, until the world is over."""
 
     def __init__(self, world: World) -> None:
         self.world = world

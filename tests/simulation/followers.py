@@ -73,7 +73,9 @@ Rewriting = Callable[[Any], float]  # of a decoded response, in place; seconds f
 
 
 class Followers:
-    """Two brokers on one. When the world is over the follower is well, or of no use ever after: consumers leave it."""
+    """Two addresses for one broker: a leader and a follower. When the world is over, the follower works well, or is of
+    no use any more, so that consumers leave it.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -250,7 +252,9 @@ def _has_news(response: FetchResponse) -> bool:
 
 
 class Relay(asyncio.Protocol):
-    """A client's connection to one of the two, and the one by which its requests go on. Each request has an answer."""
+    """A client's connection to one of the two addresses, and the connection to the broker on which its requests are
+    passed on. Answers are sent in the order of requests.
+    """
 
     def __init__(self, followers: Followers, node_id: int) -> None:
         self.node_id = node_id
@@ -378,7 +382,7 @@ class Relay(asyncio.Protocol):
 
 
 class _Answer:
-    """To one request: empty until it came, and perhaps kept back."""
+    """The answer to one request: empty until it has come; it may be kept back."""
 
     def __init__(self, header: RequestHeader) -> None:
         self.header = header
@@ -388,7 +392,7 @@ class _Answer:
 
 
 class _Upstream(asyncio.Protocol):
-    """The connection to the broker."""
+    """A relay's connection to the broker."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay

@@ -22,7 +22,9 @@ def a_gap_of_a_forgotten_producer(s):
 
 
 def an_id_is_forgotten_between_two_transactions(s):
-    """A good one: the next transaction of the old producer is refused, and begins again under another producer id."""
+    """A good history: the next transaction of the old producer is refused; its client begins again under another
+    producer id.
+    """
     s.init(), s.begin("t"), s.send("x", txn="t"), s.commit("t"), s.forgotten_id()
     s.begin("u"), s.send("y", txn="u", sequence=1, ok=False, error=49), s.init(LATER), s.begin("v", LATER)
 
@@ -56,7 +58,7 @@ def two_at_once_begin_in_the_middle_after_a_restart(s):
 
 
 def a_group_is_forgotten(s):
-    """A good one: its generations begin again."""
+    """A good history: generations of the group begin again."""
     s.join(1, "m", P), s.join(2, "n", P), s.group_forgotten(), s.join(1, "o", P), s.plain(4, generation=1)
 
 

@@ -68,17 +68,17 @@ EXACT = (0, 6, ((0, 0, 2), (4, 3, 1)))
 
 
 def a_mirror_is_exact(s):
-    """A good one."""
+    """A good history, of a whole mirror with its map, position and groups."""
     s._op("scenario", Whole(), True), both(s), mapped(s, EXACT), stands(s, 6), moves(s, 2, 3)
 
 
 def a_map_of_several_entries_with_a_gap_between_them(s):
-    """A good one."""
+    """A good history: the source has no record in the gap."""
     both(s), mapped(s, (0, 2, ((0, 0, 2),)), (3, 6, ((4, 3, 1),)))
 
 
 def a_group_at_the_end_goes_to_the_end(s):
-    """A good one."""
+    """A good history: the group goes from the source's end to the target's end."""
     both(s), moves(s, 6, 5)
 
 
@@ -97,13 +97,13 @@ def a_transaction_that_waited_too_long_is_divided(s):
 
 
 def a_transaction_is_mirrored_with_another(s):
-    """A good one."""
+    """A good history: two transactions of the source may be one of the target."""
     s._op("scenario", Whole(), True)
     here(s, copy(0, "x", "t"), copy(2, "y", "u")), there(s, copy(0, "x", "a"), copy(1, "y", "a"))
 
 
 def a_cutover_that_failed_has_moved_nobody(s):
-    """A good one."""
+    """A good history: nothing is expected of a cutover that failed."""
     both(s), moves(s, 2, -1, ok=False)
 
 

@@ -19,7 +19,7 @@ def found(s, *values):
 
 
 def rights_come_and_go(s):
-    """A good one: what is under way while a right changes may go either way."""
+    """A good history: a request that is under way while a right changes may be allowed or refused."""
     attempt(s, False, "a"), change(s, True), attempt(s, True, "b")
     late = s.history.invoke("alice", Attempt("produce", (MAY,), "c"))
     change(s, False), late.ok(True)

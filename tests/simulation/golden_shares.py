@@ -28,7 +28,7 @@ def queue(s, *values, deliveries=5, window=100):
 
 
 def take(s, *given, member="m", ok=True):
-    """given: (offset, value), or with how often."""
+    """A member is given records: each (offset, value), or (offset, value, delivery count)."""
     result = tuple((*each, 1)[:3] for each in given)
     return s._op(member, Acquire(G, P, member), ok, result)
 
@@ -51,12 +51,12 @@ def drained(s, *given):
 
 
 def gives(s, *given):
-    """A consumer of the SDK returns this to its application."""
+    """A consumer of the SDK gives these records to its application."""
     s._op("m", Returned(G, "m"), True, tuple((P, *each, 1)[:4] for each in given))
 
 
 def told(s, kind=ACCEPT, offset=0, txn=None, ok=True):
-    """By its application."""
+    """The application tells its consumer how to acknowledge a record."""
     s._op("m", Said(G, P, "m", offset, kind, txn), ok)
 
 
@@ -73,13 +73,15 @@ def acknowledging_a_pending_record_again_is_refused(s):
 
 
 def in_transaction(s, commit):
-    """A record is acknowledged in a transaction that writes, and is decided."""
+    """A record is acknowledged in a transaction that also writes; it is committed or aborted."""
     queue(s, "x"), take(s, (0, "x")), s.begin("t"), s.send("y", place=Q, txn="t"), say(s, txn="t")
     s.commit("t") if commit else s.abort("t")
 
 
 def locks_end_in_each_way(s):
-    """A good one: released, by the end of a session, by a restart, by time; in the end accepted."""
+    """A good history: locks end by a release, the end of a session, a restart, and time; in the end the record is
+    accepted.
+    """
     queue(s, "x", deliveries=9), take(s, (0, "x")), say(s, RELEASE), take(s, (0, "x", 2), member="n"), ends(s, "n")
     take(s, (0, "x", 3)), s.restart()
     s.now += 5_000
@@ -89,7 +91,7 @@ def locks_end_in_each_way(s):
 
 
 def a_session_may_have_ended(s):
-    """A good one: the connection was lost at a time that nobody knows."""
+    """A good history: the connection was lost at a time that nobody knows."""
     queue(s, "x")
     since = s.history.moment()
     take(s, (0, "x")), take(s, (0, "x", 2), member="n"), ends(s, since=since), ends(s, "n")
@@ -97,29 +99,33 @@ def a_session_may_have_ended(s):
 
 
 def archived_by_the_limit(s):
-    """A good one, also where nobody answered one of the deliveries."""
+    """A good history: a record is archived at its delivery limit, also if the answer with one of the deliveries was
+    lost.
+    """
     queue(s, "x", deliveries=2), take(s, (0, "x")), take(s, ok=None, member="n"), drained(s)
 
 
 def a_transaction_that_aborts_gives_back(s):
-    """A good one."""
+    """A good history: the record is delivered again."""
     in_transaction(s, commit=False), take(s, (0, "x", 2)), say(s), drained(s)
 
 
 def a_transaction_that_commits_is_final(s):
-    """A good one."""
+    """A good history: the record is not delivered again."""
     in_transaction(s, commit=True), drained(s)
 
 
 def a_reset_makes_all_available_again(s):
-    """A good one: what was done, what is locked, and how often it was delivered."""
+    """A good history: accepted and locked records are delivered again, and their delivery counts begin again."""
     queue(s, *"xy"), take(s, (0, "x"), (1, "y")), say(s), reset(s, 0), say(s, offset=1, ok=False)
     take(s, (0, "x"), (1, "y"), member="n"), say(s, member="n"), reset(s, 1, ok=None).info()
     take(s, (1, "y")), say(s, offset=1), drained(s)
 
 
 def a_consumer_of_the_sdk_says_what_it_was_told(s):
-    """A good one: the last word counts; a commit that fails promises nothing, nor does what was refused."""
+    """A good history: it sends the last acknowledgement of each record. Where the commit fails, or the consumer refused
+    the acknowledgement, none has to be sent.
+    """
     queue(s, *"xyz"), take(s, (0, "x"), (1, "y"), (2, "z")), gives(s, (0, "x"), (1, "y"), (2, "z"))
     told(s), told(s, REJECT), say(s, REJECT), commits(s)
     told(s, offset=1), commits(s, ok=False), told(s, offset=2, ok=False), say(s, RELEASE, offset=2), commits(s)
@@ -129,7 +135,7 @@ def a_consumer_of_the_sdk_says_what_it_was_told(s):
 
 
 def what_is_reset_is_worked_on_again(s):
-    """A good one."""
+    """A good history: the record has two outputs."""
     queue(s, "x"), take(s, (0, "x")), s.send("y", place=Q, sources=((P, 0),)), say(s), reset(s, 0)
     take(s, (0, "x")), s.send("z", place=Q, at=1, sequence=1, sources=((P, 0),)), say(s)
     s.final((0, "y"), (1, "z"), place=Q), drained(s)

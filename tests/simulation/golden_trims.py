@@ -5,13 +5,13 @@ from simulation.story import data
 
 
 def deleted_and_read_on(s):
-    """A good one: what is below the offset that was asked for is gone, the rest is there."""
+    """A good history: records below the offset that was asked for are gone, the others are there."""
     s.send("x", "y", "z"), s.raw((0, "x"), (1, "y"), (2, "z")), s.trim(2)
     s.raw((2, "z"), start=2, log_start=2, hw=3), s.dump(data(2, "z", sequence=2, plain=True))
 
 
 def deleted_to_its_end(s):
-    """A good one: nothing is left."""
+    """A good history: the log has no record left."""
     s.send("x"), s.raw((0, "x")), s.trim(1, ok=None), s.dump()
 
 

@@ -33,7 +33,7 @@ Client = Iterator[None]
 
 
 class Model:
-    """What the broker holds."""
+    """A broker: its logs, open transactions and committed offsets."""
 
     def __init__(self) -> None:
         self.logs: dict[Place, list[Entry]] = defaultdict(list)
@@ -91,7 +91,7 @@ class Model:
 
 
 class Clients:
-    """All who talk to one model."""
+    """All clients of one model."""
 
     def __init__(self, rng: random.Random, history: History) -> None:
         self.rng = rng

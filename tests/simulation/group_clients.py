@@ -35,7 +35,7 @@ NOT_A_MEMBER = {E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID, E.MEMBER_ID_REQUIRED}
 
 
 class Mover(Incarnation):
-    """One member, from joining until it is fenced or gone."""
+    """One member of the group, until it is fenced or leaves."""
 
     pauses = 0.15  # chance of one, twice in each transaction
 
@@ -282,7 +282,7 @@ async def stand_of(caller: Caller, client: str, group: str, place: Place, attemp
 
 
 class PlainCommitter:
-    """Keeps growing offsets of a group without members, and looks whether they are there."""
+    """Commits growing offsets in a group without members, and reads them back."""
 
     def __init__(self, world: World, name: str, place: Place) -> None:
         self.world = world

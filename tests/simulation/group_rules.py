@@ -59,7 +59,7 @@ class _Member:
 
 @dataclass(eq=False)
 class _Hold:
-    """From one moment to another a member surely has a partition, unless the group has removed it."""
+    """The time in which a member surely has a partition, unless the group removes the member."""
 
     member: _Member
     since: int

@@ -48,7 +48,9 @@ def may_use(user: str, transactional_id: str) -> Right:
 
 
 class Warden:
-    """Gives and takes rights, one change of each after the other. It is acknowledged, or asked again."""
+    """Gives and takes rights. Each change is repeated until it is acknowledged; only then the next one of that right is
+    made.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -181,7 +183,7 @@ def _taking(right: Right) -> Any:
 
 
 class UserCaller(Caller):
-    """Logs in on each connection. Raises Unanswered if it may not."""
+    """A Caller that logs in on each connection. Raises Unanswered if the login is refused."""
 
     def __init__(self, world: World, name: str, user: str) -> None:
         super().__init__(world, name)
@@ -211,7 +213,7 @@ class UserCaller(Caller):
 
 
 class GuardedUser:
-    """Writes, reads and uses transactional ids, its own and those of others, whether it may or not."""
+    """Writes, reads and uses transactional ids, its own and others', with or without the right."""
 
     def __init__(self, world: World, user: str, number: int) -> None:
         self.world = world

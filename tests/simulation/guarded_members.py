@@ -17,7 +17,7 @@ _Owned = ConsumerGroupHeartbeatRequest.TopicPartitions
 
 
 class GuardedMember:
-    """It gives up at once what it is not told to have any more."""
+    """A member of the guarded group that gives up a partition as soon as it is no longer assigned."""
 
     def __init__(self, world: World, user: str) -> None:
         self.world = world
@@ -78,7 +78,7 @@ class GuardedMember:
 
 
 class GuardedGroup:
-    """All members of it. When no right changes any more, they get to what is theirs."""
+    """All members of the guarded group. After the last change of rights each gets the partitions that are due to it."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -68,7 +68,7 @@ class Send(NamedTuple):
 
 
 class Add(NamedTuple):
-    """Announce a place to the coordinator."""
+    """Announce a place to the coordinator (AddPartitionsToTxn)."""
 
     txn: str
     place: Place
@@ -87,7 +87,7 @@ class Offsets(NamedTuple):
 
 
 class End(NamedTuple):
-    """Result: the Producer to go on with."""
+    """End a transaction. Result: the Producer to go on with."""
 
     txn: str
     transactional_id: str
@@ -103,7 +103,9 @@ class Kill(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Offsets of a group, plainly. Result: the member's epoch that was accepted, if it is another than at first."""
+    """Commit offsets of a group outside of transactions. Result: the member's epoch with which it was accepted, if it
+    has grown meanwhile.
+    """
 
     group: str
     generation: int
@@ -112,7 +114,7 @@ class Commit(NamedTuple):
 
 
 class OffsetOf(NamedTuple):
-    """Where a group stands; only what is decided. Result: the offset, or -1."""
+    """Ask for a group's committed offset, with require_stable. Result: the offset, or -1."""
 
     group: str
     place: Place
@@ -236,7 +238,7 @@ class Pause(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """From now on it does again."""
+    """From now on the consumer gives records of the place again."""
 
     place: Place
 
@@ -248,7 +250,7 @@ class Claim(NamedTuple):
 
 
 class LeftBehind(NamedTuple):
-    """A member leaves its group for not being polled. Result: how long it was not, in ms."""
+    """A member leaves its group because it was not polled. Result: for how many ms it was not."""
 
     group: str
     allowed_ms: int
@@ -262,9 +264,10 @@ class Trim(NamedTuple):
 
 
 class Cleanup(NamedTuple):
-    """A place is made whose records go without being asked for: by age, by the size of the log, by newer ones.
+    """A topic is created whose records are removed by age, by the size of the log, or by newer ones of their key
+    (compaction).
 
-    -1: not by this. tombstones_ms: how long a record without a value stays, where others go by newer ones.
+    -1: not in this way. tombstones_ms: how long compaction keeps a tombstone.
     """
 
     place: Place
@@ -301,7 +304,7 @@ class Restart(NamedTuple):
 
 
 class Outlived(NamedTuple):
-    """A broker is taken over from and lives on: from then on until it is gone it may show a state of before."""
+    """Another broker has taken over from this one, which lives on: until it is gone it may show an older state."""
 
 
 class Forgotten(NamedTuple):
@@ -401,7 +404,7 @@ class History:
         return op
 
     def take(self, op: Op) -> None:
-        """Add an operation behind the others."""
+        """Add an operation at the end."""
         self.ops.append(op)
         self._by_kind.setdefault(op.what.__class__, []).append(op)
 

@@ -26,7 +26,7 @@ EXPIRING = 0.3
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one seed; 0: as shipped."""
+    """The limits of one seed; 0: the broker's default."""
 
     producer_ids: int = 0
     transactional_ids: int = 0
@@ -112,7 +112,7 @@ def _groups(world: Any, forget: Any, members: str) -> Any:
 
 
 class _Producers:
-    """ProducerStates.evict and .expire."""
+    """Watches ProducerStates.evict or .expire, and notes which producers are forgotten."""
 
     def __init__(self, world: Any, forget: Any, why: str) -> None:
         self._world, self._forget, self._why = world, forget, why
@@ -166,7 +166,7 @@ class _Producers:
 
 
 class _Ids:
-    """TransactionCoordinator.forget."""
+    """Watches TransactionCoordinator.forget, and notes which ids are forgotten."""
 
     def __init__(self, world: Any, forget: Any) -> None:
         self._world, self._forget = world, forget

@@ -19,11 +19,11 @@ _SIZE = struct.Struct(">i")
 
 
 class Unanswered(Exception):
-    """Nobody knows what became of the request."""
+    """There is no answer: the request may have been carried out or not, or may still be."""
 
 
 class Line(asyncio.Protocol):
-    """One connection. Use `Caller`."""
+    """One connection of a scripted client. To be used through a Caller."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -115,7 +115,7 @@ async def _all_done(futures: "list[asyncio.Future[Any]]", patience_s: float) -> 
 
 
 class Caller:
-    """Asks over one connection, and over a new one when that is closed."""
+    """Sends requests on one connection, and on a new one when that is closed."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world

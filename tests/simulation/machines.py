@@ -43,14 +43,14 @@ OWNED_AGAIN_S = 90.0  # virtual: with nothing wrong any more, a broker serves by
 
 @dataclass(slots=True)
 class Epoch:
-    """What one has released: the units from `first` on through `released`."""
+    """What the owner in one epoch has released: the units from `first` through `released`."""
 
     first: int
     released: int
 
 
 class Epochs:
-    """Which units were released by whom: no reply to one leaves before."""
+    """Notes which epoch has released which units. A reply leaves only when its unit is released."""
 
     def __init__(self) -> None:
         self.known: dict[int, Epoch] = {}
@@ -73,7 +73,7 @@ class Epochs:
 
 
 class Machine:
-    """One broker after the other, at one address."""
+    """One address, with one broker after the other."""
 
     def __init__(self, world: "StoredWorld", number: int) -> None:
         self.number = number
@@ -139,8 +139,8 @@ class Machine:
         return type(error).__name__ == "Fenced"
 
     def _halted(self, broker: Broker) -> None:
-        """Start the machine's broker again soon, as the end of `serve` makes somebody do. A broker that was replaced is
-        left alone.
+        """Start a broker again soon: the process of one that halts ends, as `serve` does, and is started again. Does
+        nothing if the broker was replaced meanwhile.
         """
         if broker is self.broker:
             self._world.met["store: fenced"] += self._is_fenced(broker.halted or OSError())
@@ -200,7 +200,7 @@ class Machine:
 
 
 class _InOrder(SimulatedObjects):
-    """A store that lists in the order of names, of any length."""
+    """A store whose listings are always in the order of names."""
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
         return sorted(super().list(prefix, after))

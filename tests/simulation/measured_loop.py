@@ -45,7 +45,9 @@ class MeasuredLoop(SimulatedLoop):
         return handle
 
     def count(self, process: Process, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Call a step of this broker and count it; not in its start, nor within a step that is being counted."""
+        """Call this, and count it as a step of the broker; not during its start, nor within a step that is counted
+        already.
+        """
         if process.is_starting or self._is_counting:
             return call(*arguments)
         before = next(self._asked)
@@ -66,7 +68,7 @@ class MeasuredLoop(SimulatedLoop):
 
 
 class _Counted:
-    """A callback. Whose method it is can still be seen."""
+    """A callback whose calls are counted. It has the `__self__` of the original."""
 
     __slots__ = ("__self__", "_callback", "_loop", "_process")
 

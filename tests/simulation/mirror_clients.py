@@ -26,7 +26,7 @@ COMMITS = 0.7
 
 
 class GoodsWriter(LosesEnds):
-    """Transactions over both partitions, of which others of the same id make zombies; or none, where it has no id."""
+    """Writes to both partitions, in transactions if it has an id. Another writer with the same id makes it a zombie."""
 
     world: MirroredWorld
 

@@ -20,8 +20,8 @@ MAP: Place = (MAP_TOPIC, 0)
 
 
 async def log_of(world: MirroredWorld, side: str, place: Place) -> Op | None:
-    """Note in the history what a partition has now. Returns the operation; None, and it failed, if records were deleted
-    meanwhile.
+    """Note in the history what a partition has now. Returns the operation; None, after it was failed, if records were
+    deleted meanwhile.
     """
     op = world.history.invoke("look", Log(side, place))
     found = await _read(Caller(world.sides[side], "look"), place)

@@ -79,7 +79,9 @@ class CutOver(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """ends: of the source, when nothing was written any more. groups: (group, place, offset there) of the source."""
+    """ends: where the source's partitions ended when no more was written. groups: (group, place, committed offset
+    there) on the source.
+    """
 
     ends: tuple[tuple[Place, int], ...]
     groups: tuple[tuple[str, Place, int], ...]

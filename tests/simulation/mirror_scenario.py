@@ -29,7 +29,7 @@ JUMPS_MS = (-3_600_000, -1_000, 1_000, 3_600_000)
 
 
 class MirrorFaults(Faults):
-    """What strikes the network, both brokers, and the tasks."""
+    """Faults of the network, of both brokers and of the tasks."""
 
     world: MirroredWorld
 

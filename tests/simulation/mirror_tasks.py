@@ -122,7 +122,7 @@ class MirrorProcess(LosesEnds):
             self.history.invoke(self.name, Stopped(topic, str(why))).ok()
 
     def _arm(self) -> None:
-        """Choose an API, and from when on the next request of it is struck: so rare requests are struck as often as
+        """Choose an API, and the time from which on its next request is struck: so rare requests are struck as often as
         others.
         """
         self._armed_s = self.world.loop.time() + self._strikes.uniform(0.0, CALM_S)

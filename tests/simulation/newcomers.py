@@ -23,7 +23,7 @@ SESSION_MS, REBALANCE_MS, JOIN_PATIENCE_S = 1_200, 1_000, 4.0
 
 
 class Newcomers(ABC):
-    """One after the other."""
+    """New clients of one kind, one after the other."""
 
     need = ""
 
@@ -67,7 +67,7 @@ class Newcomers(ABC):
 
 
 class NewProducers(Newcomers):
-    """Idempotent, with one batch."""
+    """Idempotent producers, each with one batch."""
 
     need = "to write"
 
@@ -83,7 +83,7 @@ class NewProducers(Newcomers):
 
 
 class NewIds(Newcomers):
-    """A transactional id, and one transaction."""
+    """New transactional ids, each with one transaction."""
 
     need = "to commit a transaction"
 
@@ -94,7 +94,7 @@ class NewIds(Newcomers):
 
 
 class FirstTransaction(Incarnation):
-    """It has just one."""
+    """A client that runs a single transaction."""
 
     async def committed(self) -> bool:
         done = await self.init() and await self._commits(f"{self.name}/1")
@@ -108,7 +108,7 @@ class FirstTransaction(Incarnation):
 
 
 class NewMembers(Newcomers):
-    """The only member of a group, which says much about itself."""
+    """Members of new groups, each the only one of its group, with much metadata."""
 
     need = "to join a group"
 

@@ -99,7 +99,7 @@ class Process:
 
 
 class _Stoppable:
-    """A callback of a process that stood still once: not called while it does."""
+    """A callback of a process that was stopped. As long as the process stands still, it is held instead of called."""
 
     def __init__(self, process: Process, handle: Any, callback: Any) -> None:
         self._process = process
@@ -186,7 +186,7 @@ class ProcessNet(Net):
 
 
 class _Tap:
-    """Reads along what a client writes."""
+    """Reads the requests that a client writes."""
 
     def __init__(self, transport: SimulatedTransport, sent: Sent) -> None:
         self._transport = transport

@@ -75,7 +75,7 @@ def writing(world: World, name: str, keeper: "QueueKeeper") -> Supervisor:
 
 
 class QueueKeeper:
-    """Makes the topic and the group; looks in the end whether all that was sent was done, or is given."""
+    """Makes the topic and the group. In the end it reads the queue until nothing more is given."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -149,7 +149,7 @@ def _is_assigned(answer: Any) -> bool:
 
 
 class Session:
-    """A member's share session of one place. Whatever is not answered ends it, or may have."""
+    """A member's share session of one place. An unanswered request may end it."""
 
     def __init__(self, world: World, member: str, place: Place, topic_id: bytes) -> None:
         self.world = world
@@ -293,7 +293,7 @@ def _batches(acks: list[Ack]) -> list[AcknowledgementBatch]:
 
 
 class QueueMember:
-    """One life after the other, each with an id of its own, as a member of the group or without having joined."""
+    """A member with one life after the other, each with an id of its own. In half of its lives it joins the group."""
 
     def __init__(self, world: World, name: str, keeper: QueueKeeper) -> None:
         self.world = world

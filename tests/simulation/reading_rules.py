@@ -215,7 +215,7 @@ def late_commits(facts: Facts) -> Iterator[Anomaly]:
 
 
 class Excuses:
-    """Of one place: transactions that may be open in it, from before an offset."""
+    """Transactions that may be open in one place, and thus hold back its last stable offset."""
 
     def __init__(self, facts: Facts, place: Place) -> None:
         self._open = facts.open_in.get(place, ())

@@ -23,14 +23,14 @@ Wanted = dict[Key, FetchRequest.Topic.Partition]
 
 
 class State(NamedTuple):
-    """Of a log, at one moment."""
+    """The state of a log at one moment."""
 
     high_watermark: int
     last_stable: int
 
 
 class Copy:
-    """A follower's log. It has everything below `end`, and knows that it is valid up to what it shows."""
+    """A follower's log. It has all records below `end`, and shows those below the high watermark that it knows of."""
 
     def __init__(self, log_start: int, leader: State) -> None:
         self.log_start = log_start

@@ -110,7 +110,7 @@ def what_somebody_may_read_is_read(facts: Facts) -> Iterator[Anomaly]:
 
 
 class _Rights:
-    """When which right held."""
+    """The changes of each right."""
 
     def __init__(self, facts: Facts) -> None:
         self._changes: dict[Right, list[tuple[Op, bool]]] = defaultdict(list)

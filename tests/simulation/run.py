@@ -41,7 +41,7 @@ SECONDS = 30.0  # of traffic, virtual
 
 @dataclass
 class Result:
-    """What became of a seed."""
+    """The result of one seed."""
 
     seed: int
     history: History

@@ -20,7 +20,7 @@ AS_SHIPPED, FAST_READS, FOLLOWED = 0.25, 0.4, 0.3  # shares of the seeds
 
 @dataclass(frozen=True)
 class Schedule:
-    """Of one seed. Times in seconds unless they say ms; shares from 0 to 1."""
+    """How the brokers of one seed are set. Times are in seconds unless they say ms; shares from 0 to 1."""
 
     flush_after_ms: int = housekeeping.FLUSH_AFTER_MS
     flush_at_bytes: int = housekeeping.FLUSH_AT_BYTES

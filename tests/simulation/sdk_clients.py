@@ -49,7 +49,7 @@ def _leave_unclosed(client: Any) -> None:
 
 
 class SdkClient(ABC):
-    """One process: a name, chance, and records on their way into the history."""
+    """One process with clients of the SDK, whose records are noted in the history."""
 
     vanishing = 0.3
 
@@ -180,8 +180,8 @@ class SdkClient(ABC):
         return op, delivery
 
     async def _taken(self, sender: Any, place: Place, value: str, *, gives_up: bool) -> Any:
-        """Send a record, sometimes with impatience, and return its delivery. A send that was cancelled in time took no
-        record: it is sent again, or given up (None).
+        """Send a record, sometimes cancelling the call, and return its delivery. A call that is cancelled in time has
+        taken no record: it is sent again, or given up (None).
         """
         while self._impatience.random() < CANCELLED:
             sending = asyncio.ensure_future(sender.send(place[0], value.encode(), partition=place[1]))
@@ -292,8 +292,8 @@ class Watched:
         return (self._machine.identity.producer_id, self._machine.identity.epoch)
 
     def goes_on_with(self, producer: Producer) -> Producer:
-        """Return the result of an End by this producer: the new identity, if the answer to EndTxn gave it, and not an
-        InitProducerId.
+        """Return the result of an End by this producer: its new identity, if the answer to EndTxn gave it one; else the
+        one that it had.
         """
         identity = self.identity
         return producer if identity in self._given else identity
@@ -410,8 +410,8 @@ class SdkIncarnation(LosesEnds):
                 op.ok(self._watched.goes_on_with(op.what.producer))
 
     async def _resolve(self, error: Any, ends: Sequence[Op]) -> None:
-        """After a commit of unknown outcome, begin anew, or ask what became of it: that is compared with the log later.
-        Raises the error if nobody knows.
+        """After a commit of unknown outcome, begin anew (init_transactions), or ask for the outcome: that is compared
+        with the log later. Raises the error if the outcome stays unknown.
         """
         if self.rng.random() < 0.6:
             for op in ends:

@@ -137,7 +137,7 @@ class SdkNamed(SdkClient):
             raise
 
     async def _numbered(self, producer: Any, place: Place, value: str, sequence: int) -> Any:
-        """Send a record, sometimes with impatience, and return its delivery. A send that is cancelled in time is
+        """Send a record, sometimes cancelling the call, and return its delivery. A call that is cancelled in time is
         repeated: nothing is left out.
         """
 

@@ -73,7 +73,7 @@ def _newer(client: SdkClient) -> dict[str, Any]:
 
 
 class Listener:
-    """Of rebalances: writes down what is assigned, and now and then is slow."""
+    """A rebalance listener that notes what is assigned, and now and then is slow."""
 
     def __init__(self, client: SdkClient, consumer: Any, group: str) -> None:
         self._client = client
@@ -134,7 +134,7 @@ class SdkMover(SdkIncarnation):
     # ---- its transactions ------------------------------------------------------------------------------------
 
     async def transaction(self, txn: str, batch: Any = None) -> None:
-        """Run a transaction, sometimes with impatience: made from the batch, or its offsets are sent to it by hand."""
+        """Run a transaction, sometimes with a time limit: made from the batch, or with its offsets sent by hand."""
         if self.rng.random() < IMPATIENT:
             await self._impatiently(txn, batch)
         else:
@@ -240,7 +240,7 @@ def read(
 
 
 class SdkWorker(SdkClient):
-    """At least once: does something with what it polled, and commits, or has it committed, what is done."""
+    """An at-least-once consumer: works on what it polled, then commits it, or lets it be committed automatically."""
 
     def __init__(self, world: World, name: str, number: int, topic: str) -> None:
         super().__init__(world, f"{name}#{number}", ())

@@ -50,7 +50,7 @@ class Lasting:
 
 
 class WatchedNet(ProcessNet):
-    """watch: is shown each connection of the SDK before it asks for anything."""
+    """A network that shows `watch` each connection of the SDK before it is used."""
 
     watch: Callable[[Connection], None] = staticmethod(lambda connection: None)
 
@@ -62,7 +62,7 @@ class WatchedNet(ProcessNet):
 
 
 class ShareWatch:
-    """Of one process. txn: in which transaction it acknowledges what it acknowledges in one."""
+    """Watches the share consumers of one process. txn: the transaction for acknowledgements in one."""
 
     def __init__(self, history: History, name: str, group: str, topic_id: Callable[[], bytes], places: Any) -> None:
         self.txn: str | None = None

@@ -35,7 +35,7 @@ class SinkTask(Incarnation):
 
 
 class SinkDriver:
-    """Batch after batch."""
+    """Runs batch after batch: starts the tasks, and decides."""
 
     def __init__(self, world: World, places: list[Place]) -> None:
         self.world = world

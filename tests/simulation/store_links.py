@@ -31,7 +31,7 @@ _here = threading.local()  # .turns: those of the job that the thread runs
 
 
 class Killed(BaseException):
-    """Raised where a job waits whose process is gone. No `except Exception` takes it."""
+    """Raised in a waiting job whose process is gone. No `except Exception` catches it."""
 
 
 class Turns:
@@ -121,7 +121,7 @@ def start_no_further_thread(run: Callable[..., object], name: str, *arguments: A
 
 
 class StoreExecutor(Executor):
-    """Jobs that call a store, as many beside each other as it has threads."""
+    """Runs jobs that call a store, as many at a time as it has threads."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -288,7 +288,7 @@ class StoreLink:
 
 
 class _Call:
-    """A call that has left."""
+    """A call that was sent to the store."""
 
     def __init__(self, effect: Callable[[], Any]) -> None:
         self._effect = effect

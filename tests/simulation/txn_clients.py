@@ -31,7 +31,7 @@ BEGINS_ANEW_SINCE = 3  # version of InitProducerId
 
 
 class Versions:
-    """Of which requests a client of a protocol makes use."""
+    """The versions of requests that a client of one protocol uses."""
 
     def __init__(self, tv: int, rng: Any) -> None:
         old = tv < 2

@@ -23,7 +23,7 @@ ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
 
 class Vanisher:
-    """One client after the other, none of which says a last word."""
+    """Starts one client after the other that vanishes without ending what it began."""
 
     def __init__(self, world: World, places: Sequence[Place]) -> None:
         self.world = world
@@ -72,7 +72,7 @@ class Vanisher:
 
 
 class Vanishing(Incarnation):
-    """A process that is gone when it has begun."""
+    """A process that begins a transaction and vanishes."""
 
     async def begins(self, then: Callable[[], Awaitable[object]] | None = None) -> None:
         if await self.init():

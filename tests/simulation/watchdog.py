@@ -22,7 +22,7 @@ SOON_S, MOST_LOOKS = 0.001, 200
 
 
 class Stuck(KeyboardInterrupt):
-    """Virtual time does not go on."""
+    """Virtual time stands still."""
 
 
 @contextmanager

@@ -18,7 +18,7 @@ MAX_BYTES = (1, 300, 500)  # of an answer: of a batch however large, of one or t
 
 
 class WideSession(Session):
-    """A session of all places."""
+    """A share session of all places."""
 
     def __init__(self, world: World, member: str, topic_id: bytes) -> None:
         super().__init__(world, member, PLACES[0], topic_id)
@@ -67,7 +67,7 @@ class WideSession(Session):
 
 
 class WideMember:
-    """One life after the other, each with an id of its own."""
+    """A member with one id after the other, that fetches all places at once."""
 
     def __init__(self, world: World, name: str, keeper: QueueKeeper) -> None:
         self.world = world

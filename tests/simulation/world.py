@@ -236,8 +236,8 @@ class World:
             await self.start()
 
     def _halted(self, broker: Broker, error: BaseException) -> None:
-        """Start a broker again soon after it has halted, as the end of `serve` makes somebody do. A lack of descriptors
-        is no reason to halt.
+        """Start a broker again soon: the process of one that halts ends, as `serve` does, and is started again. To halt
+        for want of descriptors is noted as a failure.
         """
         if isinstance(error, CannotOpen):
             self.failures.append(f"halted for want of descriptors: {error!r}")
