@@ -60,14 +60,14 @@ def test_an_empty_producer_snapshot_is_used_once_the_batches_below_it_are_flushe
 def test_snapshot_floor_advances_although_producers_change_at_every_checkpoint():
     """The snapshot floor is the offset from which the next start scans the log for producers."""
     driver = a_transaction_in_segments()
-    for epoch_ends in range(5):
-        driver.marker(PRODUCER + epoch_ends, RETIRED_EPOCH, Marker.ABORT)
+    for number in range(5):
+        driver.marker(PRODUCER + number, RETIRED_EPOCH, Marker.ABORT)
         driver.checkpoint()
         driver.flush()
         fields = {"producer_epoch": RETIRED_EPOCH - 1, "base_sequence": 0, "transactional": True}
-        driver.values(b"of the next", producer_id=PRODUCER + epoch_ends + 1, **fields)
+        driver.values(b"of the next", producer_id=PRODUCER + number + 1, **fields)
         driver.flush()
-        assert driver.log.manifest().snapshot_floor == 3 + 2 * epoch_ends
+        assert driver.log.manifest().snapshot_floor == 3 + 2 * number
 
 
 def test_reopening_a_log_without_producers_scans_no_segment():
