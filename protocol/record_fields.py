@@ -79,7 +79,7 @@ NOT_READABLE = (error, ValueError, IndexError, MalformedFrame)
 
 
 class Reader:
-    """Decodes the fields of a record, one after another. Its methods move on behind the field."""
+    """Decodes the fields of a record, one after another. Each method moves on past the field."""
 
     def __init__(self, buffer: bytes, position: int) -> None:
         self._buffer = buffer

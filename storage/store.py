@@ -79,7 +79,7 @@ class Store:
         self.next_log_id = next_log_id
         self.incarnation = incarnation
         self.open_files = open_files
-        self.dropped: list[PartitionLog] = []  # their folders are removed behind the checkpoints
+        self.dropped: list[PartitionLog] = []  # their folders are removed after the checkpoints
         self.drops = 0  # logs dropped since the start
         self.on_change: Callable[[], None] = _nothing
         self.halted: BaseException | None = None

@@ -174,7 +174,7 @@ def _read_tags(value: bytes, position: int) -> dict[int, bytes]:
 
 
 def _short_text(data: bytes, position: int) -> tuple[str, int]:
-    """Read a text with a 16-bit length; null is read as an empty text. Returns the text and the position behind it.
+    """Read a text with a 16-bit length; null is read as an empty text. Returns the text and the position after it.
     Raises IndexError if the text is cut short.
     """
     (length,) = _INT16.unpack_from(data, position)

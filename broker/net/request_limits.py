@@ -155,7 +155,7 @@ _LOOKED_INTO = {PRODUCE: _check_produce, JOIN_GROUP: _check_join_group, SYNC_GRO
 
 
 def _count(frame: Readable, position: int, flexible: bool) -> tuple[int, int]:
-    """Read the number of items of the array at this position. Returns (number, position behind it)."""
+    """Read the number of items of the array at this position. Returns (number, position after it)."""
     if flexible:
         count, position = read_uvarint(frame, position)
         return count - 1, position
@@ -163,7 +163,7 @@ def _count(frame: Readable, position: int, flexible: bool) -> tuple[int, int]:
 
 
 def _after_text(frame: Readable, position: int, flexible: bool) -> int:
-    """Return the position behind the string at this position."""
+    """Return the position after the string at this position."""
     if flexible:
         length, position = read_uvarint(frame, position)
         return position + max(length - 1, 0)
@@ -172,6 +172,6 @@ def _after_text(frame: Readable, position: int, flexible: bool) -> int:
 
 
 def _after_tags(frame: Readable, position: int) -> int:
-    """Return the position behind the tagged fields at this position."""
+    """Return the position after the tagged fields at this position."""
     count = frame[position]
     return skip_tags(frame, position + 1, count) if count else position + 1

@@ -366,7 +366,7 @@ class StoreOwner:
         journal = self._journal
         taken = await self._in_worker(self._points.take, self._point_executor)
         is_new = taken is not None
-        taken = taken or self._collecting.newest_behind(journal)
+        taken = taken or self._collecting.newest_with_all_units(journal)
         if taken is None or (first := journal.name_point(taken.place, taken.start)) is None:
             return
         if is_new:  # else the next heartbeat names it

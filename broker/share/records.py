@@ -151,7 +151,7 @@ def _read_complete(value: bytes, position: int) -> int:
 
 
 def _read_batches(value: bytes, position: int) -> tuple[Sequence[StateBatch], int]:
-    """Return the states of ranges at this position, and the position behind them. Raises UnreadableRecord."""
+    """Return the states of ranges at this position, and the position after them. Raises UnreadableRecord."""
     length, position = read_uvarint(value, position)
     count = length - 1
     end = position + count * _BATCH.size
@@ -210,7 +210,7 @@ def _standing(what: int) -> Standing:
 
 
 def _read_tagged(value: bytes, position: int, count: int) -> tuple[list[StateBatch], int]:
-    """Decode states of ranges, some of which have tagged fields. Returns them, and the position behind them."""
+    """Decode states of ranges, some of which have tagged fields. Returns them, and the position after them."""
     batches: list[StateBatch] = []
     while len(batches) < count:
         first, last, state, deliveries, tags = _BATCH.unpack_from(value, position)
@@ -227,7 +227,7 @@ def _checked(deliveries: int) -> int:
 
 
 def _read_member(value: bytes, position: int, tags: int) -> tuple[str, int]:
-    """Return the member in the tagged fields of a range ("" without), and the position behind the fields. tags: their
+    """Return the member in the tagged fields of a range ("" without), and the position after the fields. tags: their
     number. Raises UnreadableRecord.
     """
     member = ""

@@ -252,7 +252,7 @@ class Runs:
     def _skip_final(self, begin: int, offset: int) -> tuple[int, int]:
         """Skip blocks of adjacent runs that are all acknowledged or archived, which is faster than run by run.
 
-        begin: the index of the first run. Returns the index and the offset behind the skipped blocks.
+        begin: the index of the first run. Returns the index and the offset after the skipped blocks.
         """
         while begin + BLOCK <= len(self._lasts):
             end = begin + BLOCK

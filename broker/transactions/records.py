@@ -209,7 +209,7 @@ def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
 
 
 def _tags(data: bytes, position: int) -> tuple[dict[int, bytes], int]:
-    """Decode tagged fields. Returns them by number, and the position behind them. Raises ValueError."""
+    """Decode tagged fields. Returns them by number, and the position after them. Raises ValueError."""
     count, position = read_uvarint(data, position)
     tags = {}
     for _ in range(count):
@@ -262,7 +262,7 @@ def _with_logs(partitions: list[tuple[str, int]], log_ids: bytes | None) -> dict
 
 
 def _partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
-    """Decode the partitions of value version 1 or 2. Returns them and the position behind them.
+    """Decode the partitions of value version 1 or 2. Returns them and the position after them.
 
     Lengths are unsigned varints, one more than the count; 0 is null. Tagged fields follow each topic and are skipped.
     """
@@ -280,7 +280,7 @@ def _partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]
 
 
 def _old_partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
-    """Decode the partitions of value version 0. Returns them and the position behind them.
+    """Decode the partitions of value version 0. Returns them and the position after them.
 
     An int32 stands before arrays (-1 is null), an int16 before the name.
     """

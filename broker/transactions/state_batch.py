@@ -22,7 +22,7 @@ _OURS_BYTES = 18
 _OPENED_AT_BYTES = 8  # behind the head of its tag, which is the last
 
 Layout = tuple[Callable[..., bytes], bytes, bytes, bytes, bytes]
-"""What fills a record in; and of its bytes those before the key, those behind it, the partitions, and the tags."""
+"""What fills a record in; and of its bytes those before the key, those after it, the partitions, and the tags."""
 
 
 def state_batch(key: bytes, states: Sequence[Transaction], now_ms: int, *, gone: bool = False) -> Batch:

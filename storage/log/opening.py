@@ -154,7 +154,7 @@ def _check_files(log: PartitionLog, manifest: Manifest, names: set[str]) -> None
     """Check that every file of the manifest exists and has the length it says. Raises: _Unusable."""
     end = -1
     problems: list[str] = []
-    missing: list[tuple[int, int]] = []  # (first offset, offset behind the last)
+    missing: list[tuple[int, int]] = []  # (first offset, offset after the last)
     for state in manifest.segments:
         if state.base_offset < end:
             raise _Unusable(f"the checkpoint has segments of {log.directory} that overlap at offset {end}")

@@ -133,7 +133,7 @@ def read_rounds(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tup
             raise ObjectDamaged(objects.where, name, str(error)) from error
         if before is not None and (header.round, header.first_unit) != (before.round + 1, before.last_unit + 1):
             reason = f"it is round {header.round} from unit {header.first_unit}"
-            raise ObjectDamaged(objects.where, name, f"{reason}, behind {before.round} with {before.last_unit}")
+            raise ObjectDamaged(objects.where, name, f"{reason}, after {before.round} with {before.last_unit}")
         before = header
         yield header, body
 

@@ -282,9 +282,9 @@ class ObjectJournal(AnyJournal):
         """Return the epoch and the number of its first round that has units after this one. A checkpoint up to `unit`
         records it.
         """
-        behind = (written.number for written in self._written if written.last_unit > unit)
+        after = (written.number for written in self._written if written.last_unit > unit)
         in_flight = self._in_flight[0].number if self._in_flight else self._owner.next_round
-        return JournalStart(self.incarnation, next(behind, in_flight))
+        return JournalStart(self.incarnation, next(after, in_flight))
 
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
         """Forget the rounds whose units all checkpoints of the data directory have. Their objects stay in the store."""

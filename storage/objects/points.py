@@ -210,7 +210,7 @@ class Collecting:
         self._dropped += self.official[:-2]
         self.official = self.official[-2:]
 
-    def newest_behind(self, journal: ObjectJournal) -> PointTaken | None:
+    def newest_with_all_units(self, journal: ObjectJournal) -> PointTaken | None:
         """Return the newest official point if it has all units of the journal, with `start` moved to the first round
         after these units. None if it lacks units, or if there is no official point.
         """

@@ -32,7 +32,7 @@ from .fence import Place
 from .format import Claim
 from .looking import Looked, Looking
 from .points import fetch_point
-from .takeover import ScanOfObjects, Taken, runs_behind
+from .takeover import ScanOfObjects, Taken, runs_from
 
 SETTINGS = StoreSettings(min_free_bytes=0)
 
@@ -151,6 +151,6 @@ class _Source(JournalOfDirectory):
         """Return the rounds to read after this checkpoint, without taking the store over."""
         looked, of = self._looked, self._restoring
         taken = Taken(Claim(looked.epoch + 1, 0, (), b""), looked.epoch, looked.end, looked.runs, looked.last)
-        runs = runs_behind(looked.runs, Place(*start.journal_start))
+        runs = runs_from(looked.runs, Place(*start.journal_start))
         start.journal_start = EVERYTHING  # of the directory's own journal, whose files have other numbers
         return ScanOfObjects(of.objects, taken, runs, of.pause, start.through_unit)

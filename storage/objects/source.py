@@ -31,7 +31,7 @@ from .fence import Place, Run
 from .format import NO_POINT, Claim, RoundHeader
 from .journal import ObjectJournal
 from .points import Points, PointTaken
-from .takeover import ScanOfObjects, Taken, Takeover, read_identity, runs_behind
+from .takeover import ScanOfObjects, Taken, Takeover, read_identity, runs_from
 
 _EMPTY_ONE = "start with an empty --data-dir: it is filled from the store; nothing was changed"
 _ONE_OF_THEM = "start with an empty --data-dir for the store's data, or with a new --store for the directory's"
@@ -224,7 +224,7 @@ class JournalOfObjects:
         # A checkpoint that needs no journal may name a place in one that was in the directory.
         runs = self.taken.runs
         if start.journal_incarnation:
-            runs = runs_behind(runs, Place(*start.journal_start))
+            runs = runs_from(runs, Place(*start.journal_start))
         return ScanOfObjects(self._objects, self.taken, runs, self._pause, start.through_unit)
 
     # ---- what is written -------------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ class ScanOfObjects:
             raise Overtaken(f"{missing.name} is gone since it was read: another broker has taken over") from missing
 
 
-def runs_behind(runs: list[Run], start: Place) -> list[Run]:
+def runs_from(runs: list[Run], start: Place) -> list[Run]:
     """Return the rounds from `start` on; all rounds if `start` is in none of their epochs."""
     if not any(run.epoch == start.epoch for run in runs):
         return runs

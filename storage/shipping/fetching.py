@@ -27,7 +27,7 @@ from . import names
 from .creating import Wait, ask
 from .names import Place
 from .point import Extent, Point, Rounds, ShippedFile
-from .reading import Lost, list_points, read_extent, read_point, rounds_behind
+from .reading import Lost, list_points, read_extent, read_point, rounds_after
 
 THREADS = 8
 ATTEMPTS = 20
@@ -176,7 +176,7 @@ class Fetching:
         """
         written: set[str] = set()
         try:
-            for _, rounds in rounds_behind(self.objects, fetched.place, self.wait):
+            for _, rounds in rounds_after(self.objects, fetched.place, self.wait):
                 if at_ms is not None and rounds.taken_ms > at_ms:
                     break
                 written |= self._write_rounds(rounds)
@@ -269,7 +269,7 @@ class Fetching:
         except JournalDamaged as damage:
             problem, is_sound = str(damage), False
         if not is_sound:
-            where = f"{self.objects.where}: the journal behind point {fetched.place}"
+            where = f"{self.objects.where}: the journal after point {fetched.place}"
             raise BackupRefused(f"{where}: {problem}", EARLIER)
 
 

@@ -30,7 +30,7 @@ from .creating import Taken, Wait, create
 from .names import Place
 from .point import Claim, Extent, JournalPlace, Piece, Point, Rounds, Seal, ShippedFile, pack_point, pack_rounds
 from .reading import read_points
-from .shipped_journal import JournalBehind
+from .shipped_journal import JournalInStore
 from .shipper import THREADS, ShippedJournal, Shipper
 from .tail import Look, read_on
 from .unchanged import keep_unchanged
@@ -68,7 +68,7 @@ class _Chain:
     checkpoint: int
     taken_ms: int
     goes_on: JournalPlace
-    journal: JournalBehind
+    journal: JournalInStore
     rounds: int = 0
     pieces: int = 0
     size_bytes: int = 0
@@ -273,7 +273,7 @@ class Follower:
             """Note that the point exists; rounds are shipped after it from now on."""
             self._points += 1
             self._shipper.count(len(content))
-            self._chain = _Chain(place, point.checkpoint, now_ms, point.goes_on, JournalBehind(point.files))
+            self._chain = _Chain(place, point.checkpoint, now_ms, point.goes_on, JournalInStore(point.files))
             self._cover(read_ms, point.taken_ms)
             self._cannot_read_on, self._suspected = False, 0
             self._shipper.unnamed -= point.parts()
@@ -349,7 +349,7 @@ class Follower:
         chain = self._chain
         if chain is None or self._cannot_read_on or self._covered_ms is None:
             return None
-        files = chain.journal.behind(start, chain.goes_on)
+        files = chain.journal.files_after(start, chain.goes_on)
         if files is None:
             return None
         return ShippedJournal(files, chain.goes_on, self._covered_ms, self._covered_wall_ms)

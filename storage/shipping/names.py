@@ -6,7 +6,7 @@ once and never used again. The first folder is the number of the store, of which
 0/claims/<epoch>                 who follows the directory; each follower has an epoch above all others
 0/parts/<epoch>-<number>         bytes of files
 0/points/<epoch>-<number>        a point, or the seal that ends the points of its epoch
-0/rounds/<epoch>-<number>/<n>    rounds of the journal behind that point, or the seal that ends them
+0/rounds/<epoch>-<number>/<n>    rounds of the journal after that point, or the seal that ends them
 0/pieces/<epoch>-<number>/<n>    bytes of these rounds, where they are many
 """
 

@@ -66,7 +66,7 @@ def read_point(objects: Objects, place: Place, wait: Wait) -> Point | None:
         raise Lost(name, damage.reason) from None
 
 
-def rounds_behind(objects: Objects, place: Place, wait: Wait) -> Iterator[tuple[str, Rounds]]:
+def rounds_after(objects: Objects, place: Place, wait: Wait) -> Iterator[tuple[str, Rounds]]:
     """Yield name and content of the rounds after a point, in order, up to the newest or to a seal.
 
     Raises Lost for an object that is missing or damaged; checkpoints.NewerFormat, Refused.

@@ -17,7 +17,7 @@ from .point import Extent, JournalPlace, Piece, ShippedFile
 FOLDER = "journal/"
 
 
-class JournalBehind:
+class JournalInStore:
     """The journal's files, by path, as far as the store has their bytes."""
 
     def __init__(self, files: Mapping[str, ShippedFile]) -> None:
@@ -39,7 +39,7 @@ class JournalBehind:
             else:
                 self._files.pop(path, None)
 
-    def behind(self, start: StoreCheckpoint, goes_on: JournalPlace) -> dict[str, ShippedFile] | None:
+    def files_after(self, start: StoreCheckpoint, goes_on: JournalPlace) -> dict[str, ShippedFile] | None:
         """Return the journal files that a start from this checkpoint needs; None if the store does not have all of
         them.
 

@@ -165,7 +165,7 @@ class JudgedJournal:
 
     def pieces(self) -> Iterator[Piece]:
         """Yield all bytes in their order: of each file its header, then its rounds one by one. Afterwards goes_on is
-        the place behind the last round. Raises: Changed, FileNotFoundError, OSError.
+        the place after the last round. Raises: Changed, FileNotFoundError, OSError.
         """
         checksums = iter(self._found.checksums)
         for one, rounds in zip(self._found.files, self._found.rounds, strict=False):

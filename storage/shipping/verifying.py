@@ -14,7 +14,7 @@ from . import names
 from .creating import Wait, ask, read
 from .names import Place
 from .point import Claim, Extent, Point, unpack_claim
-from .reading import Lost, read_extent, read_point, read_points, rounds_behind
+from .reading import Lost, read_extent, read_point, read_points, rounds_after
 
 
 @dataclass
@@ -52,7 +52,7 @@ def read_status(objects: Objects, wait: Wait) -> StoreStatus:
         place, point = status.points[-1]
         status.newest_ms, status.last_unit = point.taken_ms, point.last_unit
         try:
-            for _, rounds in rounds_behind(objects, place, wait):
+            for _, rounds in rounds_after(objects, place, wait):
                 status.rounds += 1
                 status.newest_ms, status.last_unit = rounds.taken_ms, rounds.last_unit
         except Lost as lost:
@@ -128,9 +128,9 @@ class Verifying:
         return self.problems
 
     def _verify_rounds(self, place: Place) -> None:
-        """Read all rounds behind a point, and note what is missing or damaged."""
+        """Read all rounds after a point, and note what is missing or damaged."""
         try:
-            for _, rounds in rounds_behind(self.objects, place, self.wait):
+            for _, rounds in rounds_after(self.objects, place, self.wait):
                 for piece in rounds.pieces:
                     for extent in piece.extents:
                         read_extent(self.objects, extent, self.wait)

@@ -126,16 +126,16 @@ def what_was_to_be_created_is_forgotten_after_an_error(stack: ExitStack) -> None
 @killed_by(FETCHING)
 @breaks(NAMED)
 def rounds_that_are_missing_end_what_is_restored(stack: ExitStack) -> None:
-    def wrapper(rounds_behind: Any) -> Any:
+    def wrapper(rounds_after: Any) -> Any:
         def until_lost(objects: Any, place: Any, wait: Any) -> Any:
             try:
-                yield from rounds_behind(objects, place, wait)
+                yield from rounds_after(objects, place, wait)
             except fetching.Lost:
                 return
 
         return until_lost
 
-    _around(stack, fetching, "rounds_behind", wrapper)
+    _around(stack, fetching, "rounds_after", wrapper)
 
 
 @killed_by(FETCHING)
@@ -191,10 +191,10 @@ def rounds_go_with_their_point_though_a_later_one_names_them(stack: ExitStack) -
 @killed_by(FOLLOWING)
 @breaks(ONE_MOMENT)
 def a_point_takes_rounds_that_end_before_its_checkpoint_for_all_of_them(stack: ExitStack) -> None:
-    def wrapper(behind: Any) -> Any:
-        return lambda self, start, goes_on: behind(self, start, goes_on._replace(round=1 << 60, unit=1 << 60))
+    def wrapper(files_after: Any) -> Any:
+        return lambda self, start, goes_on: files_after(self, start, goes_on._replace(round=1 << 60, unit=1 << 60))
 
-    around(stack, shipped_journal.JournalBehind.behind, wrapper)
+    around(stack, shipped_journal.JournalInStore.files_after, wrapper)
 
 
 @killed_by(CRASHES)

@@ -158,8 +158,8 @@ def test_a_former_owner_waits_a_lease_if_another_node_ended_its_epoch():
     again.stop()
 
 
-def test_a_former_owner_waits_a_lease_if_late_rounds_are_stored_behind_the_seal():
-    """A seal is the object that ends an owner's epoch; journal rounds of that epoch may still arrive behind it."""
+def test_a_former_owner_waits_a_lease_if_late_rounds_are_stored_after_the_seal():
+    """A seal is the object that ends an owner's epoch; journal rounds of that epoch may still arrive after it."""
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(5)

@@ -44,7 +44,7 @@ def url(tmp_path):
 
 @pytest.fixture
 def written(url):
-    """The URL of a journal of a broker that was killed, with a checkpoint and rounds behind it."""
+    """The URL of a journal of a broker that was killed, with a checkpoint and rounds after it."""
     broker = serve(url)
     broker.ask(create("t"))
     for _ in range(20):

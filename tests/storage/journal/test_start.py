@@ -1,4 +1,4 @@
-"""Where a scan begins: behind files whose units a checkpoint has, which may never have been on the device."""
+"""Where a scan begins: after files whose units a checkpoint has, which may never have been on the device."""
 
 import pytest
 from fencepost.storage.journal.preparing import file_name
@@ -97,7 +97,7 @@ def test_a_missing_first_journal_round_of_a_scan_is_damage_if_a_later_one_was_sy
 
 
 def test_an_unsynced_first_journal_round_of_a_scan_may_be_missing(disk, driven):
-    """The round behind it says only that an older one was synced."""
+    """The round after it says only that an older one was synced."""
     middle = begun_in_the_middle(disk, driven, sync=False)
     patch(disk, path_of(middle["start"]), BLOCK, bytes(BLOCK))
     found = scan(disk, DIRECTORY, **middle)

@@ -275,7 +275,7 @@ def test_a_producer_snapshot_made_in_slices_has_no_changes_made_meanwhile() -> N
 
 
 def test_at_opening_segment_and_index_bytes_after_the_checkpointed_end_are_cut_off() -> None:
-    """These may be NULs, which ext4 leaves behind a file's synced end."""
+    """These may be NULs, which ext4 leaves after a file's synced end."""
     for garbage in (b"\0" * 5000, b"garbage", batch_of([b"a batch that was never acknowledged"])):
         driver = LogDriver(index_interval_bytes=0)
         for _ in range(5):

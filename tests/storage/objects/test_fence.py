@@ -61,7 +61,7 @@ def test_garbage_has_the_journal_rounds_below_a_number_and_never_a_seal():
         ({5: False, 6: False}, 5),
     ],
 )
-def test_an_epoch_ends_at_the_first_seal_behind_which_no_journal_round_was_released(rounds, end):
+def test_an_epoch_ends_at_the_first_seal_after_which_no_journal_round_was_released(rounds, end):
     assert fence.valid_end(rounds, window=2) == end
 
 

@@ -18,8 +18,8 @@ COMPLETE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPLETE)
-def test_in_every_order_of_steps_of_owners_no_acknowledged_round_is_behind_the_seal(name: str):
-    """Rounds behind the seal of an epoch are ignored by the next owner, so an acknowledged one would be lost."""
+def test_in_every_order_of_steps_of_owners_no_acknowledged_round_is_after_the_seal(name: str):
+    """Rounds after the seal of an epoch are ignored by the next owner, so an acknowledged one would be lost."""
     bounds, least = COMPLETE[name]
     states, complete = look_at_all(Model(bounds))
     print(name, states)
@@ -43,7 +43,7 @@ LONG = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LONG)
-def test_in_ten_million_orders_no_acknowledged_journal_round_is_behind_the_seal(name: str):
+def test_in_ten_million_orders_no_acknowledged_journal_round_is_after_the_seal(name: str):
     bounds, least = LONG[name]
     states, complete = look_at_all(Model(bounds), MOST_STATES)
     print(name, states, complete)

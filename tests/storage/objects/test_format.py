@@ -108,7 +108,7 @@ def test_reading_a_journal_round_under_another_name_raises_malformed(place):
         form.read_header(place, a_round())
 
 
-def test_bytes_behind_a_journal_round_make_it_malformed():
+def test_bytes_after_a_journal_round_make_it_malformed():
     with pytest.raises(Malformed, match="131 bytes of units"):
         form.read_round(Place(3, 7), a_round() + b"\0")
 

@@ -54,7 +54,7 @@ def test_newer_finds_the_newest_journal_round_and_reads_once_if_none_is_newer():
     assert len(reads(objects)) == idle + 1
 
 
-def test_newer_returns_the_place_of_a_seal_behind_the_newest_journal_round():
+def test_newer_returns_the_place_of_a_seal_after_the_newest_journal_round():
     written_to, owner = written(5)
     last = newest(owner)
     create_seal(written_to, owner.store.journal.end(), pause)

@@ -36,7 +36,7 @@ def begin(objects: SimulatedObjects) -> Owning:
 
 
 def written(objects: SimulatedObjects) -> Owning:
-    """Two points, the older of which is removed, with rounds behind the newest."""
+    """Two points, the older of which is removed, with rounds after the newest."""
     owner = begin(objects)
     for number in range(30):
         owner.send("t", b"%d" % number)

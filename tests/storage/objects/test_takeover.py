@@ -86,7 +86,7 @@ def test_a_fenced_owner_can_take_over_again_in_its_directory_without_its_lost_ro
     assert Owning(objects, owner.disk).values() == [b"first", b"second"]
 
 
-def test_a_takeover_ignores_journal_rounds_stored_behind_a_missing_round():
+def test_a_takeover_ignores_journal_rounds_stored_after_a_missing_round():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"released")
@@ -307,7 +307,7 @@ def test_a_later_point_of_the_same_directory_ships_only_added_bytes():
     assert Owning(objects, node=3).values() == other.values()
 
 
-def test_newest_behind_returns_the_newest_point_only_if_no_record_was_written_since():
+def test_newest_with_all_units_returns_no_point_once_a_record_was_written_after_it():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -315,7 +315,7 @@ def test_newest_behind_returns_the_newest_point_only_if_no_record_was_written_si
     owner.point()
     for _ in range(50):
         owner.round(sync=True)
-    again = owner.collecting.newest_behind(owner.store.journal)
+    again = owner.collecting.newest_with_all_units(owner.store.journal)
     assert again.start == Place(owner.epoch, owner.store.journal.released_rounds)
     owner.name(again)
     assert len([name for name in objects.content if name.startswith("0/journal/")]) < 20
@@ -324,7 +324,7 @@ def test_newest_behind_returns_the_newest_point_only_if_no_record_was_written_si
     owner.flush()
     for _ in range(2):
         owner.checkpoint()  # the directory needs none of the rounds any more, and the point does
-    assert owner.collecting.newest_behind(owner.store.journal) is None
+    assert owner.collecting.newest_with_all_units(owner.store.journal) is None
     assert Owning(objects, node=2).values() == [b"1", b"2"]
 
 

@@ -24,7 +24,7 @@ STEP_MS = 1000
 
 @pytest.fixture(scope="module")
 def written():
-    """A store with two points and rounds behind each, taken a second apart; read only."""
+    """A store with two points and rounds after each, taken a second apart; read only."""
     objects, clock, work = SimulatedObjects(), SimulatedClock(STARTED_MS), Workload(SimulatedDisk())
     log = work.make("a")
     work.send(log, b"0")
@@ -176,7 +176,7 @@ def test_a_restore_from_swapped_journal_round_objects_raises_backup_refused(obje
     """Each has a right checksum; together they are no journal."""
     first, second = names(objects, "rounds")[-2:]
     objects.content[first], objects.content[second] = objects.content[second], objects.content[first]
-    with pytest.raises(BackupRefused, match="the journal behind point"):
+    with pytest.raises(BackupRefused, match="the journal after point"):
         restored(objects)
 
 

@@ -413,7 +413,7 @@ def test_large_journal_rounds_are_shipped_as_pieces_and_deleted_with_their_point
     assert len(named(objects, "pieces")) == 4
     assert max(len(objects.content[name]) for name in named(objects, "rounds")) < 5000
     assert values_in(objects) == [b"first", b"x" * 25_000, b"y"]
-    for _ in range(4):  # until the journal begins behind them
+    for _ in range(4):  # until the journal begins after them
         add(work, b"z" * 50_000)
         work.flush()
         work.checkpoint()

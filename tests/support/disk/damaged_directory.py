@@ -58,7 +58,7 @@ def small_directory() -> SimulatedDisk:
     for number in range(3):
         broker.ask(produce("plain", batch(value=b"only in the journal %d" % number)), 11)
         broker.ask(produce("mixed", idempotent(6 + number)), 11)
-    broker.wait(0.3)  # the last round is synced, and the seal behind it says so
+    broker.wait(0.3)  # the last round is synced, and the seal after it says so
     while len(store_checkpoint.numbers(broker.disk, broker.broker.store.directory)) > 2:
         broker.wait(0.01)  # the one before is just being removed
     killed = kill(broker)
