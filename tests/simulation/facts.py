@@ -19,6 +19,7 @@ from simulation.history import (
     Forgotten,
     History,
     Init,
+    NotWritten,
     Offsets,
     Op,
     Outlived,
@@ -194,6 +195,22 @@ class Facts:
     @cached_property
     def _outlived(self) -> list[Op]:
         return [op for op, _ in self.history.of(Outlived, only_ok=False)]
+
+    @cached_property
+    def _not_written(self) -> list[NotWritten]:
+        """The times in which the store failed what the owner wrote, in order, joined where they touch."""
+        merged: list[NotWritten] = []
+        for since_ms, until_ms in sorted(what for _, what in self.history.of(NotWritten)):
+            if merged and since_ms <= merged[-1].until_ms:
+                merged[-1] = NotWritten(merged[-1].since_ms, max(until_ms, merged[-1].until_ms))
+            else:
+                merged.append(NotWritten(since_ms, until_ms))
+        return merged
+
+    def could_write_ms(self, since_ms: int, until_ms: int) -> int:
+        """Return for how much of the time between two moments (ms) the store took what its owner wrote."""
+        missed = (min(until_ms, one.until_ms) - max(since_ms, one.since_ms) for one in self._not_written)
+        return until_ms - since_ms - sum(ms for ms in missed if ms > 0)
 
     def may_be_outdated(self, op: Op) -> bool:
         """Return whether a broker may have answered that another one had taken over from: its answer may be an older

@@ -240,6 +240,23 @@ def a_last_stable_offset_that_stands_for_longer_than_any_transaction(s):
 
 
 @bad("LSO stall")
+def a_last_stable_offset_that_stands_for_too_long_beside_what_the_store_fails(s):
+    s.begin("t"), s.send("x", txn="t"), s.read(lso=0, hw=1), s.passes(400)
+    s.store_fails(500), s.passes(300), s.store_fails(500), s.passes(400), s.read(lso=0, hw=1)
+
+
+@bad("LSO stall")
+def a_last_stable_offset_that_stands_after_writes_that_failed_at_the_same_time(s):
+    s.begin("t"), s.send("x", txn="t"), s.read(lso=0, hw=1), s.store_fails(500)
+    s.store_failed(s.now - 500, s.now), s.store_failed(s.now - 400, s.now), s.passes(1100), s.read(lso=0, hw=1)
+
+
+@bad("LSO stall")
+def a_last_stable_offset_that_stands_though_the_store_failed_before(s):
+    s.begin("t"), s.send("x", txn="t"), s.store_fails(2000), s.read(lso=0, hw=1), s.passes(1100), s.read(lso=0, hw=1)
+
+
+@bad("LSO stall")
 def a_last_stable_offset_below_the_end_when_all_is_over(s):
     s.begin("t"), s.send("x", txn="t"), s.final(lso=0, hw=1)
 

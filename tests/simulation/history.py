@@ -307,6 +307,13 @@ class Outlived(NamedTuple):
     """Another broker has taken over from this one, which lives on: until it is gone it may show an older state."""
 
 
+class NotWritten(NamedTuple):
+    """Between two times (ms) the owner released nothing because the store failed its writes. Always ok."""
+
+    since_ms: int
+    until_ms: int
+
+
 class Forgotten(NamedTuple):
     """The broker forgets a producer in one place, or a transactional id and its producer everywhere. Always ok.
 
@@ -392,7 +399,7 @@ class History:
     """All operations, in the order in which they were invoked."""
 
     now_ms: Callable[[], int] = lambda: 0
-    stall_ms: int = 1 << 60  # no transaction may hold a last stable offset for longer, while a broker serves
+    stall_ms: int = 1 << 60  # no transaction may hold a last stable offset for longer, while a broker can write
     ops: list[Op] = field(default_factory=list)
     closed: bool = False  # it is judged: nothing ends any more
     _moments: int = 0

@@ -24,11 +24,11 @@ from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.effects.threads import call_all, starting
-from fencepost.storage.objects import epochs, fence, kept, probing
+from fencepost.storage.objects import epochs, fence, format, kept, probing
 from fencepost.storage.objects.journal import ObjectJournal
 from fencepost.storage.objects.looking import JournalVerifying, Looking
 from fencepost.storage.shipping import fetching, shipper
-from simulation.history import Op, Outlived, Restart
+from simulation.history import History, NotWritten, Op, Outlived, Restart
 from simulation.processes import Process, ProcessNet
 from simulation.store_links import StoreExecutor, StoreLink, beside_each_other, sleep, start_no_further_thread
 from simulation.world import ADDRESS, World
@@ -38,6 +38,7 @@ LEASES_MS, HEARTBEATS_MS = (1_000, 2_000, 3_000), (200, 500)
 PUTS_A_SECOND = (10, 50, 200)
 POINTS_S = (1.0, 3.0, 8.0)  # from one checkpoint in the store to the next
 PAGES = (3, 20, 1_000)
+TRIED_AGAIN_MS = 2_000  # so long a broker waits at most before it tries again to create a round
 OWNED_AGAIN_S = 90.0  # virtual: with nothing wrong any more, a broker serves by then
 
 
@@ -72,6 +73,39 @@ class Epochs:
         return found
 
 
+class HeldUp:
+    """Notes in the history when the owner released nothing because the store failed its writes.
+
+    Such a time begins with the attempt that failed, or with the last release if that was later. It ends with the next
+    release, or TRIED_AGAIN_MS after the last failure: from then on the owner is to blame.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._released_ms = 0
+        self._failed: NotWritten | None = None  # since the last release
+
+    def failed(self, since_ms: int) -> None:
+        """Note that an attempt to write has failed now, which began at since_ms."""
+        now_ms = self._history.now_ms()
+        if self._failed is not None and since_ms > self._failed.until_ms:
+            self._note(now_ms)
+        first_ms = max(since_ms, self._released_ms) if self._failed is None else self._failed.since_ms
+        self._failed = NotWritten(first_ms, now_ms + TRIED_AGAIN_MS)
+
+    def released(self) -> None:
+        """Note that the owner has released a round, or that another owner begins."""
+        self._released_ms = self._history.now_ms()
+        self._note(self._released_ms)
+
+    def _note(self, now_ms: int) -> None:
+        """Add the time that was begun, if there is one, to the history."""
+        if self._failed is not None:
+            told = self._failed._replace(until_ms=min(now_ms, self._failed.until_ms))
+            self._history.invoke("store", told).ok()
+            self._failed = None
+
+
 class Machine:
     """One address, with one broker after the other."""
 
@@ -79,6 +113,7 @@ class Machine:
         self.number = number
         self.name = f"10.0.0.{number}"
         self.link = StoreLink(world.loop, world.objects, world.rng(f"link {number}"), world.page)
+        self.link.on_failure = self._call_failed
         self.disk = SimulatedDisk(history=False)
         self.broker: Broker | None = None
         self.process: Process | None = None
@@ -176,6 +211,14 @@ class Machine:
             self.outlived = None
         self.disk = SimulatedDisk(history=False) if wiped else left
 
+    def _call_failed(self, name: str, since_s: float) -> None:
+        """Note that a create or a read of a round has failed at the owner; failures at other machines delay nobody.
+
+        Called in the thread that waited for the answer.
+        """
+        if name.startswith(format.JOURNAL) and self._world.owner is self:
+            self._world.held_up.failed(round(since_s * 1000))
+
     async def stop(self) -> None:
         """Stop a broker that serves, in order: one that waits takes over at once."""
         broker, process = self.broker, self.process
@@ -216,6 +259,7 @@ class StoredWorld(World):
         self.objects = SimulatedObjects(seed)
         self.page = rng.choice(PAGES)
         self.epochs = Epochs()
+        self.held_up = HeldUp(self.history)
         self.has_ended = False
         self.is_guarded = False
         self.schedule = replace(self.schedule, has_follower=False)
@@ -279,6 +323,7 @@ class StoredWorld(World):
     def has_begun(self, machine: Machine) -> None:
         """Note that a machine owns the journal and serves, and that it took over from those that still do."""
         self.lives += 1
+        self.held_up.released()
         self.met["store: epochs"] += 1
         for one in self.machines:
             if one is not machine and one.serves and one.outlived is None:
@@ -315,6 +360,7 @@ class StoredWorld(World):
 
     def end(self) -> None:
         self.has_ended = True
+        self.held_up.released()
         self.kill(power=False)
         self.failures += self.epochs.problems()
         self.failures += [f"in the store: {problem}" for problem in self._verified()]
@@ -342,6 +388,8 @@ class StoredWorld(World):
         def finish(journal: ObjectJournal, write: Any) -> None:
             finished(journal, write)
             self.epochs.released(journal)
+            if self.broker is not None and self.broker.store.journal is journal:
+                self.held_up.released()
 
         def one_by_one(calls: Any, name: str, threads: int, meanwhile: Any = None) -> None:
             calls = list(calls)

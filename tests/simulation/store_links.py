@@ -215,7 +215,11 @@ class StoreLink:
     where = "sim://bucket"
 
     def __init__(self, loop: SimulatedLoop, store: SimulatedObjects, rng: random.Random, page: int) -> None:
-        """page: a listing of more names takes effect in two pieces, the first of so many."""
+        """page: a listing of more names takes effect in two pieces, the first of so many.
+
+        on_failure: called with the name and the start (loop time) of each create or read that fails or is not
+        answered, when its caller is told.
+        """
         self._loop = loop
         self._store = store
         self._rng = rng
@@ -223,19 +227,30 @@ class StoreLink:
         self.weather = GOOD
         self.is_cut = False
         self.calls = 0
+        self.on_failure: Callable[[str, float], None] = _nothing
 
     def create(self, name: str, content: Content) -> None:
         content = b"".join(content) if isinstance(content, list) else bytes(content)
-        if self._rng.random() < self.weather.conflicts:
-            self._wait(self._latency())
-            raise Exists(name, "409")
-        self._call(name, lambda: self._store.create(name, content), writes=True)
+        began_s = self._loop.time()
+        try:
+            if self._rng.random() < self.weather.conflicts:
+                self._wait(self._latency())
+                raise _Conflict(name, "409")
+            self._call(name, lambda: self._store.create(name, content), writes=True)
+        except (_Conflict, Unclear, Refused):
+            self.on_failure(name, began_s)
+            raise
 
     def put(self, name: str, content: bytes) -> None:
         self._call(name, lambda: self._store.put(name, bytes(content)), writes=True)
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        return self._call(name, lambda: self._store.read(name, start, length))
+        began_s = self._loop.time()
+        try:
+            return self._call(name, lambda: self._store.read(name, start, length))
+        except (Unclear, Refused):
+            self.on_failure(name, began_s)
+            raise
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
         found = self._call(prefix, lambda: self._store.list(prefix, after))
@@ -287,6 +302,10 @@ class StoreLink:
         sleep(seconds)
 
 
+class _Conflict(Exists):
+    """The answer 409: nothing was created, although no object has the name."""
+
+
 class _Call:
     """A call that was sent to the store."""
 
@@ -310,3 +329,7 @@ class _Call:
         if self._error is not None:
             raise self._error
         return self._result
+
+
+def _nothing(name: str, since_s: float) -> None:
+    """Do nothing: the default of on_failure."""

@@ -26,6 +26,7 @@ from simulation.history import (
     LeftBehind,
     Listed,
     Need,
+    NotWritten,
     OffsetOf,
     Offsets,
     Op,
@@ -257,6 +258,14 @@ class Story:
 
     def passes(self, ms: int) -> None:
         self.now += ms
+
+    def store_fails(self, ms: int) -> None:
+        """Let this time pass, in which the store fails what the owner writes."""
+        self.now += ms
+        self.store_failed(self.now - ms, self.now)
+
+    def store_failed(self, since_ms: int, until_ms: int) -> Op:
+        return self._op("store", NotWritten(since_ms, until_ms), True)
 
     @property
     def anomalies(self) -> set[str]:

@@ -3,6 +3,8 @@
 from collections import Counter
 
 import pytest
+from simulation.history import History, NotWritten
+from simulation.machines import TRIED_AGAIN_MS, HeldUp
 from simulation.run import simulate
 
 QUICK = 1
@@ -13,6 +15,35 @@ def test_a_simulation_of_machines_that_share_a_store_shows_no_anomaly():
     result = simulate(QUICK, 2.5, in_store=True)
     assert result.good, f"{result}\nagain: make sim SEED={QUICK} SECONDS=2.5 IN_STORE=1"
     assert result.struck["store: epochs"] > 1
+
+
+def test_a_broker_counts_as_held_up_from_a_failed_write_to_its_next_release():
+    now = [1_000]
+    history = History(lambda: now[0])
+    held_up = HeldUp(history)
+    held_up.released()
+    for now[0] in (1_500, 1_800):  # of two writes that began before that release
+        held_up.failed(900)
+    now[0] = 2_500
+    held_up.released()
+    assert _times(history) == [(1_000, 2_500)]
+
+
+def test_a_broker_that_does_not_try_again_counts_as_held_up_no_longer():
+    now = [1_000]
+    history = History(lambda: now[0])
+    held_up = HeldUp(history)
+    held_up.failed(500)
+    now[0] = 9_000
+    held_up.failed(8_000)
+    now[0] = 9_001
+    held_up.released()
+    held_up.released()
+    assert _times(history) == [(500, 1_000 + TRIED_AGAIN_MS), (8_000, 9_001)]
+
+
+def _times(history):
+    return [(since_ms, until_ms) for _, (since_ms, until_ms) in history.of(NotWritten)]
 
 
 @pytest.mark.long
