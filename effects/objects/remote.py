@@ -2,25 +2,30 @@
 
 The rule: obstore repeats nothing. If it did, a create whose answer was lost would find its own object and raise
 AlreadyExists; S3 also answers 409, which is AlreadyExists, when there is no object. So a call is made once, and after
-every answer except success the caller finds out what happened. Each call has a deadline, because one that neither
-returned nor failed would stop everything.
+every answer except success the caller finds out what happened. Each call has a deadline (deadlines.py), because one
+that neither returned nor failed would stop everything. A deadline belongs to a client of obstore, so there is a client
+for each.
 """
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from .aws_profiles import profile
+from .deadlines import DEADLINES_S, Deadlines
 from .interface import Content, Exists, Found, Missing, Refused, Unclear
 
-DEADLINE_S, CONNECT_S = 120, 5
+T = TypeVar("T")
+CONNECT_S = 4
+IDLE_S = 3  # after which a connection is closed: one that is lost without a word is not used again
 LISTED_AT_ONCE = 1000
 _PLAIN = "http://"
 _UNSIGNED = "AWS_UNSIGNED_PAYLOAD"
@@ -48,7 +53,8 @@ class RemoteObjects:
         self._bucket = bucket
         self._below = f"{prefix}/" if prefix else ""
         with self._converted(""):
-            self._store = _open(scheme, bucket, endpoint)
+            self._stores = [_open(scheme, bucket, endpoint, deadline_s) for deadline_s in DEADLINES_S]
+        self._deadlines = Deadlines()
 
     @property
     def where(self) -> str:
@@ -56,46 +62,84 @@ class RemoteObjects:
 
     def create(self, name: str, content: Content) -> None:
         """Create an object if none has its name. Raises Exists."""
-        with self._converted(name):
+
+        def put(store: Any) -> None:
+            """Send the object with the condition that nothing has its name."""
             body = iter(content) if isinstance(content, list) else content  # buffers are sent without a copy
-            obstore.put(self._store, self._below + name, body, mode="create", use_multipart=False)
+            obstore.put(store, self._below + name, body, mode="create", use_multipart=False)
+
+        self._call("create", name, put, _size_of(content))
 
     def put(self, name: str, content: bytes) -> None:
         """Create an object, or replace it."""
-        with self._converted(name):
-            obstore.put(self._store, self._below + name, content, use_multipart=False)
+        self._call(
+            "put",
+            name,
+            lambda store: obstore.put(store, self._below + name, content, use_multipart=False),
+            len(content),
+        )
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """Return `length` bytes of an object from `start` on (None: all). Raises Missing."""
         if length == 0:
             return b""
-        with self._converted(name):
+
+        def get(store: Any) -> bytes:
+            """Ask for the object, or a range of it."""
             if length is None and not start:
-                return bytes(obstore.get(self._store, self._below + name).bytes())
+                return bytes(obstore.get(store, self._below + name).bytes())
             if length is None:
                 options: Any = {"range": {"offset": start}}
-                return bytes(obstore.get(self._store, self._below + name, options=options).bytes())
-            return bytes(obstore.get_range(self._store, self._below + name, start=start, length=length))
+                return bytes(obstore.get(store, self._below + name, options=options).bytes())
+            return bytes(obstore.get_range(store, self._below + name, start=start, length=length))
+
+        return self._call("read", name, get, length or 0)
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
         """Return the objects whose names begin with `prefix` and come after `after`, in the store's order."""
-        found: list[Found] = []
-        with self._converted(""):
+
+        def list_pages(store: Any) -> list[Found]:
+            """Ask for one page after the other. The deadline is that of each."""
+            found: list[Found] = []
             offset = self._below + after if after else None
-            for page in obstore.list(
-                self._store, prefix=self._below + prefix, offset=offset, chunk_size=LISTED_AT_ONCE
-            ):
+            for page in obstore.list(store, prefix=self._below + prefix, offset=offset, chunk_size=LISTED_AT_ONCE):
                 found += (Found(each["path"][len(self._below) :], each["size"]) for each in page)
-        return found
+            return found
+
+        return self._call("list", prefix, list_pages)
 
     def delete(self, name: str) -> None:
         """Remove an object. Does nothing if it does not exist."""
-        with self._converted(name):
+
+        def remove(store: Any) -> None:
+            """Delete it."""
             try:
-                obstore.delete(self._store, self._below + name)
+                obstore.delete(store, self._below + name)
             except FileNotFoundError as error:
                 if _no_bucket(str(error)):
                     raise
+
+        self._call("delete", name, remove)
+
+    def _call(self, what: str, name: str, make: Callable[[Any], T], size_bytes: int = 0) -> T:
+        """Make a call with the deadline that it has now, and note whether it has timed out. make: gets a client.
+
+        what: the kind of call. size_bytes: as in Deadlines.level(). Raises Exists, Missing, Unclear, Refused.
+        """
+        key = f"{what} {name}"
+        level = self._deadlines.level(key, size_bytes)
+        began_s = time.monotonic()
+        try:
+            with self._converted("" if what == "list" else name):
+                result = make(self._stores[level])
+        except Unclear:
+            self._deadlines.ended(key, timed_out=time.monotonic() - began_s >= DEADLINES_S[level])
+            raise
+        except (Exists, Missing, Refused):
+            self._deadlines.ended(key, timed_out=False)
+            raise
+        self._deadlines.ended(key, timed_out=False)
+        return result
 
     @contextmanager
     def _converted(self, name: str) -> Iterator[None]:
@@ -136,10 +180,15 @@ def s3_endpoint(environment: Mapping[str, str]) -> str:
     return set_here or profile(environment).get("endpoint", "")
 
 
-def _open(scheme: str, bucket: str, endpoint: str) -> Any:
-    """Return obstore's store for this bucket, without retries and with timeouts."""
-    retries: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=DEADLINE_S)}
-    client: Any = {"timeout": f"{DEADLINE_S}s", "connect_timeout": f"{CONNECT_S}s"}
+def _size_of(content: Content) -> int:
+    """Return how many bytes an object has."""
+    return sum(map(len, content)) if isinstance(content, list) else len(content)
+
+
+def _open(scheme: str, bucket: str, endpoint: str, deadline_s: float) -> Any:
+    """Return obstore's store for this bucket, without retries and with a deadline for each request."""
+    retries: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=deadline_s)}
+    client: Any = {"timeout": f"{deadline_s}s", "connect_timeout": f"{CONNECT_S}s", "pool_idle_timeout": f"{IDLE_S}s"}
     if scheme == "gs":
         return GCSStore(bucket, client_options=client, retry_config=retries)
     if scheme == "az":

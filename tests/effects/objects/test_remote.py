@@ -1,10 +1,10 @@
 """What becomes of the answers of a bucket: a server that answers as it is told to."""
 
 import pytest
-from fencepost.effects.objects import BadUrl, Exists, Missing, Refused, Unclear, is_url, open_objects
+from fencepost.effects.objects import BadUrl, Exists, Missing, Refused, Unclear, is_url, open_objects, remote
 from fencepost.effects.objects.aws_profiles import profile
 from fencepost.effects.objects.remote import s3_config
-from odd_store import CUT, OddStore, error_body
+from odd_store import CUT, SILENT, OddStore, error_body
 
 
 @pytest.fixture
@@ -119,6 +119,39 @@ def test_a_create_on_an_unreachable_server_raises_unclear(store, objects):
     with pytest.raises(Unclear) as unclear:
         objects.create("a", b"")
     assert "\n" not in str(unclear.value)
+
+
+@pytest.fixture
+def short_deadlines(monkeypatch):
+    """A first deadline that is over soon, and a later one that no test waits for."""
+    monkeypatch.setattr(remote, "DEADLINES_S", (0.3, 600.0, 600.0))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda objects: objects.create("a/1", b"x"),
+        lambda objects: objects.put("a/1", b"x"),
+        lambda objects: objects.read("a/1"),
+        lambda objects: objects.read("a/1", 0, 128),
+        lambda objects: objects.list("a/"),
+        lambda objects: objects.delete("a/1"),
+    ],
+)
+def test_a_small_call_on_a_silent_connection_raises_unclear_at_the_deadline(short_deadlines, store, call):
+    store.answers = [(SILENT, b"")]
+    with pytest.raises(Unclear):
+        call(open_objects("s3://bucket/some/prefix"))
+
+
+def test_a_call_that_has_timed_out_is_given_more_time_when_it_is_repeated(short_deadlines, store):
+    objects = open_objects("s3://bucket/some/prefix")
+    store.answers = [(SILENT, b""), (200, b"")]
+    with pytest.raises(Unclear):
+        objects.create("a/1", b"x")
+    store.delay_s = 1.0
+    objects.create("a/1", b"x")
+    assert len(store.asked) == 2
 
 
 def test_deleting_an_object_succeeds_whether_or_not_it_exists(store, objects):

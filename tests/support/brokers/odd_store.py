@@ -5,6 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 CUT = "cut"  # instead of a status: the connection ends in the middle of the answer
+SILENT = "silent"  # instead of a status: no answer comes, and the connection stays
 
 
 def error_body(code: str, message: str = "") -> bytes:
@@ -12,13 +13,15 @@ def error_body(code: str, message: str = "") -> bytes:
 
 
 class OddStore:
-    """`answers`: (status or CUT, body), one for each request; after them 404. `asked`: (method, path, If-None-Match)
-    of each request.
+    """`answers`: (status, CUT or SILENT, body), one for each request; after them 404. `asked`: (method, path,
+    If-None-Match) of each request. `delay_s`: before each answer.
     """
 
     def __init__(self) -> None:
         self.answers: list[tuple[object, bytes]] = []
         self.asked: list[tuple[str, str, str | None]] = []
+        self.delay_s = 0.0
+        self._closing = threading.Event()
         store = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -26,6 +29,11 @@ class OddStore:
                 self.rfile.read(int(self.headers.get("content-length") or 0))
                 store.asked.append((self.command, self.path, self.headers.get("if-none-match")))
                 status, body = store.answers.pop(0) if store.answers else (404, error_body("NoSuchKey"))
+                if status == SILENT:
+                    store._closing.wait()
+                    self.close_connection = True
+                    return
+                store._closing.wait(store.delay_s)
                 self.send_response(200 if status == CUT else int(str(status)))
                 self.send_header("content-length", str(len(body) + (100 if status == CUT else 0)))
                 self.send_header("last-modified", "Fri, 27 Nov 2026 18:00:00 GMT")
@@ -46,6 +54,7 @@ class OddStore:
         self._thread.start()
 
     def close(self) -> None:
+        self._closing.set()
         self._server.shutdown()
         self._thread.join()
         with contextlib.suppress(OSError):
