@@ -300,9 +300,8 @@ class Broker(Services):
         """Start the background tasks, which run until the broker stops."""
         self.housekeeping.start()
         if self._owner is not None:
-            self.housekeeping.keep(self._owner.beat(self.rounds, self.housekeeping.pause))
-            self.housekeeping.keep(self._owner.watch_others(self.housekeeping.pause))
-            self.housekeeping.keep(self._owner.keep_points(self.rounds, self.housekeeping.pause))
+            for task in self._owner.tasks(self.rounds, self.server, self.housekeeping.pause):
+                self.housekeeping.keep(task)
         self._sweeps = Sweeps(shared, self.transactions)
         self.housekeeping.keep(self._sweeps.expire_ids())
         self.housekeeping.keep(self.ledger.watch())

@@ -224,6 +224,7 @@ class Server:
         self._sweeper: asyncio.TimerHandle | None = None
         self._stopping = False
         self._emptied: asyncio.Event | None = None
+        self._turns_away = False
 
     # ---- start and stop --------------------------------------------------------------------------------------
 
@@ -289,6 +290,15 @@ class Server:
         for handshake in list(self.handshakes):
             handshake.abort()
 
+    def turn_away(self) -> None:
+        """Close all connections, and refuse new ones until welcome() is called."""
+        self._turns_away = True
+        self.abort_all()
+
+    def welcome(self) -> None:
+        """Accept connections again."""
+        self._turns_away = False
+
     # ---- connections come and go -----------------------------------------------------------------------------
 
     def arrived(self, connection: ServedConnection) -> None:
@@ -317,6 +327,9 @@ class Server:
 
     def _is_refused(self, host: str) -> bool:
         """Return whether one more connection of this host is refused, because there are too many; if so, log why."""
+        if self._turns_away:  # which was logged, and clients try again and again
+            self.metrics.refused_connections += 1
+            return True
         settings, there_are = self.settings(), len(self.connections) + len(self.handshakes)
         refused = ""
         if self._stopping or self.store.halted is not None:

@@ -106,6 +106,10 @@ class OtherNodes:
             (each.node, host, port) for each in self._alive for name, host, port in each.addresses if name == listener
         ]
 
+    def alive(self) -> list[int]:
+        """Return the node id of each waiting broker."""
+        return sorted(each.node for each in self._alive)
+
     def look(self, now_ms: int) -> None:
         """Read which brokers wait, and delete the objects of those that have stopped renewing them.
 

@@ -2,18 +2,18 @@
 
 Begin: wait until the owner there is has been silent for a lease (silence.py), unless the data directory is that of the
 newest owner: then it is this broker's, and its lock says that nobody serves from it. Then the directory is opened with
-the store as its journal, which takes over. Run: an empty round at each heartbeat in which there was no other; and from
-time to time the newest checkpoint goes into the store, so that others need not read all rounds (points.py there).
+the store as its journal, which takes over. Run: it shows that it is alive (alive.py); and from time to time the newest
+checkpoint goes into the store, so that others need not read all rounds (points.py there).
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk, Executor
@@ -43,6 +43,7 @@ from ...storage.shipping.names import PARTS
 from ...storage.store import Store, StoreSettings
 from ..config.settings import BrokerSettings
 from ..metrics import Histogram
+from .alive import LOOKS_A_LEASE, Beating, Pause, Refusing, beat, send_clients_away
 from .counted import CountedObjects
 from .other_nodes import LEASES_BETWEEN, OtherNodes, Presence, told_addresses
 from .pacing import Pace
@@ -53,7 +54,6 @@ from .standby import Standby
 log = logging.getLogger("fencepost.broker")
 
 T = TypeVar("T")
-LOOKS_A_LEASE = 12
 POINT_EVERY_S = 30.0
 ATTEMPTS_TO_HAND_OVER = 4
 SAID_EVERY_MS = 60_000
@@ -83,23 +83,6 @@ class AnotherTime(Exception):
     """Raised if the store does not answer while a point (a checkpoint in the store) is made. The next point then
     includes what this one would have.
     """
-
-
-class Beating(Protocol):
-    """The methods of Rounds that a heartbeat uses. finished: how many rounds (writes of the journal) have ended."""
-
-    finished: int
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no round (write of the journal) is open or being written."""
-        ...
-
-    def sync_soon(self) -> None:
-        """Write and sync all that was appended so far, in every durability mode; with nothing new, write an empty
-        round.
-        """
-        ...
 
 
 class StoreOwner:
@@ -141,6 +124,7 @@ class StoreOwner:
         self._saying = threading.Lock()
         self._said_ms: dict[type[BaseException], int] = {}  # when errors were logged, by kind
         self.trouble: ObjectsError | None = None  # the store's last answer, if it was an error
+        self._created_ms = 0  # when a round was created in the store
 
     # ---- taking over -----------------------------------------------------------------------------------------
 
@@ -169,6 +153,7 @@ class StoreOwner:
                 log.warning("%s: %s; waiting again", self._objects.where, overtaken)
                 self._leases = min(2 * self._leases, MOST_LEASES)
         kept.keep_nothing()
+        self._created_ms = self._clock.monotonic_ms()
         self.epoch = epoch = source.taken.claim.epoch
         log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
         self._points = source.points
@@ -320,22 +305,25 @@ class StoreOwner:
         """Return a writer that creates rounds (writes of the journal) as objects in the store."""
         return ObjectWriter(self._executor, self._clock, loop.call_later, self._answered)
 
-    async def beat(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
-        """Write an empty round to the journal whenever nothing was written for a heartbeat, to show that the owner is
-        alive.
+    def tasks(self, rounds: Beating, server: Refusing, pause: Pause) -> list[Coroutine[Any, Any, None]]:
+        """Return what the owner does all the time, until the broker stops."""
+        return [
+            beat(rounds, self._heartbeat_ms, pause),
+            send_clients_away(self, server, self._lease_ms, pause),
+            self.watch_others(pause),
+            self.keep_points(rounds, pause),
+        ]
 
-        pause: waits this number of seconds, and returns whether the broker is stopping.
-        """
-        finished = -1
-        while not await pause(self._heartbeat_ms / 1000):
-            if rounds.finished == finished and rounds.is_idle:
-                rounds.sync_soon()
-                finished += 1  # the empty round is no sign of other work
-            else:
-                finished = rounds.finished
+    def since_created_ms(self) -> int:
+        """Return for how many ms no round (write of the journal) was created in the store."""
+        return self._clock.monotonic_ms() - self._created_ms
 
-    async def watch_others(self, pause: Callable[[float], Awaitable[bool]]) -> None:
-        """Check from time to time which brokers wait to take over from this one. pause: as in beat()."""
+    def waiting_nodes(self) -> list[int]:
+        """Return the node ids of the brokers that wait to take over, as they were seen last."""
+        return self.other_nodes.alive()
+
+    async def watch_others(self, pause: Pause) -> None:
+        """Check from time to time which brokers wait to take over from this one, until it stops."""
         await self._in_worker(self._presence.end, self._point_executor)
         while True:
             look = partial(self.other_nodes.look, self._clock.monotonic_ms())
@@ -343,8 +331,8 @@ class StoreOwner:
             if await pause(LEASES_BETWEEN * self._lease_ms / 1000):
                 return
 
-    async def keep_points(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
-        """Make a point (a checkpoint in the store) every POINT_EVERY_S, until the broker stops. pause: as in beat()."""
+    async def keep_points(self, rounds: Beating, pause: Pause) -> None:
+        """Make a point (a checkpoint in the store) every POINT_EVERY_S, until the broker stops."""
         while not await pause(POINT_EVERY_S):
             try:
                 await self._keep_point(rounds, pause)
@@ -356,7 +344,7 @@ class StoreOwner:
             except (OSError, BackupRefused, checkpoints.Damaged, Taken) as error:
                 log.warning("no checkpoint was put into %s: %s", self._objects.where, error)
 
-    async def _keep_point(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
+    async def _keep_point(self, rounds: Beating, pause: Pause) -> None:
         """Make a point (a checkpoint in the store), name it in a round, and once that is durable delete the objects
         that are no longer needed.
 
@@ -424,6 +412,8 @@ class StoreOwner:
             log.warning("%s: %s; nothing is acknowledged until it answers", self._objects.where, _advice(error))
         elif error is None and self.trouble is not None:
             log.warning("%s answers again", self._objects.where)
+        if error is None:
+            self._created_ms = self._clock.monotonic_ms()
         self.trouble = error
 
     def _check_owning(self, done: int, of: int) -> None:
