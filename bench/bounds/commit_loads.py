@@ -12,7 +12,7 @@ from typing import Any
 
 from ...client.producer.producer import Producer
 from ...client.sql.connecting import connect
-from ...client.transactions.sql_commits import Wait
+from ...client.transactions.participant import Wait
 from .processes import Figures, print_figures
 
 TOPIC = "bench-commits"

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
     from ..tracing.tracing import TracerProvider, Tracing
-    from ..transactions.sql_commits import DecidingDatabase, Wait
+    from ..transactions.participant import DecidingDatabase, Wait
 
 
 _CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}

@@ -20,8 +20,8 @@ from ..errors import (
 )
 from ..transactions.driver import TransactionDriver
 from ..transactions.machine import Outcome
+from ..transactions.participant import DecidingDatabase, Wait
 from ..transactions.sources import FromGroup, FromShareGroup, Sources, offsets_of
-from ..transactions.sql_commits import DecidingDatabase, Wait
 from ..transactions.sqlstates import may_succeed_again
 from ..transactions.table import State
 from ..values import AcknowledgeType, ConsumerGroupMetadata, HeadersLike, RecordMetadata, ShareRecord

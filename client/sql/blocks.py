@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ..errors import IllegalStateError, OutcomeDivergedError
-from ..transactions.sql_commits import Block
+from ..transactions.participant import Block
 from ..transactions.sqlstates import sqlstate_of
 from . import statements
 from .interfaces import Adapter, Connections

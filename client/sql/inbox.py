@@ -20,8 +20,8 @@ from ..errors import (
 )
 from ..group.subscription import PartitionState
 from ..transactions.cancellation import outlast
+from ..transactions.participant import Block, DatabaseAway
 from ..transactions.sources import Sources
-from ..transactions.sql_commits import Block, DatabaseAway
 from ..values import ConsumerGroupMetadata, Record
 from . import place_statements as statements
 from .interfaces import Database

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ..transactions.deciding import Row
-from ..transactions.sql_commits import DatabaseAway, DecidingDatabase
+from ..transactions.participant import DatabaseAway, DecidingDatabase
 
 
 class RowHeld(DatabaseAway):

@@ -16,7 +16,7 @@ from ...protocol.primitives import ZERO_UUID
 from ..consumer.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, list_once
 from ..errors import IllegalStateError, InvalidConfigurationError, OffsetOutOfRangeError, RequestTimedOutError
 from ..group.subscription import EARLIEST, LATEST, Need, PartitionState
-from ..transactions.sql_commits import DatabaseAway
+from ..transactions.participant import DatabaseAway
 from ..values import OffsetAndMetadata, TopicPartition
 from . import place_statements as statements
 from .interfaces import Database

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ..errors import InvalidConfigurationError, KafkaError
 from ..transactions.deciding import NONE_YET, Row, Waiting
-from ..transactions.sql_commits import DatabaseAway
+from ..transactions.participant import DatabaseAway
 from ..transactions.sqlstates import sqlstate_of
 from . import statements
 from .blocks import Blocks

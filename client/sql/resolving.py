@@ -15,7 +15,7 @@ from ..net.environment import SYSTEM, Environment
 from ..settings import ConnectionSettings, producer_settings
 from ..transactions.deciding import Row, Standing, Waiting, ledger_key, older_database
 from ..transactions.decisions import Decisions
-from ..transactions.sql_commits import DatabaseAway
+from ..transactions.participant import DatabaseAway
 from .interfaces import Database, RowHeld
 
 log = logging.getLogger("fencepost.client")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from ...effects.threads.starting import call_in_thread
 from ..errors import IllegalStateError, InvalidConfigurationError, OutcomeDivergedError
 from ..transactions.deciding import NONE_YET, Row, Waiting
-from ..transactions.sql_commits import Block, DatabaseAway
+from ..transactions.participant import Block, DatabaseAway
 from . import statements
 
 T = TypeVar("T")

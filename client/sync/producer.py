@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
     from ..tracing.tracing import TracerProvider, Tracing
-    from ..transactions.sql_commits import Wait
+    from ..transactions.participant import Wait
     from .taking_part import Database
 
 T = TypeVar("T")

@@ -35,10 +35,11 @@ from .cancellation import is_cancelled, outlast
 from .decisions import Decisions
 from .initialising import Initialising
 from .machine import ClientTransaction, Outcome, fenced_by
+from .participant import DecidingDatabase
 from .requests import PRODUCE_V1, Codes, TransactionRequests
 from .sending import Sending
 from .sources import FromGroup, FromShareGroup, Offsets, Sources
-from .sql_commits import DatabaseCommits, DecidingDatabase
+from .sql_commits import DatabaseCommits
 from .table import OPEN, Event, State
 from .tries import Tries
 from .writes import Writes
@@ -242,6 +243,7 @@ class TransactionDriver:
         Raises AbortableTransactionError and the like: not committed, abort it; CommitOutcomeUnknownError: unknown. A
         cancellation before EndTxn is sent aborts; a later one takes effect after the response.
         """
+        self.databases.check_decides(decide is not None)
         self._request(Event.COMMIT)
         try:
             await self._run_end(self._commit(offsets, writes, decide), is_commit=True)
@@ -255,9 +257,7 @@ class TransactionDriver:
         writes: Sequence[Callable[[], Awaitable[None]]],
         decide: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        """Send pending offsets and writes, wait for all records, then send EndTxn(commit) until it is answered. Raises
-        the transaction's error.
-        """
+        """Send pending offsets and writes, wait for records, send EndTxn(commit). Raises the transaction's error."""
         machine = self.machine
         if machine.state is State.FLUSHING:
             await self.offsets_sent()

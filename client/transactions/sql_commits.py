@@ -9,11 +9,11 @@ that.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Literal, NamedTuple, Protocol
 
 from ...protocol.errors import ErrorCode
 from ..errors import (
     AbortableTransactionError,
+    IllegalStateError,
     InvalidConfigurationError,
     KafkaError,
     OutcomeDivergedError,
@@ -28,72 +28,12 @@ from .deciding import TABLE, Answer, Row, Step, Waiting, ledger_key, next_number
 from .decisions import Decisions
 from .initialising import held_error
 from .machine import ClientTransaction, Outcome
+from .participant import Block, DatabaseAway, DecidingDatabase, Wait
 from .sources import Sources
 from .table import Event, State
 from .tries import Tries
 
 log = logging.getLogger("fencepost.client")
-
-
-Wait = Literal["ended", "decided"]
-"""When a commit returns: when the broker was told too, or as soon as the database has committed."""
-
-
-class DatabaseAway(Exception):
-    """The database is away, or did not answer: what was asked may be done. Its cause is the driver's error."""
-
-
-class Block(NamedTuple):
-    """The block of a producer's transaction that is open in a database. fail: makes sure that it will be aborted."""
-
-    sources: Sources
-    fail: Callable[[KafkaError], None]
-
-
-class DecidingDatabase(Protocol):
-    """What a producer's commits need of a database. block: the producer's transaction that is open in it, else None."""
-
-    block: Block | None
-
-    @property
-    def database_id(self) -> str:
-        """Return the id of the database, which is the same wherever it is served."""
-        ...
-
-    def check_free(self) -> None:
-        """Raise IllegalStateError if the connection is not open, or is in a transaction already."""
-        ...
-
-    async def begin(self) -> None:
-        """Begin a transaction in the database. Raises IllegalStateError, and the driver's error."""
-        ...
-
-    async def claim(self, transactional_id: str) -> Row:
-        """Raise the generation in the row of this id by one, in a transaction of its own, and return the row. Raises
-        DatabaseAway.
-        """
-        ...
-
-    async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
-        """Write that the transaction is committed into the row of this id, as the last statement of the open
-        transaction. Returns False if the row has another generation, or the same or a later number already. Raises the
-        driver's error.
-        """
-        ...
-
-    async def commit(self) -> None:
-        """Commit the open transaction. Raises the driver's error, whether or not it was committed."""
-        ...
-
-    async def rollback(self) -> None:
-        """Roll back the open transaction, or drop the connection. Never raises."""
-        ...
-
-    async def close_number(self, waiting: Waiting) -> Row:
-        """Over a connection of its own: write "not committed" for this number unless it or a later one is decided.
-        Returns the row as it is then. Raises DatabaseAway.
-        """
-        ...
 
 
 class DatabaseCommits:
@@ -147,8 +87,8 @@ class DatabaseCommits:
         async with self._turn:
             if self.is_unsettled:
                 await self._run()
-            if database is None:
-                return
+            if database is None or self._machine.state not in _FREE:
+                return  # of another state the machine's begin() says why it refuses
             database.check_free()
             if self._database is None or database.database_id != self._database.database_id:
                 await self._decisions.check_holding(self._machine.transactional_id)
@@ -170,6 +110,13 @@ class DatabaseCommits:
         self._open = database
         database.block = Block(sources, self._machine.failed)
 
+    def check_decides(self, decides: bool) -> None:
+        """Raise IllegalStateError for a commit that leaves out the database whose transaction is open. decides: whether
+        the database decides about the commit.
+        """
+        if self._open is not None and not decides:
+            raise IllegalStateError("the block of transaction(db=…) commits at its end, together with the database")
+
     async def roll_back(self) -> None:
         """Roll back the database's transaction if it is open, and not one that somebody else has begun since."""
         database, self._open = self._open, None
@@ -183,7 +130,7 @@ class DatabaseCommits:
         next transaction waits for that. Raises the database's error if it was committed nowhere;
         AbortableTransactionError and ProducerFencedError, after which it has to be aborted; CommitOutcomeUnknownError.
         """
-        database, machine = self._database, self._machine
+        database, machine = self._open, self._machine  # another may have asked for a transaction meanwhile
         assert database is not None
         if not machine.attempted:  # nothing for the broker
             await self._in_database(database.commit())
@@ -472,6 +419,7 @@ class DatabaseCommits:
         return OutcomeDivergedError(f"number {waiting.number} of {waiting.transactional_id!r} in the database: {why}")
 
 
+_FREE = (State.READY, State.STALE, State.PREPARED)
 _REFUSALS = {
     ErrorCode.LEDGER_CONFLICT,
     ErrorCode.INVALID_TXN_STATE,

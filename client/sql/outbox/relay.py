@@ -26,7 +26,7 @@ from ...net.cluster import Cluster
 from ...net.environment import SYSTEM, Environment
 from ...producer.producer import Producer
 from ...transactions.decisions import Decisions
-from ...transactions.sql_commits import DatabaseAway
+from ...transactions.participant import DatabaseAway
 from ...transactions.sqlstates import sqlstate_of
 from ..interfaces import Database
 from .relaying import Way

@@ -13,7 +13,7 @@ from fencepost.client.errors import (
     InvalidConfigurationError,
     NoOffsetError,
 )
-from fencepost.client.transactions.sql_commits import DatabaseAway
+from fencepost.client.transactions.participant import DatabaseAway
 from reading import make, member, write
 
 from fencepost import Admin, Broker, Consumer, NewTopic, Producer, TopicPartition, sql

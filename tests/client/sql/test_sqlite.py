@@ -12,7 +12,7 @@ from fencepost.client.errors import (
     OutcomeDivergedError,
 )
 from fencepost.client.transactions.deciding import Waiting
-from fencepost.client.transactions.sql_commits import DatabaseAway
+from fencepost.client.transactions.participant import DatabaseAway
 from fencepost.client.values import ProducerIdentity
 from fencepost.protocol.errors import ErrorCode
 from orders import records_of, rows_of, write
