@@ -22,11 +22,12 @@ state of the mirror. `tests/simulation/test_mirror_model.py` goes through every 
 What would break it, each tried there: a group on the source (it fences nothing on the target), positions read while
 they are pending, positions kept in memory after a doubt, a commit without its offsets.
 
-A position is a committed offset with metadata (`positions.py`): the source's topic id, and a mark of the batch before.
+A position is a committed offset with metadata (`positions.py`): the topic's ids on both sides, and a mark of the batch
+before.
 A partition without a position must be empty on the target; its first position is the source's first offset, committed
 before any record is written. A topic of the source that is another one by now, or ends before the position (restored,
 cut), has another batch where the mark is, or begins behind the position (retention), is stopped with one line. Nothing
-resets a position.
+resets a position. One that is of a deleted topic of the target does not count for the topic that was made there since.
 
 The map. `names.MAP_TOPIC` on the target is compacted. A key is mirror, topic, source topic id, partition and the first
 source offset that the entry answers for; a value is where the records from there on went, as runs of consecutive
@@ -35,5 +36,6 @@ offsets on both sides. A task rewrites the newest entry of a partition with each
 partition never overlap. Entries that end at or below the source's first offset get tombstones.
 
 Parts: `names`, `positions`, `offset_map`, `cut`, `machine`, `assignor` are pure. `source` reads the source, `task` is
-one member, `topics` and `preflight` prepare the target, `cutover` moves groups.
+one member, `topic_ids` and `others` look whether the topics are still those and nobody else's, `topics` and `preflight`
+prepare the target, `cutover` moves groups.
 """

@@ -17,6 +17,9 @@ from ..values import Record, TopicPartition
 from .cut import MOST_BYTES, MOST_MS, Spans
 from .positions import BatchMark, Position, mark_of
 
+ANEW = "delete it on the target, and start the mirror again, which copies it anew"
+"""What to do about a topic that the mirror has stopped, as a hint."""
+
 
 class Chunk(NamedTuple):
     """The records of a partition for one cycle, in order. first: the position before them, following: the one after.
@@ -53,12 +56,14 @@ class Ahead:
     """What was read of one source partition and not yet taken for a cycle.
 
     position: of the mirror, which moves when a chunk is taken. read_to: the offset up to which the partition was read.
+    is_checked: it was seen that the source still has the batch before the position.
     """
 
     def __init__(self, tp: TopicPartition, position: Position) -> None:
         self.tp = tp
         self.position = position
         self.read_to = position.offset
+        self.is_checked = position.mark is None
         self._last = position.mark
         self._batches: deque[_Read] = deque()
         self._spans = Spans()
@@ -97,10 +102,11 @@ class Ahead:
                         self.tp.topic,
                         f"partition {self.tp.partition} of the source has other records at offset {self._last.first}"
                         " than those that were mirrored",
-                        hint="it was restored or cut: mirror it to an empty topic again, under another mirror's name",
+                        hint=f"it was restored or cut: {ANEW}",
                     )
                 continue
             self._add(batch, is_hidden)
+        self.is_checked = True
         if self._waits_since_ms is None and self._batches:
             self._waits_since_ms = now_ms
 

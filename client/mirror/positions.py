@@ -1,16 +1,18 @@
 """The position of a mirror in a source partition, as the committed offset of its group on the target. Pure.
 
-The offset is the source's: the next one to read. The metadata is JSON, `{"version": 1, "topic_id": HEX, "mark": LIST}`:
-the topic's id on the source (zeros before Kafka 2.8), and the fields of BatchMark, or null before the first batch. The
-committed leader epoch is always -1: it would be taken for one of the target.
+The offset is the source's: the next one to read. The metadata is JSON, `{"version": 1, "topic_id": HEX, "mark": LIST,
+"copy_id": HEX}`: the topic's id on the source (zeros before Kafka 2.8), the fields of BatchMark, or null before the
+first batch, and the topic's id on the target. The committed leader epoch is always -1: it would be taken for one of the
+target.
 """
 
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...protocol.batches import Batch
 from ..errors import IllegalStateError
-from ..values import OffsetAndMetadata
+from ..values import OffsetAndMetadata, TopicPartition
 
 VERSION = 1
 
@@ -57,16 +59,28 @@ def mark_of(batch: Batch) -> BatchMark:
 
 
 class Position(NamedTuple):
-    """The next source offset to read, the id of the source's topic, and the last batch before the offset, if any."""
+    """The next source offset to read, the id of the source's topic, and the last batch before the offset, if any.
+
+    copy_id: the id of the topic on the target that has the records before the offset. It is empty if it is not known:
+    an earlier version did not keep it.
+    """
 
     offset: int
     topic_id: bytes
     mark: BatchMark | None = None
+    copy_id: bytes = b""
+
+    def is_of_copy(self, topic_id: bytes) -> bool:
+        """Return whether the topic with this id on the target is the one that has the records before the offset, as far
+        as that is known.
+        """
+        return self.copy_id in (b"", topic_id)
 
 
 def encode_position(position: Position) -> OffsetAndMetadata:
     """Return the position as an offset to commit."""
-    kept = {"version": VERSION, "topic_id": position.topic_id.hex(), "mark": position.mark}
+    ids = {"topic_id": position.topic_id.hex(), "copy_id": position.copy_id.hex()}
+    kept = {"version": VERSION, **ids, "mark": position.mark}
     return OffsetAndMetadata(position.offset, json.dumps(kept, separators=(",", ":")))
 
 
@@ -77,9 +91,26 @@ def decode_position(committed: OffsetAndMetadata) -> Position:
         if kept["version"] != VERSION:
             raise ValueError(f"it has version {kept['version']}")
         mark = None if kept["mark"] is None else BatchMark(*map(int, kept["mark"]))
-        return Position(committed.offset, bytes.fromhex(kept["topic_id"]), mark)
+        ids = bytes.fromhex(kept["topic_id"]), bytes.fromhex(kept.get("copy_id", ""))
+        return Position(committed.offset, ids[0], mark, ids[1])
     except (ValueError, KeyError, TypeError) as error:
         raise IllegalStateError(
             f"the committed offset {committed.offset} is not the position of a mirror: {error}",
             hint="another consumer uses the group of this mirror, or a newer version wrote it",
         ) from None
+
+
+def known_positions(
+    committed: Mapping[TopicPartition, OffsetAndMetadata | None], copies: Mapping[str, bytes]
+) -> dict[TopicPartition, Position]:
+    """Return the positions among these committed offsets: without those in a topic that the target has no more.
+    copies: the ids of the topics on the target.
+
+    A position without the id of its topic on the target gets it here. Raises IllegalStateError for an offset that is
+    not a position.
+    """
+    found = dict[TopicPartition, Position]()
+    for tp, at in committed.items():
+        if at is not None and (position := decode_position(at)).is_of_copy(copies[tp.topic]):
+            found[tp] = position._replace(copy_id=copies[tp.topic])
+    return found

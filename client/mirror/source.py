@@ -13,7 +13,7 @@ from ..admin.admin import Admin
 from ..admin.offsets import EARLIEST, LATEST
 from ..net.environment import Environment
 from ..values import TopicPartition
-from .ahead import Ahead, StoppedError
+from .ahead import ANEW, Ahead, StoppedError
 
 log = logging.getLogger("fencepost.client")
 
@@ -84,6 +84,8 @@ class Source:
             except KafkaError as error:
                 if self.trouble is None:
                     log.warning("mirror: the source does not answer as it should: %s", error)
+                for ahead in self._aheads.values():
+                    ahead.is_checked = ahead.read_from == ahead.read_to  # it may be a restored one when it is back
                 self.trouble, pause_ms = error, RETRY_MS
             await asyncio.sleep(pause_ms / 1000)
 
@@ -95,7 +97,7 @@ class Source:
         self.ends |= {tp: end for tp, end in ends.items() if tp in self._aheads}
         self._check_ends(ends)
         share = max(LEAST_AHEAD_BYTES, min(AHEAD_BYTES, ALL_AHEAD_BYTES // max(1, len(aheads))))
-        due = [aheads[tp] for tp, end in ends.items() if end > aheads[tp].read_to and aheads[tp].has_room(share)]
+        due = [aheads[tp] for tp, end in ends.items() if _is_due(aheads[tp], end, share)]
         for error in await asyncio.gather(*(self._fill(each) for each in due), return_exceptions=True):
             if error is not None:
                 raise error
@@ -112,7 +114,7 @@ class Source:
                     tp.topic,
                     f"partition {tp.partition} of the source ends at offset {short[tp]}, before the mirror's position"
                     f" {self._aheads[tp].position.offset}: it was restored, or cut",
-                    hint="mirror it to an empty topic again, under another mirror's name",
+                    hint=ANEW,
                 )
 
     async def _fill(self, ahead: Ahead) -> None:
@@ -150,7 +152,14 @@ class Source:
                 tp.topic,
                 f"partition {tp.partition} of the source begins at offset {start}, behind the mirror's position"
                 f" {ahead.read_to}: retention was faster than the mirror, or records were deleted",
-                hint="mirror it to an empty topic again, under another mirror's name",
+                hint=ANEW,
             )
         if offset < ahead.read_to:
             await self._feed(ahead, ahead.read_to)
+
+
+def _is_due(ahead: Ahead, end: int, share: int) -> bool:
+    """Return whether to read from the partition: it has something new, and room for it; or nobody has seen yet whether
+    it still has what was mirrored. end: of the partition. share: as in Ahead.has_room().
+    """
+    return (end > ahead.read_to and ahead.has_room(share)) or (end >= ahead.read_to and not ahead.is_checked)

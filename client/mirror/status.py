@@ -91,6 +91,6 @@ async def gather(looking: Looking, topics: Iterable[str] = ()) -> Look:
         {each: position.offset for each, position in positions.items() if not is_own(each.topic)},
         starts,
         ends,
-        find_stopped(positions, described, starts, ends),
+        find_stopped(positions, described, starts, ends, await looking.copies(names)),
         tasks,
     )

@@ -8,7 +8,7 @@ only cost time; raised are those that no wait changes (rights, settings), and so
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,23 +21,22 @@ from ..errors import (
     AuthorizationError,
     IllegalStateError,
     InvalidConfigurationError,
-    UnknownTopicError,
     is_retriable,
 )
 from ..net.environment import SYSTEM, Environment
-from ..net.retry import Deadline
 from ..producer.producer import Producer
 from ..settings import AdminSettings, ConsumerSettings, ProducerSettings
 from ..values import TopicPartition
-from . import machine
-from .ahead import Ahead, Chunk, StoppedError
+from . import machine, others
+from .ahead import ANEW, Ahead, Chunk, StoppedError
 from .leftovers import Leftovers
 from .machine import Step
 from .membership import Membership
 from .names import group_id, is_own, transactional_id
-from .positions import Position, decode_position, encode_position
+from .positions import Position, encode_position, known_positions
 from .progress import Progress
-from .source import SETTLING_MS, Source
+from .source import Source
+from .topic_ids import TopicIds
 from .topics import follow_topics
 from .writing import Writer
 
@@ -112,6 +111,7 @@ class MirrorTask:
         self._source = Source(self._source_admin, environment)
         self._writer = Writer(mirror)
         self._leftovers = Leftovers(self._target_admin, mirror, environment)
+        self._ids = TopicIds(self._source_admin, self._target_admin, environment)
         self._task = machine.Task()
         self._aheads: dict[TopicPartition, Ahead] = {}
         self._assigned: frozenset[TopicPartition] = frozenset()  # which may change within a generation (KIP-848)
@@ -252,7 +252,7 @@ class MirrorTask:
             return
         if (failed := self._source.failed) is not None:
             self._source.failed = None
-            await self._check_ids({tp: position for tp, position in self._task.positions if tp.topic == failed.topic})
+            await self._ids.check({tp: position for tp, position in self._task.positions if tp.topic == failed.topic})
             raise failed
         chunks = self._take()
         if chunks:
@@ -267,6 +267,8 @@ class MirrorTask:
         now_ms = self._environment.clock.monotonic_ms()
         if self._followed_ms >= 0 and now_ms - self._followed_ms < self._follow_ms:
             return
+        if self._task.step is Step.READY:  # before a topic that was deleted on the target is made again there
+            await self._ids.check(dict(self._task.positions))
         listed = await self._source_admin.list_topics()
         names = frozenset(name for name in listed if self._pattern.fullmatch(name) and not is_own(name))
         names |= self._names  # one that was deleted is stopped, which the comparison of its id finds
@@ -297,14 +299,17 @@ class MirrorTask:
     async def _find_positions(self, membership: Membership) -> None:
         """Ask the target for the positions, and begin to read there once all of them are known and stable."""
         wanted = [tp for tp in sorted(membership.assigned) if tp.topic not in self.counts.stopped]
+        copies = await self._ids.on_target({tp.topic for tp in wanted})
         committed = await membership.stable_offsets(wanted)
         pending = len(committed) < len(wanted)
-        fresh = [tp for tp, offset in committed.items() if offset is None]
+        known = known_positions(committed, copies)
+        fresh = [tp for tp in committed if tp not in known]
+        if not pending:
+            await self._check_others({tp.topic: copies[tp.topic] for tp in wanted})
         if fresh and not pending:
-            await self._commit_first(membership, fresh)
+            await self._commit_first(membership, fresh, copies)
             return  # and asks again
-        known = {tp: decode_position(offset) for tp, offset in committed.items() if offset is not None}
-        await self._check_ids(known)
+        await self._ids.check(known)
         self._task = machine.found(self._task, tuple(sorted(known.items())), pending=pending)
         if pending:
             self._wait_for("transactions of other tasks to end, which hold positions")
@@ -318,25 +323,37 @@ class MirrorTask:
         await self._leftovers.look(known)
         self._source.read(self._aheads)
 
-    async def _commit_first(self, membership: Membership, fresh: list[TopicPartition]) -> None:
-        """Commit the source's first offsets as positions of partitions that are empty on the target.
+    async def _check_others(self, copies: Mapping[str, bytes]) -> None:
+        """Raise StoppedError if another mirror copies one of these topics, too. copies: their ids on the target."""
+        for topic, group in sorted((await others.find_rivals(self._target_admin, self._mirror, copies)).items()):
+            raise StoppedError(topic, others.rival_text(group), hint=others.RIVAL_HINT)
+        for topic, group in sorted((await others.find_circles(self._source_admin, copies)).items()):
+            raise StoppedError(topic, others.circle_text(group), hint=others.CIRCLE_HINT)
+
+    async def _commit_first(
+        self, membership: Membership, fresh: list[TopicPartition], copies: Mapping[str, bytes]
+    ) -> None:
+        """Commit the source's first offsets as positions of partitions that are empty on the target. copies: the ids of
+        the topics on the target.
 
         Raises StoppedError for a partition that is not empty. Entries of the map that an earlier copy left are removed
         in the same transaction. The task's generation fences it like the transaction of a cycle.
         """
-        ids = await self._topic_ids({tp.topic for tp in fresh})
+        ids = await self._ids.on_source({tp.topic for tp in fresh})
         starts = await self._source_admin.ends(fresh, EARLIEST)
-        below = await self._target_admin.ends(fresh, EARLIEST)
         above = await self._target_admin.ends(fresh, LATEST)
-        for tp in fresh:
-            if below[tp] != above[tp] or above[tp] != 0:
-                raise StoppedError(
-                    tp.topic,
-                    f"partition {tp.partition} of the target has records, and this mirror has no position in it",
-                    hint="others write there, or the positions were deleted, which expire when no task runs for long:"
-                    " delete the topic on the target",
-                )
-        first = {tp: encode_position(Position(starts[tp], ids[tp.topic])) for tp in fresh}
+        taken = [tp for tp in fresh if above[tp] != 0]
+        again = await membership.stable_offsets(taken)
+        if len(again) < len(taken) or known_positions(again, copies):
+            return  # another task has committed the first positions meanwhile, and has written
+        for tp in taken:
+            raise StoppedError(
+                tp.topic,
+                f"partition {tp.partition} of the target has records, and this mirror has no position in it",
+                hint="others write there, or the positions were deleted, which expire when no task runs for long:"
+                f" {ANEW}",
+            )
+        first = {tp: encode_position(Position(starts[tp], ids[tp.topic], None, copies[tp.topic])) for tp in fresh}
         await self._leftovers.look({})
         stale = self._leftovers.of_earlier_copies(fresh)
         if not stale:
@@ -348,35 +365,6 @@ class MirrorTask:
             await self._writer.remove(producer, stale)
             await transaction.send_offsets_to_transaction(first, self._task.member)
         self._leftovers.removed(stale)
-
-    async def _topic_ids(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the ids of these topics on the source. Raises StoppedError for one that stays away: a broker that has
-        just started may not know its topics yet.
-        """
-        found = dict[str, bytes]()
-        for name in sorted(names):
-            deadline = Deadline(self._environment.clock, SETTLING_MS)
-            while name not in found:
-                try:
-                    found[name] = (await self._source_admin.describe_topics([name]))[name].topic_id
-                except UnknownTopicError:
-                    if deadline.left_ms() <= 0:
-                        raise StoppedError(name, "it was deleted on the source") from None
-                    await asyncio.sleep(WAIT_MS / 1000)
-        return found
-
-    async def _check_ids(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Raise StoppedError if a topic was deleted and created again since its position was committed. If not, all
-        records that were read so far are of the present topics.
-        """
-        ids = await self._topic_ids({tp.topic for tp in positions})
-        for tp, position in positions.items():
-            if ids[tp.topic] != position.topic_id:
-                raise StoppedError(
-                    tp.topic,
-                    "it was deleted on the source and made again",
-                    hint="delete it on the target, and mirror it under another mirror's name",
-                )
 
     def _take(self) -> list[Chunk]:
         """Return chunks of the partitions in turn, until they are enough for one transaction."""
@@ -400,19 +388,11 @@ class MirrorTask:
             async with asyncio.timeout(WAIT_MS / 1000):
                 await self._source.arrived.wait()
         except TimeoutError:
-            await self._check_vanished()
-
-    async def _check_vanished(self) -> None:
-        """Raise StoppedError for a topic that was deleted or recreated on the source, although
-        nothing was read of it.
-        """
-        now_ms = self._environment.clock.monotonic_ms()
-        if now_ms - self._followed_ms >= self._follow_ms and self._source.trouble is None:
-            await self._check_ids({tp: ahead.position for tp, ahead in self._aheads.items()})
+            return
 
     async def _cycle(self, chunks: list[Chunk]) -> None:
         """Write the chunks, their entries of the offset map and the new positions in one transaction, and commit it."""
-        await self._check_ids({chunk.tp: chunk.following for chunk in chunks})
+        await self._ids.check({chunk.tp: chunk.following for chunk in chunks})
         producer = await self._started_producer()
         following = dict(self._task.positions) | {chunk.tp: chunk.following for chunk in chunks}
         gone = self._leftovers.gone(self._source.starts)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..errors import IllegalStateError, RecordTooLargeError
+from ..errors import AbortableTransactionError, IllegalStateError, RecordTooLargeError
 from ..producer.delivery import Delivery
 from ..producer.producer import Producer
 from ..values import TopicPartition
@@ -61,9 +61,14 @@ class Writer:
         Raises StoppedError for a record that the target does not take.
         """
         sent: list[list[Delivery]] = []
-        for chunk in chunks:
-            sent.append(await self._send(producer, chunk))
-        await producer.flush()
+        try:
+            for chunk in chunks:
+                sent.append([])
+                await self._send(producer, chunk, sent[-1])
+            await producer.flush()
+        except AbortableTransactionError:
+            _find_refused(chunks, sent)
+            raise
         self._next = {}
         for chunk, deliveries in zip(chunks, sent, strict=True):
             if chunk.records:
@@ -75,11 +80,10 @@ class Writer:
         for key in gone:
             await producer.send(MAP_TOPIC, None, encode_key(key), partition=0)
 
-    async def _send(self, producer: Producer, chunk: Chunk) -> list[Delivery]:
-        """Send the records of a chunk, as they are. Returns a delivery for each."""
+    async def _send(self, producer: Producer, chunk: Chunk, deliveries: list[Delivery]) -> None:
+        """Send the records of a chunk, as they are. Appends a delivery for each."""
         topic, partition = chunk.tp
         send = producer.send
-        deliveries = list[Delivery]()
         for record in chunk.records:
             if record.timestamp_ms < 0:
                 raise StoppedError(topic, f"the record at offset {record.offset} of {chunk.tp} has no timestamp")
@@ -90,7 +94,6 @@ class Writer:
             except RecordTooLargeError as error:
                 raise _refused(chunk, record.offset, error) from error
             deliveries.append(delivery)
-        return deliveries
 
     async def _map(self, producer: Producer, chunk: Chunk, deliveries: list[Delivery]) -> None:
         """Send the partition's newest entry of the offset map, to which the chunk's records are added. Raises
@@ -98,13 +101,9 @@ class Writer:
         """
         open_ = self._open.get(chunk.tp) or Open(chunk.first)
         runs = list(open_.runs)
+        _find_refused([chunk], [deliveries])
         for record, delivery in zip(chunk.records, deliveries, strict=True):
-            try:
-                target = delivery.result().offset
-            except KafkaError as error:
-                if error.code in _OF_THE_RECORD:
-                    raise _refused(chunk, record.offset, error) from error
-                raise
+            target = delivery.result().offset
             if target < 0:
                 raise IllegalStateError(f"the target did not say where the record at offset {record.offset} went")
             add_run(runs, record.offset, target)
@@ -120,6 +119,17 @@ class Writer:
         self._open |= self._next
         self._open = {tp: open_ for tp, open_ in self._open.items() if len(open_.runs) < FULL}
         self._next = {}
+
+
+def _find_refused(chunks: Sequence[Chunk], sent: Sequence[Sequence[Delivery]]) -> None:
+    """Raise StoppedError for the first record that the target does not take. sent: the deliveries of each chunk, as far
+    as it was sent: the refusal of one record fails whatever is sent after it.
+    """
+    for chunk, deliveries in zip(chunks, sent, strict=False):
+        for record, delivery in zip(chunk.records, deliveries, strict=False):
+            error = delivery.exception() if delivery.done() else None
+            if isinstance(error, KafkaError) and error.code in _OF_THE_RECORD:
+                raise _refused(chunk, record.offset, error) from error
 
 
 def _refused(chunk: Chunk, offset: int, error: KafkaError) -> StoppedError:

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from fencepost.client.mirror import machine
+from fencepost.client.mirror import machine, others
 from fencepost.client.mirror.ahead import Ahead
 from fencepost.client.mirror.cutover.looking import Looking
 from fencepost.client.mirror.leftovers import Leftovers
 from fencepost.client.mirror.machine import Step
 from fencepost.client.mirror.membership import Membership
-from fencepost.client.mirror.positions import BatchMark, encode_position, mark_of
+from fencepost.client.mirror.positions import BatchMark, Position, encode_position, mark_of
 from fencepost.client.mirror.task import MirrorTask
 from fencepost.client.values import ConsumerGroupMetadata
 from simulation.planting import around, breaks, caught_with_mirror, killed_by, replaced
@@ -68,7 +68,7 @@ def positions_are_those_in_memory_after_a_doubt(stack: ExitStack) -> None:
 @breaks("mirror.md: Records, their places in the map of offsets and the position of the mirror are one transaction")
 def a_cycle_is_committed_without_its_positions_which_follow(stack: ExitStack) -> None:
     async def cycle(self: Any, chunks: Any) -> None:
-        await self._check_ids({chunk.tp: chunk.following for chunk in chunks})
+        await self._ids.check({chunk.tp: chunk.following for chunk in chunks})
         producer = await self._started_producer()
         following = dict(self._task.positions) | {chunk.tp: chunk.following for chunk in chunks}
         gone = self._leftovers.gone(self._source.starts)
@@ -131,7 +131,7 @@ def nobody_ends_what_a_dead_task_has_left_open(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/mirror/test_positions.py")
-@breaks("mirror.md: A partition whose topic was made again, restored, cut")
+@breaks("mirror.md: A topic that was made again, restored, cut")
 def a_shorter_batch_that_ends_like_the_copied_one_is_taken_for_what_compaction_left(stack: ExitStack) -> None:
     def is_in(self: BatchMark, batch: Any) -> bool:
         was_compacted = batch.record_count < self.count or batch.delete_horizon_ms is not None
@@ -139,3 +139,30 @@ def a_shorter_batch_that_ends_like_the_copied_one_is_taken_for_what_compaction_l
         return alike and (was_compacted or batch.crc == self.crc)
 
     replaced(stack, BatchMark.is_in, is_in)
+
+
+OTHERS = "tests/client/mirror/test_others.py"
+
+
+@killed_by(OTHERS)
+@breaks("mirror.md: that another mirror copies to the target, too")
+def a_mirror_does_not_look_for_others_that_copy_the_same_topics(stack: ExitStack) -> None:
+    async def nobody(target: Any, mirror: str, copies: Any) -> dict[str, str]:
+        return {}
+
+    replaced(stack, others.find_rivals, nobody)
+
+
+@killed_by(OTHERS)
+@breaks("mirror.md: that another mirror copies back to the source")
+def a_mirror_does_not_look_for_others_that_copy_back(stack: ExitStack) -> None:
+    async def nobody(source: Any, copies: Any) -> dict[str, str]:
+        return {}
+
+    replaced(stack, others.find_circles, nobody)
+
+
+@killed_by(OTHERS)
+@breaks("mirror.md: that was deleted on the target")
+def a_position_counts_for_any_topic_of_the_name_on_the_target(stack: ExitStack) -> None:
+    replaced(stack, Position.is_of_copy, lambda self, topic_id: True)

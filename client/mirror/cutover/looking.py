@@ -45,6 +45,11 @@ class Looking:
         there = await self.source.describe_topics()
         return {name: there[name] for name in sorted(set(names)) if name in there}
 
+    async def copies(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the ids of these topics on the target, without those that it does not have."""
+        there = await self.target.describe_topics()
+        return {name: bytes(there[name].topic_id) for name in names if name in there}
+
     async def look(self, *, waits_for_stable: bool, named: Collection[str] | None = None) -> Found:
         """Return all that the plan of a cutover has to know. named: as in find_groups().
 
@@ -64,7 +69,7 @@ class Looking:
             barrier,
             await self.refusing(topics, barrier),
             ends,
-            find_stopped(positions, topics, starts, ends),
+            find_stopped(positions, topics, starts, ends, await self.copies(names)),
             self.producers_stopped,
         )
 
@@ -154,8 +159,11 @@ def find_stopped(
     topics: Mapping[str, TopicDescription],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
+    copies: Mapping[str, bytes],
 ) -> dict[TopicPartition, str]:
-    """Return, for each partition whose log on the source is no longer the one that was copied, a text that says why."""
+    """Return, for each partition whose log on the source is no longer the one that was copied, or whose copy was
+    deleted, a text that says why. copies: the ids of the topics on the target.
+    """
     found: dict[TopicPartition, str] = {}
     for partition, position in positions.items():
         if is_own(partition.topic):
@@ -165,6 +173,8 @@ def find_stopped(
             found[partition] = "it is not at the source any more"
         elif bytes(topic.topic_id) != position.topic_id:
             found[partition] = "it was deleted and made again at the source"
+        elif partition.topic not in copies or not position.is_of_copy(copies[partition.topic]):
+            found[partition] = "it was deleted at the target, and has to be copied anew"
         elif ends[partition] < position.offset:
             found[partition] = f"it ends at {ends[partition]} at the source, and was copied up to {position.offset}"
         elif starts[partition] > position.offset:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ...values import OffsetAndMetadata, TopicPartition
+from ..ahead import ANEW
 from ..findings import Finding, fatal
 from ..group_offsets import PartitionMap
 
@@ -86,7 +87,7 @@ def _of_topics(found: Found) -> Iterator[Finding]:
     for partition, why in sorted(found.stopped.items()):
         yield fatal(
             f"the mirror has stopped {partition}: {why}",
-            "mirror the topic anew under another mirror's name; or delete it at the target, and it is left out",
+            f"{ANEW}; until then it is left out",
         )
     if found.barrier == "none" and not found.producers_stopped:
         yield fatal(

@@ -10,6 +10,7 @@ from ...admin.values import OpenTransaction, TransactionDescription
 from ...errors import AuthorizationError, KafkaError, UnsupportedVersionError
 from ...producer.producer import Producer
 from ...values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from ..ahead import ANEW
 from ..committed import committed_batches
 from ..findings import Finding, fatal
 from ..group_offsets import MapDamaged, PartitionMap
@@ -268,7 +269,7 @@ class AdminSides:
             lasts = {each: max(ends.get(each, 0), maps[each].target_end) for each in maps}
             moves = preview(found.groups, maps, lasts, copied)
         except MapDamaged as error:
-            return [], [fatal(f"the map of offsets is damaged: {error}", "mirror the topic under another name")]
+            return [], [fatal(f"the map of offsets is damaged: {error}", ANEW)]
         foreign = [
             await self._first_written(self._target, each, max(starts[each], maps[each].target_end), ends[each])
             for each in sorted(copies)

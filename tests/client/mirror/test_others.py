@@ -1,0 +1,184 @@
+"""What stops the mirror of a topic because of others: other mirrors, and whoever deletes the topic on the target."""
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+from fencepost.broker.embedded.broker import Broker
+from fencepost.client.admin.admin import Admin
+from fencepost.client.admin.values import NewTopic
+from fencepost.client.mirror.machine import Step
+from fencepost.client.mirror.names import group_id
+from fencepost.client.mirror.positions import Position, encode_position
+from fencepost.client.mirror.task import MirrorTask
+from fencepost.client.producer.producer import Producer
+from fencepost.client.values import TopicPartition
+from mirrored import Sides, assert_exact, records_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    """Two brokers."""
+    with Broker() as source, Broker() as target:
+        yield source.bootstrap_servers, target.bootstrap_servers
+
+
+@pytest.fixture
+def sides(clusters) -> Sides:
+    return Sides(*clusters)
+
+
+async def make(bootstrap: str, name: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topics(NewTopic(name, 1))
+
+
+async def write(bootstrap: str, name: str, values: range) -> None:
+    async with Producer(bootstrap) as producer:
+        for each in values:
+            await producer.send(name, b"v%d" % each, partition=0)
+        await producer.flush()
+
+
+async def stopped(task: MirrorTask) -> str:
+    """Run a task until all its topics have stopped. Returns why."""
+    async with asyncio.timeout(60):
+        await task.run()
+    (error,) = task.counts.stopped.values()
+    return error.text
+
+
+async def all_stopped(task: MirrorTask) -> str:
+    """Wait until the running task has stopped a topic. Returns why."""
+    async with asyncio.timeout(60):
+        while not task.counts.stopped:  # noqa: ASYNC110  # a dict of the task
+            await asyncio.sleep(0.05)
+    (error,) = task.counts.stopped.values()
+    return error.text
+
+
+async def positions_of(sides: Sides, mirror: str) -> set[TopicPartition]:
+    async with Admin(sides.target) as admin:
+        return set(await admin.list_group_offsets(group_id(mirror)))
+
+
+async def test_a_second_mirror_of_an_empty_topic_stops_and_leaves_no_position(sides: Sides) -> None:
+    """Where the topic has records, that alone says that somebody else writes there; an empty one does not."""
+    await make(sides.source, "twice")
+    async with sides.running(sides.task("twice", "one")):
+        await sides.drained("twice", mirror="one")
+        why = await stopped(sides.task("twice", "two"))
+        assert "another mirror copies to it on the target, with the group fencepost-mirror-one" in why
+        assert not await positions_of(sides, "two")
+        await write(sides.source, "twice", range(10))
+        await sides.drained("twice", mirror="one")
+    assert await assert_exact(sides, "twice", "one") == 10
+
+
+async def test_two_mirrors_of_an_empty_topic_that_begin_at_once_do_not_both_copy_it(sides: Sides) -> None:
+    await make(sides.source, "race")
+    await write(sides.source, "race", range(10))
+    both = [asyncio.ensure_future(sides.task("race", name).run()) for name in ("left", "right")]
+    try:
+        async with asyncio.timeout(60):
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            while not all(each.done() for each in both) and not await has_ten(sides):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    finally:
+        for each in both:
+            each.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+    assert len((await records_of(sides.target, "race"))[0]) in (0, 10)
+
+
+async def has_ten(sides: Sides) -> bool:
+    return len((await records_of(sides.target, "race"))[0]) >= 10
+
+
+async def test_a_mirror_that_would_copy_in_a_circle_stops(sides: Sides) -> None:
+    await make(sides.source, "round")
+    back = Sides(sides.target, sides.source)
+    async with sides.running(sides.task("round", "out")):
+        await sides.drained("round", mirror="out")
+        assert "records would go round" in await stopped(back.task("round", "home"))
+        await write(sides.source, "round", range(10))
+        await sides.drained("round", mirror="out")
+    assert await assert_exact(sides, "round", "out") == 10
+
+
+async def test_a_topic_deleted_on_the_target_stops_and_is_copied_anew_by_the_next_task(sides: Sides) -> None:
+    """Also if it is made again before the task has noticed: it would be copied from the middle on else."""
+    await make(sides.source, "gone")
+    await write(sides.source, "gone", range(10))
+    async with sides.running(task := sides.task("gone")):
+        await sides.drained("gone")
+        async with Admin(sides.target) as admin:
+            await admin.delete_topics("gone")
+            await admin.create_topics(NewTopic("gone", 1))
+        assert await all_stopped(task) == "gone: it was deleted on the target"
+    await write(sides.source, "gone", range(10, 20))
+    async with sides.running(sides.task("gone")):
+        await sides.drained("gone")
+    assert await assert_exact(sides, "gone") == 20
+
+
+async def test_a_position_of_a_deleted_target_topic_does_not_count_for_a_new_one(sides: Sides) -> None:
+    """A broker that keeps the offsets of a group when it deletes a topic, or a transaction that commits them later."""
+    await make(sides.source, "kept")
+    await write(sides.source, "kept", range(10))
+    async with sides.running(sides.task("kept")):
+        await sides.drained("kept")
+    async with Admin(sides.target) as admin:
+        kept = await admin.list_group_offsets(group_id("default"))
+        await admin.delete_topics("kept")
+        await admin.create_topics(NewTopic("kept", 1))
+        await admin.alter_group_offsets(group_id("default"), {tp: kept[tp] for tp in kept if tp.topic == "kept"})
+    async with sides.running(sides.task("kept")):
+        async with asyncio.timeout(60):
+            while len((await records_of(sides.target, "kept"))[0]) < 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    assert await assert_exact(sides, "kept") == 10
+
+
+async def test_a_record_that_the_target_refuses_does_not_stop_other_topics(sides: Sides) -> None:
+    """The refusal arrives while other records, also of other topics, are sent in the same transaction."""
+    await make(sides.source, "refused-1")
+    await make(sides.source, "refused-2")
+    await write(sides.source, "refused-2", range(10))
+    async with Producer(sides.source, compression_type="gzip", max_request_size=8 << 20) as producer:
+        for value in (b"a", bytes(3_000_000), b"b"):
+            await producer.send("refused-1", value, partition=0)
+        await producer.flush()
+    async with sides.running(task := sides.task("refused-.")):
+        why = await all_stopped(task)
+        await sides.drained("refused-2")
+    assert why.startswith("refused-1: the target does not take a record at offset 1")
+    assert await assert_exact(sides, "refused-2") == 10
+    assert not (await records_of(sides.target, "refused-1"))[0]
+
+
+async def test_a_task_goes_on_where_another_task_began_while_it_looked_at_the_target(sides: Sides) -> None:
+    """A sleeping task has seen no position; when it wakes, the other has committed one and has written."""
+    await make(sides.source, "late")
+    await write(sides.source, "late", range(10))
+    async with sides.running(task := sides.task("late")):
+        on_source = task._ids.on_source
+
+        async def sleep_meanwhile(names: Iterable[str]) -> dict[str, bytes]:
+            ids = await on_source(names)
+            if list(ids) == ["late"] and task._task.step is Step.ASKING and not asleep:
+                asleep.append(True)
+                copies = await task._ids.on_target(["late"])
+                first = encode_position(Position(1, ids["late"], None, copies["late"]))
+                await task._membership.commit({TopicPartition("late", 0): first})  # type: ignore[union-attr]
+                await write(sides.target, "late", range(1))
+            return ids
+
+        asleep: list[bool] = []
+        task._ids.on_source = sleep_meanwhile  # type: ignore[method-assign]
+        await sides.drained("late")
+    assert asleep
+    assert not sides.told
+    assert [each.value for each in (await records_of(sides.target, "late"))[0]] == [b"v%d" % each for each in range(10)]
