@@ -32,7 +32,7 @@ from ...storage.objects.journal import ObjectJournal
 from ...storage.objects.kept import KeptRounds, ReadingAhead
 from ...storage.objects.looking import as_wait
 from ...storage.objects.points import Collecting
-from ...storage.objects.probing import PROBES, RACES, check_lost, check_winners, creates, racers_of, remove
+from ...storage.objects.probing import PROBES, RACES, check_lost, check_winners, racers_of, remove, try_create
 from ...storage.objects.source import JournalOfObjects
 from ...storage.objects.standby import StandbyDirectory
 from ...storage.objects.writer import ObjectWriter, pause_s
@@ -197,7 +197,7 @@ class StoreOwner:
             name = f"{PROBES}{self._rng.bytes(16).hex()}"
             content = [b"%d" % n for n in range(len(racers))]
             jobs = [
-                partial(creates, each, name, content[n], self._pause_unless_refused) for n, each in enumerate(racers)
+                partial(try_create, each, name, content[n], self._pause_unless_refused) for n, each in enumerate(racers)
             ]
             answers = await asyncio.gather(*map(self._in_worker, jobs))
             winners = answers.count(Answer.CREATED)

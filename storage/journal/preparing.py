@@ -181,7 +181,8 @@ class Preparation:
     def _make(self, file: File, path: str, header: FileHeader) -> None:
         """Write the header (and, in a new file, zeros after it), durably, and give the file its name.
 
-        In a file that is used again only the header is synced: its old contents are not needed.
+        In a file that is used again only the header is synced: its old contents are not needed. If writing fails, the
+        file is removed.
         """
         try:
             if header.recycled:

@@ -234,7 +234,7 @@ def _cut_file(log: PartitionLog, name: str, size_bytes: int) -> None:
 
 def _restore_producers(log: PartitionLog, manifest: Manifest, age_ms: int, *, unreadable_is_damage: bool) -> None:
     """Restore the state of producers from the newest valid snapshot and the batches above it, or from all batches if
-    the log still has them from its beginning.
+    the log still has them from its beginning. Invalid snapshots are dropped, with a warning.
 
     unreadable_is_damage: a snapshot that the device cannot read counts as invalid. Raises: _Unusable, OSError.
     """
@@ -302,7 +302,7 @@ def _batches_above(log: PartitionLog, offset: int) -> Iterator[tuple[SegmentStat
 
 
 def _remove_leftovers(log: PartitionLog, manifest: Manifest, names: list[str]) -> None:
-    """Remove files that the manifest does not name, or note them for later removal.
+    """Remove files that the manifest does not name, or note them for later removal. Warns of files that are not ours.
 
     Files above the manifest's end were written for a checkpoint that was lost. They are removed now, because new files
     will get the same names. An older checkpoint may name files below the end, so they are kept until two newer

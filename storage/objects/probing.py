@@ -27,7 +27,7 @@ def racers_of(among: Sequence[Objects]) -> list[Objects]:
     return [among[number % len(among)] for number in range(max(RACERS, len(among)))]
 
 
-def creates(objects: Objects, name: str, content: bytes, pause: Pause) -> Answer:
+def try_create(objects: Objects, name: str, content: bytes, pause: Pause) -> Answer:
     """Try once to create a name. Returns CREATED, EXISTS or UNCLEAR; a refusal counts as unclear."""
     try:
         objects.create(name, content)
@@ -81,7 +81,7 @@ def race(among: Sequence[Objects], name: str, pause: Pause) -> int:
             start.wait(TOGETHER_S)
         except threading.BrokenBarrierError:  # the system gave fewer threads
             pass
-        won.append(creates(racers[number], name, b"%d" % number, pause) is Answer.CREATED)
+        won.append(try_create(racers[number], name, b"%d" % number, pause) is Answer.CREATED)
 
     call_all([partial(run, number) for number in range(len(racers))], "fencepost-racing", len(racers))
     winners = sum(won)

@@ -100,8 +100,10 @@ class Restoring:
             lock.release()
 
     def _attempt(self, looking: Looking, looked: Looked) -> Restored:
-        """Restore the directory once. Raises Missing, if the owner deleted objects before they were read;
-        ObjectDamaged; what open_store raises.
+        """Restore the directory once. Writes the mark by which its first start fences old clients, and removes the mark
+        that the restore was cut short.
+
+        Raises: Missing, if the owner deleted objects before they were read; ObjectDamaged; what open_store raises.
         """
         source = _Source(self, looking, looked)
         try:
@@ -138,8 +140,8 @@ class _Source(JournalOfDirectory):
         self.point: Point | None = None
 
     def prepare(self) -> None:
-        """Fill the directory, which is locked now, with the files of the checkpoint in the store. Raises: Missing,
-        ObjectDamaged.
+        """Fill the directory, which is locked now, with the files of the checkpoint in the store. Before that, mark it
+        as a restore that was cut short. Raises: Missing, ObjectDamaged.
         """
         of = self._restoring
         store_mark.write_mark(of.disk, of.directory, Mark(store_mark.CUT_SHORT))

@@ -38,7 +38,8 @@ class ObjectWriter(AsyncWriter):
         """executor: has WINDOW threads, and is used for nothing else. later(seconds, function): calls the function
         after so many seconds.
 
-        trouble: called on the loop with the store's error when an attempt has failed; with None when one succeeded.
+        trouble: called on the loop with the store's error when an attempt has failed and is repeated; with None when
+        the attempts at a round have ended.
         """
         self._executor = executor
         self._clock = clock

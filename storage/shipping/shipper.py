@@ -154,7 +154,8 @@ class Shipper:
 
     def _sizes(self, wanted: Iterable[Wanted], warnings: list[str]) -> dict[str, int]:
         """Return how many bytes of each file must be in the store: as many as the checkpoint counts, or fewer if the
-        file is shorter. A missing or unreadable file adds a warning.
+        file is shorter. A missing or unreadable file adds a warning. A file that is shipped whole, and has changed, is
+        taken out of `shipped`.
         """
         sizes: dict[str, int] = {}
         for name, size_bytes, is_vital in wanted:
@@ -189,7 +190,9 @@ class Shipper:
         return len(extents) == 1 and extents[0].length == size_bytes and extents[0].crc == crc
 
     def _ship_parts(self, plan: planning.Plan, warnings: list[str]) -> dict[str, ShippedFile]:
-        """Ship the plan's parts with several threads. Returns the files with their extents in the store."""
+        """Ship the plan's parts with several threads. Returns the files with their extents in the store, and notes
+        them in `shipped`.
+        """
         files = dict(plan.kept)
         self.shipped.update(files)
         cut: set[str] = set()  # files of which a range could not be read: later ranges do not count
@@ -275,7 +278,7 @@ class Shipper:
     # ---- objects ---------------------------------------------------------------------------------------------
 
     def _next_part(self) -> str:
-        """Return the name for a new part."""
+        """Return the name for a new part, and note it in `unnamed`."""
         self._number += 1
         name = names.part(Place(self.epoch, self._number))
         self.unnamed.add(name)
