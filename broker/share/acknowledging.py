@@ -21,14 +21,14 @@ from .runs import Runs
 from .state_log import ShareStateLog
 from .values import AckRange, SharePartitionKey
 
-LOOKS = 4  # at what others have changed meanwhile, before the rest is left to the end
-UNITS_OF_A_RUN = 4
+LOOKS = 4  # how often decide_ahead() decides again what others have changed, before it leaves that to finish()
+UNITS_OF_A_RUN = 4  # the work of deciding about one run, in the units of Steps
 
 Answers = dict[TopicIdPartition, KafkaError | None]
 Find = Callable[[SharePartitionKey], SharePartition]
 """Returns a share partition. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE."""
 HasMemory = Callable[[SharePartitionKey, int, int], bool]
-"""Whether a share partition may have so many runs more. The last: how often the limit may be taken before."""
+"""Returns whether a share partition may have this many more runs, as SharePartitions.has_memory() does."""
 
 
 class Acknowledging:
@@ -94,10 +94,10 @@ class Acknowledging:
         return True
 
     def _runs_of(self, key: SharePartitionKey) -> Runs | None:
-        """Return the runs of the share partition; None if it is unknown or offline, which finish() refuses."""
+        """Return the runs of the share partition; None if it is unknown or offline now."""
         try:
             return self._find(key).runs
-        except KafkaError:  # it is refused in the end, or comes again
+        except KafkaError:  # finish() looks again, and refuses it if it is still not there
             return None
 
     def _take_steps(self, key: SharePartitionKey, steps: Callable[[Portions], Iterator[int]]) -> Steps[bool]:

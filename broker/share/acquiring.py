@@ -26,8 +26,8 @@ class Limits(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a member gets: the ranges of records that it acquires, and the ranges without data, which must be logged as
-    archived before.
+    """The result of take(): the ranges that the member acquires, and the ranges without data, which the caller has to
+    log as archived before the member acquires anything.
     """
 
     acquired: list[AcquiredRange]
@@ -85,10 +85,10 @@ class _Taking:
 
     def _archive(self, first: int, last: int) -> None:
         """Archive the available records in this range, because they have no data for members."""
-        for begins, ends, deliveries, _ in self._open(first, last):
+        for begins, ends, deliveries, _ in self._available_in(first, last):
             append_or_extend(self._archived, begins, ends, State.ARCHIVED, deliveries)
 
-    def _open(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+    def _available_in(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield (first, last, deliveries so far, length of the whole run) of the available records in this range. A run
         is a range of records in the same state.
         """
@@ -107,7 +107,7 @@ class _Taking:
         if self._limits.room <= 0:
             last = min(last, self._end)
         self._begins_batch = True
-        for begins, ends, deliveries, size in self._open(first, last):
+        for begins, ends, deliveries, size in self._available_in(first, last):
             most = bad_records.most_at_once(deliveries, self._limits.deliveries, size)
             if most is not None and self._count:
                 return False

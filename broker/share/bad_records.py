@@ -8,14 +8,14 @@ delivery limit is reached.
 Source: KAFKA-17541, Kafka's SharePartition.throttleRecordsDeliveryLimit and acquireSubsetBatchRecords.
 """
 
-FEWEST_DELIVERIES = 2  # before anybody suspects a record
+FEWEST_DELIVERIES = 2  # a record that was delivered less often is never suspected
 
 
 def suspected_from(limit: int) -> int:
     """Return the number of deliveries from which on a record is delivered only together with others of its run
     (consecutive records in the same state).
 
-    limit: the most deliveries of a record in the group.
+    limit: how often a record of the group is delivered at most.
     """
     return max(FEWEST_DELIVERIES, (limit + 1) // 2)
 
@@ -23,8 +23,8 @@ def suspected_from(limit: int) -> int:
 def most_at_once(deliveries: int, limit: int, size: int) -> int | None:
     """Return how many records of a run may be delivered together, and without any others; None if there is no limit.
 
-    deliveries: how often they were delivered. limit: the most deliveries of a record. size: how many records the run
-    has.
+    deliveries: how often they were delivered. limit: how often a record is delivered at most. size: how many records
+    the run has.
     """
     from_deliveries = suspected_from(limit)
     if limit > FEWEST_DELIVERIES and deliveries >= limit - 1:

@@ -16,7 +16,7 @@ def count_acknowledged(metrics: Metrics, found: Mapping[int, int], archived: int
     for kind, records in found.items():
         metrics.share_acknowledged[AckType(kind).name.lower()] += records
     for kind, reason in ((AckType.REJECT, REJECTED), (AckType.GAP, NO_DATA)):
-        records = min(found.get(kind, 0), archived)  # what was named below the window is not archived again
+        records = min(found.get(kind, 0), archived)  # those below the window were counted, but not archived again
         metrics.share_archived[reason] += records
         archived -= records
     metrics.share_archived[AT_THE_LIMIT] += archived

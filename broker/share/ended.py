@@ -16,7 +16,7 @@ _RELEASE = (AckType.RELEASE,)
 class Acquired(NamedTuple):
     """Some of the runs (ranges of records in the same state) that a member has acquired.
 
-    looked_at: how many runs were examined. go_on: the offset at which to continue; None if all were examined.
+    looked_at: how many runs were examined. go_on: the offset at which to continue; None at the end of the runs.
     """
 
     runs: list[Run]
@@ -25,8 +25,8 @@ class Acquired(NamedTuple):
 
 
 def find_acquired(machine: SharePartition, member: str, offset: int, most_runs: int) -> Acquired:
-    """Return the runs (ranges of records in the same state) that the member has acquired, from this offset on; how many
-    runs were examined, at most most_runs; and the offset at which to go on, None at the end.
+    """Examine at most most_runs runs (ranges of records in the same state) from this offset on. Returns those that the
+    member has acquired.
     """
     columns = machine.runs.next_part(offset, most_runs)
     found = [
@@ -54,8 +54,8 @@ def find_expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:
 
 
 def decide_releases(machine: SharePartition, runs: Iterable[Run], limit: int) -> Portions:
-    """Return an object that decides, in portions, how these acquired runs are released, and then applies that. The runs
-    are in offset order. limit: the most deliveries of a record.
+    """Return the release of these acquired runs, which are in offset order. Nothing is decided or changed yet. limit:
+    how often a record is delivered at most.
     """
     acks = [AckRange(first, last, _RELEASE) for first, last in _joined(runs)]
     return Portions(machine, acks, lambda ranges, above: machine.decide_release(ranges, limit))

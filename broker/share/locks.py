@@ -1,8 +1,8 @@
 """Ends acquisition locks whose owner has not acknowledged, when its share session ends or at their deadline, in steps.
 
 The rules: a step ends the locks of RUNS runs (ranges of records in the same state) at most, in any number of share
-partitions, and logs that as one unit. Other records stay acquired until their step comes, which only costs time, since
-an acquisition is in memory only. The records of an ended session are released before its member opens another one, so
+partitions, and logs that as one unit. Other records stay acquired until a later step ends their locks, which only
+delays them. The records of an ended session are released before its member opens another one, so
 that nothing of the new session is released. Deadlines within ALARM_MS of each other are handled together. There is one
 timer, for the earliest deadline of all. If nothing can be logged, locks end as soon as that is possible again.
 """
@@ -29,13 +29,13 @@ from .values import SharePartitionKey
 
 log = logging.getLogger("fencepost.broker")
 
-RUNS = 200  # of a step
-UNITS_OF_A_RUN = 4
+RUNS = 200  # whose locks one step ends, at most
+UNITS_OF_A_RUN = 4  # the work of ending the lock of one run, in the units of Steps
 ALARM_MS = 50
-RETRY_MS = 1_000  # where locks could not be ended for want of room
+RETRY_MS = 1_000  # until locks whose end could not be logged are tried again
 
 Ending = tuple[SharePartitionKey, list[Run], Portions]
-"""Locks of a share partition that end, and what that changes."""
+"""A share partition, the runs in it whose locks end, and the changes that this makes."""
 
 
 class Release:
@@ -113,8 +113,8 @@ class Locks:
             yield self._take_step_of(release)
 
     def _take_step_of(self, release: Release) -> int:
-        """Release about RUNS runs (ranges of records in the same state) of an ended session, in one unit. Returns how
-        much work that was.
+        """Release about RUNS runs (ranges of records in the same state) of an ended session, in one unit. If that
+        cannot be logged, their deadlines are set to now, so that the timer tries again. Returns how much work that was.
         """
         left, limit = RUNS, self._limit_of(release.group)
         ending: list[Ending] = []
@@ -206,7 +206,7 @@ class Locks:
         try:
             if self._turns.is_spent() or not self._turns.begin(job):
                 self._turns.enqueue(job, long=True)
-        except BrokerHalted:  # nobody gets anything any more
+        except BrokerHalted:  # the broker serves nobody any more, so no lock matters
             pass
 
     def _work(self) -> Steps[None]:

@@ -15,7 +15,7 @@ from .records import EncodedStates, encode_states
 from .runs import Columns, Transaction
 from .values import SharePartitionKey, Snapshot, StateBatch, Update
 
-RUNS = 500  # that are encoded at once
+RUNS = 500  # that are encoded in one step
 
 
 class EncodedUpdate(NamedTuple):
@@ -51,8 +51,8 @@ class EncodedSnapshot(NamedTuple):
 class LoggedAt(NamedTuple):
     """Where a record of a share partition is in the log.
 
-    home: the partition of __share_group_state. value_bytes: the size of the record's value. logged_bytes: how much had
-    been logged in this partition with this record.
+    home: the partition of __share_group_state. value_bytes: the size of the record's value. logged_bytes: how many
+    bytes had been logged in `home` by then, this record included.
     """
 
     home: int
@@ -69,8 +69,8 @@ Change = tuple[SharePartitionKey, Logged]
 class LoggedPartition:
     """One share partition, and the positions of its records in the log.
 
-    home: the partition of __share_group_state that has its state. snapshot_offset: of its last snapshot; -1 if that was
-    never read. needs_from: the offset at which a replay must begin to restore its whole state.
+    home: the partition of __share_group_state that has its state. snapshot_offset: of its last snapshot; -1 if none was
+    logged or read yet. needs_from: the offset at which a replay must begin to restore its whole state.
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class LoggedPartition:
         self.snapshot_offset = -1
         self.needs_from = 0
         self.snapshot_bytes = 0
-        self.snapshot_at = 0  # how much had been logged in its home before
+        self.snapshot_at = 0  # how many bytes had been logged in its home by its last snapshot
         self.updates = 0  # since the snapshot
         self.update_bytes = 0
 
@@ -155,7 +155,7 @@ class Encoding:
     def _begin_again_if_offset_was_set(self) -> None:
         """Begin again if an admin has set the share partition's offset.
 
-        The window may then begin at a lower offset, where nothing is encoded. Otherwise its beginning only moves up.
+        The window may then start at a lower offset, where nothing is encoded yet. Otherwise its start only moves up.
         """
         if self._state_epoch != self._machine.state_epoch:
             self._begin()

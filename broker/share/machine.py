@@ -1,19 +1,19 @@
 """One share partition: the state of each record, which member has acquired it, and how these change. Pure.
 
-    AVAILABLE     may be given out; also every record without a known state
-    ACQUIRED      a member has it, until its deadline
+    AVAILABLE     may be delivered; also every record without a known state
+    ACQUIRED      was delivered to a member, which has it until its deadline
     PENDING       acknowledged in a transaction that is open: nobody acquires it before that ends
     ACKNOWLEDGED  done with
-    ARCHIVED      done with too: rejected, given out too often, or nothing that anybody is to see
+    ARCHIVED      done with, too: rejected, delivered too often, or without data for consumers
 
-The window is from `start` to `end`: below all is done with, above nothing was given out. Its length is limited, and
-counts what is done with inside it.
+The window is from `start` to `end`: all records below it are done with, none above it was delivered. Its length is
+limited; records inside it that are done with count.
 
-The rules. Methods named decide_… change nothing: they return what to log. What is durable changes by those named
-apply_… and by settle alone, live and in a replay alike. Locks are in memory only: an acquisition is logged with what
-becomes of it, and after a restart a record that was ACQUIRED is what it was before. `deliveries` counts acquisitions;
-it falls only by a restart or a reset, which know of none that was not logged. A record leaves PENDING only by the
-marker of its transaction, unless the log's start passes it or its topic goes.
+The rules. Methods named decide_… change nothing: they return what to log. Durable state is changed only by the methods
+named apply… and by settle(), live and in a replay alike. Locks are in memory only: an acquisition is not logged before
+its record is acknowledged or released, and a restart makes a record that was ACQUIRED what it was before. `deliveries`
+counts acquisitions. It falls only by a restart or a reset, which forget acquisitions that were not logged. A record
+leaves PENDING only by the marker of its transaction, unless the log start offset passes it or its topic is deleted.
 Source: KIP-932, Kafka's SharePartition and InFlightState; KAFKA-19476, 19859, 19953, 19972.
 """
 
@@ -39,7 +39,7 @@ from .values import (
 )
 
 STALE_ALARMS_KEPT = 64
-_new = tuple.__new__  # what a NamedTuple calls in the end: this is done for thousands in one step
+_new = tuple.__new__  # makes a NamedTuple faster than its class does: one step makes thousands
 
 Range = tuple[int, int]
 Ack = tuple[int, int, int]
@@ -83,7 +83,7 @@ class SharePartition:
         return self._look_from
 
     def room(self, limit: int) -> int:
-        """Return by how many records the window may grow. limit: the most records in it."""
+        """Return by how many records the window may grow. limit: how many records it has at most."""
         return limit - (self.end - self.start + 1)
 
     def pending_ranges(self, transaction: Transaction) -> int:
@@ -139,9 +139,9 @@ class SharePartition:
     def decide_acks(self, member: str, acks: Iterable[Ack], above: int, limit: int, until_ms: int | None) -> Decision:
         """Decide what these acknowledgements change. Nothing is changed yet.
 
-        above: the last offset acknowledged before them in the same request, which they must exceed. limit: the most
-        deliveries of a record. until_ms: the deadline of renewed locks; None: locks are not renewed. Raises KafkaError
-        INVALID_RECORD_STATE or INVALID_REQUEST; then none of them counts.
+        above: the last offset acknowledged before them in the same request, which they must exceed. limit: how often
+        a record is delivered at most. until_ms: the deadline of renewed locks; None: locks are not renewed. Raises
+        KafkaError INVALID_RECORD_STATE or INVALID_REQUEST; then none of them counts.
         """
         runs: list[Run] = []
         batches: list[StateBatch] = []
@@ -160,7 +160,7 @@ class SharePartition:
 
     def decide_pending(self, member: str, acks: Iterable[Ack], above: int, transaction: Transaction) -> Decision:
         """Decide which records these acknowledgements make pending in the transaction. Nothing is changed yet. Raises
-        KafkaError as decide_acks() does, and also for an offset below the window, or if one does not accept or reject.
+        KafkaError as decide_acks() does, and also for an offset below the window, or if one is of another type.
         """
         runs: list[Run] = []
         batches: list[StateBatch] = []
@@ -178,7 +178,8 @@ class SharePartition:
     def _acquired(self, member: str, acks: Iterable[Ack], above: int) -> Iterator[tuple[int, int, Standing, int]]:
         """Yield the acknowledged ranges in the window: first offset, last offset, state, type of acknowledgement.
 
-        Raises KafkaError if the member has not acquired all of them.
+        Ranges below the window are skipped. Raises KafkaError if the member has not acquired all the others, or if the
+        ranges are not in order above `above`.
         """
         for first, last, kind in acks:
             if first <= above:
@@ -194,7 +195,9 @@ class SharePartition:
                 yield begins, ends, standing, kind
 
     def decide_release(self, acks: Iterable[Ack], limit: int) -> Decision:
-        """Decide the changes when the locks of these acquired records end. limit: the most deliveries of a record."""
+        """Decide the changes when the locks of these records end; those that are not acquired any more do not change.
+        limit: how often a record is delivered at most.
+        """
         runs: list[Run] = []
         batches: list[StateBatch] = []
         for first, last, kind in acks:
@@ -382,8 +385,8 @@ class SharePartition:
         )
 
     def settle(self, transaction: Transaction, position: int, *, commit: bool) -> None:
-        """Apply a transaction's marker to the records that the transaction made pending below `position`: after a
-        commit they are acknowledged or archived, as the transaction decided, else they become available.
+        """Apply a transaction's marker at this log offset to the records that the transaction made pending below it:
+        a commit makes them acknowledged or archived, as the transaction asked; an abort makes them available.
         """
         logged = self._pending.pop(transaction, {})
         left = {at: ranges for at, ranges in logged.items() if at >= position}
@@ -452,7 +455,7 @@ def durable_states(runs: Iterable[Run]) -> list[StateBatch]:
     """Return the states that a restart would restore: acquired and pending records count as available."""
     found: list[StateBatch] = []
     available, acquired = State.AVAILABLE, State.ACQUIRED
-    begins, ends, before, given = 0, -1, available, 0  # the range that goes on, if it was given out or is done with
+    begins, ends, before, given = 0, -1, available, 0  # a range, added if it was delivered or is done with
     for first, last, (state, deliveries, *_) in runs:
         if state is acquired:
             state, deliveries = available, deliveries - 1

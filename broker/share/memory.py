@@ -3,7 +3,7 @@
 The rules: members can create many runs by what they acknowledge, so all runs together have a limit. Above it, a share
 partition gets more only within its own part. The part is the limit divided by the number of groups that have runs, and
 by the number of the group's share partitions that have runs. So share partitions with few runs need not wait for those
-with many, and all parts together are no more than the limit a second time.
+with many. All parts together are at most the limit.
 """
 
 from .values import SharePartitionKey

@@ -2,9 +2,8 @@
 partitions.
 
 The rules: a durable change is decided, logged and applied in one step. A lock ends by an acknowledgement of its owner,
-with the owner's session, or at its deadline (locks.py). Requests that wait for a share partition (a Waiter with its key
-among its logs) are woken one turn of the loop later, so that none acquires records while another request is being
-handled.
+with the owner's session, or at its deadline (locks.py). Requests that wait for a share partition are woken in the next
+turn of the loop, so that none acquires records while another request is being handled.
 
 Source: KIP-932, Kafka's SharePartition, SharePartitionManager; KAFKA-19201.
 """
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fencepost.broker")
 
 NAMED_AT_MOST = 5  # transactions, in an error
-ENOUGH_MEMORY = 3 / 4  # of group.metadata.max.bytes, below which a next lack of it is named again
+ENOUGH_MEMORY = 3 / 4  # of group.metadata.max.bytes: below this, the next lack of memory is logged again
 
 Updated = tuple[SharePartitionKey, Update]
 """A change of a share partition that continues to exist."""
@@ -109,7 +108,7 @@ class SharePartitions:
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._settings = shared.settings
-        self._lacks_memory = False  # and the log says so
+        self._lacks_memory = False  # true from the warning in the log until there is enough memory again
         self._known = self.state_log.known
         self.transactional_id_of: Callable[[int], str | None] = _unknown
         self._reading: set[SharePartitionKey] = set()
@@ -201,7 +200,8 @@ class SharePartitions:
         return self._unit([self._begun(key, start, 0, 0) for key, start in keyed.items() if key not in self._known])
 
     def alter(self, group: str, starts: Mapping[TopicIdPartition, int]) -> ShareUnit:
-        """Return the changes that reset share partitions to these offsets. The caller writes them in a unit.
+        """Return the changes that reset share partitions to these offsets, and create those that do not exist. The
+        caller writes them in a unit.
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """
@@ -264,10 +264,11 @@ class SharePartitions:
     # ---- fetching --------------------------------------------------------------------------------------------
 
     def next_offset(self, key: SharePartitionKey) -> int | None:
-        """Return the offset to read from: the first available one, or the one after the window.
+        """Return the offset to read from: the first available one, or the one after the window. Before that, a window
+        that begins below the log start offset is moved up to it.
 
-        Returns None while nothing may be acquired, because the window is full or another request is reading. Raises
-        UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE.
+        Returns None while nothing may be acquired, because another request is reading, or because the window is full or
+        may not grow for lack of memory. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE.
         """
         kept = self._find(key)
         if key in self._reading:
@@ -403,7 +404,7 @@ class SharePartitions:
     def finish_release(self, group: str, member: str) -> Steps[None]:
         """Release now, in steps, all that a member's ended session still has acquired.
 
-        Called before the member opens another session or is answered.
+        To be called before the member opens another session, and before the end of its session is answered.
         """
         return self.locks.finish_release(group, member)
 
@@ -450,7 +451,7 @@ class SharePartitions:
 
         return settlement._replace(apply=apply)
 
-    # ---- who waits -------------------------------------------------------------------------------------------
+    # ---- fetches that wait -----------------------------------------------------------------------------------
 
     def _wake_soon(self, keys: Iterable[SharePartitionKey]) -> None:
         """Let fetches that wait for these share partitions try again, soon after this turn of the loop."""
@@ -460,8 +461,8 @@ class SharePartitions:
         self._to_wake.update(found)
 
     def _wake_all(self) -> None:
-        """Wake the share fetches that wait for any of the noted share partitions. Runs once for all that were noted in
-        one turn of the loop.
+        """Wake the share fetches that wait for any of the noted share partitions. It is called once for all that
+        were noted in one turn of the loop.
         """
         to_wake, self._to_wake = self._to_wake, {}
         self._wake(to_wake)

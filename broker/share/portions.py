@@ -18,13 +18,13 @@ from .records import EncodedStates, encode_states
 from .runs import Change, Columns, Runs, Transaction
 from .values import AckRange, AckType, State, StateBatch
 
-RUNS = 100  # that a portion touches; a range counts for one at least
+RUNS = 100  # that one portion covers at most; each acknowledged range counts as at least one
 NOTHING_BEFORE = -2  # an offset below all that a request can name
 
 _KINDS = frozenset(int(kind) for kind in AckType)
 
 Decide = Callable[[Sequence[Ack], int], Decision]
-"""Decides some acknowledgements. The number: the offset before them."""
+"""Decides some acknowledgements. The number: the last offset acknowledged before them."""
 
 
 class _Portion:
@@ -227,7 +227,7 @@ def _by_kind(acks: Iterable[AckRange]) -> Iterator[Ack]:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} are out of order")
         before = last
         if not types or not _KINDS.issuperset(types):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} have types that there are not")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} have unknown types")
         if len(types) == 1:
             yield first, last, types[0]
             continue

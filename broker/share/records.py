@@ -20,18 +20,18 @@ from ...protocol.record_fields import INT16, INT32, NOT_READABLE, Reader, Unread
 from .runs import Standing, StateColumns, count_records, is_final, standing_of
 from .values import UNCHANGED, SharePartitionKey, Snapshot, State, StateBatch, Update
 
-LEADER_EPOCH = 0  # there is one broker, for ever
-MEMBER_TAG = 10_000  # below are Kafka's
+LEADER_EPOCH = 0  # it never changes, because there is only one broker
+MEMBER_TAG = 10_000  # lower numbers are left to Kafka
 
 _COMPLETE_TAG = 0
 _COMPLETE_HEAD = b"\x01" + uvarint(_COMPLETE_TAG) + uvarint(4)
 _UPDATE_HEAD = Struct(">hiiq")  # version, snapshot epoch, leader epoch, start offset
 _SNAPSHOT_HEAD = Struct(">hiiiqqq")  # version, snapshot, state and leader epoch, start offset, two times
 _BATCH = Struct(">qqbhB")  # first and last offset, state, deliveries, number of tags
-_WHAT = Struct(">bhB")  # the last three of them
-_NEVER_DELIVERED = 0  # and available: such a range needs no run
+_WHAT = Struct(">bhB")  # the last three fields of _BATCH
+_NEVER_DELIVERED = 0  # these fields of available records that were never delivered, which need no run
 _member_of = itemgetter(4)
-STATES = {0: State.AVAILABLE, 2: State.ACKNOWLEDGED, 3: State.ARCHIVED, 4: State.ARCHIVED}  # 3: on its way there
+STATES = {0: State.AVAILABLE, 2: State.ACKNOWLEDGED, 3: State.ARCHIVED, 4: State.ARCHIVED}  # 3: being archived
 
 
 class Kind(IntEnum):
@@ -104,7 +104,7 @@ def _complete(complete: int) -> bytes:
 def encode_states(batches: Sequence[StateBatch]) -> bytes:
     """Encode the states of ranges, but not the number of ranges, which stands before them in a record."""
     row = _BATCH.pack
-    if not any(map(_member_of, batches)):  # as nearly always
+    if not any(map(_member_of, batches)):  # which is so nearly always
         return b"".join([row(first, last, state, deliveries, 0) for first, last, state, deliveries, _ in batches])
     parts: list[bytes] = []
     for first, last, state, deliveries, member in batches:
@@ -164,7 +164,7 @@ def _read_batches(value: bytes, position: int) -> tuple[Sequence[StateBatch], in
     distinct = set(whats)
     firsts: Sequence[int]
     lasts: Sequence[int]
-    if any(what & 0xFF for what in distinct):  # they have tags, so they are not all of one length
+    if any(what & 0xFF for what in distinct):  # some have tagged fields, so rows differ in length
         batches, end = _read_tagged(value, position, count)
         firsts, lasts = [batch.first for batch in batches], [batch.last for batch in batches]
     else:

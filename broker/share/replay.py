@@ -70,7 +70,8 @@ class Replay:
 
     def _read_record(self, home: int, batch: Batch, record: Record, kind: Kind, key: SharePartitionKey) -> None:
         """Handle one record. A snapshot or an update is kept encoded, because a later snapshot may replace it; a
-        deletion, or an update of a transaction, is applied now. Raises UnreadableRecord, InternalTopicDamaged.
+        deletion, or an update of a transaction, is applied now. Updates of unknown share partitions are ignored.
+        Raises UnreadableRecord, InternalTopicDamaged.
         """
         value = record.value
         at = self._state_log.note_logged(home, key, record.offset, len(value or b""))

@@ -80,8 +80,8 @@ class StateColumns(Sequence[StateBatch]):
 Run = tuple[int, int, Standing]
 Piece = tuple[int, int, Standing | None]
 
-BLOCK = 64  # runs that are looked at together
-MANY = 32  # pieces, for which a look at all runs takes less time than as many searches
+BLOCK = 64  # runs that _skip_final() examines in one step
+MANY = 32  # pieces: setting so many takes less time by rebuilding all runs than by one search for each
 
 _FINAL = (State.ACKNOWLEDGED, State.ARCHIVED)
 _state_of = itemgetter(0)  # of a standing
@@ -344,7 +344,7 @@ class Runs:
         first, last = changes[0].first, changes[-1].last
         begin, end = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
         if begin and self._lasts[begin - 1] == first - 1:
-            begin -= 1  # it may be like the first of the new ones
+            begin -= 1  # the run before may have the same state as the first new one: they are merged then
         if end < len(self._firsts) and self._firsts[end] == last + 1:
             end += 1
         new = Runs()
@@ -362,7 +362,7 @@ class Runs:
         """Replace the state of each run by what other_of() returns for it."""
         keys = list(map(id, self._standings))
         own = dict(zip(keys, self._standings, strict=True))
-        others = {key: other_of(standing) for key, standing in own.items()}  # a few, for thousands of runs
+        others = {key: other_of(standing) for key, standing in own.items()}  # thousands of runs share a few states
         self._standings = list(map(others.__getitem__, keys))
         self.complete = _count_final(self._firsts, self._lasts, self._standings)
         self._merge_if_alike()
@@ -371,7 +371,7 @@ class Runs:
         """Return how many records have a state for which is_counted() returns true."""
         keys = list(map(id, self._standings))
         own = dict(zip(keys, self._standings, strict=True))
-        counted = {key for key, standing in own.items() if is_counted(standing)}  # a few, for thousands of runs
+        counted = {key for key, standing in own.items() if is_counted(standing)}  # thousands of runs share a few states
         return count_records(self._firsts, self._lasts, list(map(counted.__contains__, keys))) if counted else 0
 
     def _extend(self, columns: Columns) -> None:

@@ -1,13 +1,12 @@
 """The state of all share partitions, and the topic __share_group_state, in which it is logged.
 
-The rules. Decide, log, apply: what one request changes is one unit, with one record for each share partition, and what
-a replay would apply is applied in the same step. The topic is not compacted, for an update is a part of a state; a
-share partition is written whole from time to time, and a log begins later once all that live in it have been. So one
-whose last snapshot lies below the start of its log is gone. What is acknowledged in a transaction is an update in a
-transactional batch; the marker behind it decides. A snapshot says nothing of what is pending, so it needs the updates
-before it that were pending when it was taken.
-Source: Kafka's ShareCoordinatorShard, ShareCoordinatorService and
-ShareCoordinatorOffsetsManager; KAFKA-19695.
+The rules. All changes of one request are one unit, with one record for each share partition. They are applied in the
+step that logs them, as a replay would apply them. The topic is not compacted, because an update has only a part of a
+state. Instead a snapshot of each share partition is logged from time to time, and the start of a log moves up to the
+first record that is still needed. So a share partition whose last snapshot is below the log start was deleted.
+Acknowledgements of a transaction are updates in a transactional batch; the marker behind them decides. A snapshot has
+no pending acknowledgements, so updates before it are still needed while their acknowledgements are pending.
+Source: Kafka's ShareCoordinatorShard, ShareCoordinatorService, ShareCoordinatorOffsetsManager; KAFKA-19695.
 """
 
 import logging
@@ -33,15 +32,15 @@ from .values import UNCHANGED, SharePartitionKey, ShareUnit, Snapshot, StateBatc
 
 log = logging.getLogger("fencepost.broker")
 
-LEAST_BYTES = 16 << 10  # of updates, before a share partition is written whole again
-TIMES_ITS_SIZE = 4
-COLD_BYTES = 1 << 20  # so far the last snapshot of a share partition may lie behind the end of its log
-COLD_AT_ONCE = 50  # share partitions, in one unit: the others the next time
+LEAST_BYTES = 16 << 10  # of updates, before the next snapshot of a share partition,
+TIMES_ITS_SIZE = 4  # or this many times the size of the last one, if that is more
+COLD_BYTES = 1 << 20  # logged in a partition of the topic since a snapshot, before prune() writes another one
+COLD_AT_ONCE = 50  # snapshots that one prune() writes at most, in one unit: the next one writes more
 BATCH_BYTES = 512 << 10
 PRUNE_EVERY_S = 300.0
-PRUNE_AFTER_BYTES = 2 << 20  # logged in one partition of the topic, if that is sooner
+PRUNE_AFTER_BYTES = 2 << 20  # logged in one partition of the topic, if that comes sooner
 AROUND_BYTES = 100  # around a value and the group's name in the log: the rest of a key, and mostly a batch of its own
-PAUSE_S = 0.002
+PAUSE_S = 0.002  # between two partitions of the topic
 
 FIELDS = ("group", "topic id", "partition", "home", "log end", "snapshot offset", "needs from", "snapshot bytes",
           "bytes since", "updates", "update bytes", "snapshot", "pending")  # fmt: skip
@@ -75,10 +74,10 @@ class ShareStateLog:
         self._of_group: dict[str, dict[SharePartitionKey, None]] = {}
         self.pending = PendingAcknowledgements()
         self._logged_bytes: dict[int, int] = {}  # by partition of the topic
-        self._pruned_at: dict[int, int] = {}  # how much of it had been logged then
-        self._due: dict[SharePartitionKey, None] = {}  # to be written whole
+        self._pruned_at: dict[int, int] = {}  # _logged_bytes when it was pruned last
+        self._due: dict[SharePartitionKey, None] = {}  # snapshots of them are to be written
         self._grown: dict[int, None] = {}  # partitions of the topic that are to be pruned
-        self._read_from: dict[SharePartitionKey, int] = {}  # during a start: what stands below in the log is known
+        self._read_from: dict[SharePartitionKey, int] = {}  # during a start: records below are known already
         self._turns = shared.turns
         self._store = shared.store
         self._settings = shared.settings
@@ -269,7 +268,7 @@ class ShareStateLog:
             try:
                 self._commit([(key, kept.encoded_snapshot(encoding.finish(), self._clock.now_ms()))])
             except KafkaError as error:
-                log.info("a share partition is not written whole, its next change tries again: %s", error.text)
+                log.info("no snapshot of a share partition is written, its next change tries again: %s", error.text)
 
     def _is_due(self, kept: LoggedPartition) -> bool:
         """Return whether so much was logged since the last snapshot that a new one is due."""
@@ -429,8 +428,8 @@ class ShareStateLog:
         """Return a row of rows(), decoded from plain values. Raises ValueError if it does not fit this log."""
         group, topic_id, partition, home, end, *numbers, value, pending = row
         if end > self.topic.end_offset(home):
-            raise ValueError(f"{SHARE_STATE_TOPIC}-{home} ends before offset {end}, up to which it knows")
-        made: dict[tuple[int, int], list[StateBatch]] = {}  # of one record together: much quicker for thousands
+            raise ValueError(f"{SHARE_STATE_TOPIC}-{home} ends before offset {end}, up to which the row knows it")
+        made: dict[tuple[int, int], list[StateBatch]] = {}  # by record, which is faster
         for producer_id, position, first, last, state, deliveries, member in pending:
             batch = StateBatch(first, last, records.STATES[state], deliveries, member)
             made.setdefault((producer_id, position), []).append(batch)
@@ -477,8 +476,9 @@ class ShareStateLog:
         return homes
 
     def prune(self, home: int, keys: Sequence[SharePartitionKey]) -> None:
-        """Delete the records of this partition that no restart needs, after writing snapshots of some share partitions
-        whose last one is far back. keys: all with state in this partition. A KafkaError is only logged.
+        """Delete the records of this partition of the topic that no restart needs. Before that, write snapshots of
+        share partitions whose last one is old, so that fewer are needed. keys: all share partitions with state here. If
+        a KafkaError prevents that, it is logged, and nothing is deleted.
         """
         try:
             owner = self.topic.log(home)

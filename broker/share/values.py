@@ -1,6 +1,6 @@
 """Plain values about share partitions: names, ranges of offsets, contents of logged records. Pure.
 
-Offsets of a range are both inside.
+The first and the last offset of a range both belong to it.
 Source: KIP-932.
 """
 

@@ -1,4 +1,4 @@
-"""Files replaced whole: found old or new, never between; damage and newer versions named."""
+"""Checkpoint files are replaced whole: a crash leaves the old or the new one; damage and newer formats are reported."""
 
 import pytest
 from crash_points import crash_images
@@ -87,7 +87,7 @@ def test_reading_a_checkpoint_file_with_any_flipped_bit_raises_damaged(disk):
                 read_file(disk, PATH, "store", 1)
 
 
-def test_a_checkpoint_file_truncated_at_any_length_or_with_added_bytes_is_damage(disk):
+def test_reading_a_truncated_or_extended_checkpoint_file_raises_damaged(disk):
     write_file(disk, PATH, "store", 1, b"payload")
     whole = content(disk)
     for length in range(len(whole)):
@@ -101,7 +101,7 @@ def test_a_checkpoint_file_truncated_at_any_length_or_with_added_bytes_is_damage
             read_file(disk, PATH, "store", 1)
 
 
-def test_a_checkpoint_file_above_the_maximum_size_is_damage_and_not_read(disk):
+def test_reading_a_checkpoint_file_above_the_maximum_size_raises_damaged(disk):
     file = disk.open(PATH, create=True)
     file.truncate(1 << 40)
     with pytest.raises(Damaged, match="size"):
@@ -125,7 +125,7 @@ def test_a_crash_leaves_the_old_or_new_checkpoint_and_after_write_file_the_new_o
         assert promised <= found <= promised + 1, description
         left = [name for name in image.list("/data") if name.endswith(UNFINISHED)]
         assert left in ([], ["checkpoint-1.writing"]), description
-        write_file(image, PATH, "store", 1, b"after")  # what a crash left is in nobody's way
+        write_file(image, PATH, "store", 1, b"after")  # an unfinished file that the crash left is overwritten
         assert read_file(image.after_power_cut(), PATH, "store", 1) == b"after", description
         assert image.list("/data") == ["checkpoint-1"], description
     assert images > 100

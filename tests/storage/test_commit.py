@@ -1,4 +1,4 @@
-"""One unit over several logs: when it waits for a sync, and batches that stand in more than one of its parts."""
+"""Units over several logs: which of them want a sync, one batch in several parts, and a log that was dropped."""
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -23,8 +23,8 @@ def test_a_journal_unit_only_for_logs_without_fsync_durability_wants_no_sync(dri
     assert store.interval_wanted == (mode == "interval")
 
 
-def test_last_joint_unit_covers_all_units_except_single_client_batches(driven):
-    """A checkpoint waits for the sync of these units only."""
+def test_last_joint_unit_is_the_newest_unit_that_is_not_a_clients_lone_batch(driven):
+    """A checkpoint waits for the sync of the journal at most up to this unit."""
     log = driven.create("a", durability_mode="os")
     store, journal = driven.store, driven.store.journal
     assert journal.last_joint_unit == store.last_unit
@@ -61,7 +61,7 @@ def test_an_append_to_the_catalogue_a_log_start_and_a_drop_want_a_sync_in_every_
         assert store.sync_wanted
 
 
-def test_one_journal_unit_may_have_a_batch_for_many_logs_and_twice_for_one(driven):
+def test_one_journal_unit_may_append_to_several_logs_and_twice_to_one_of_them(driven):
     logs = [driven.create(name) for name in "abc"]
     store = driven.store
     for log in logs:
@@ -78,7 +78,7 @@ def test_one_journal_unit_may_have_a_batch_for_many_logs_and_twice_for_one(drive
 
 
 def test_committing_to_a_dropped_log_raises_key_error_and_writes_nothing(driven):
-    """If it were found only when the unit is applied, the journal would have the unit, and memory only half of it."""
+    """If the drop were noticed only when the unit is applied, the journal would have all of the unit, memory a part."""
     kept, dropped = driven.create("a"), driven.create("b")
     store = driven.store
     store.commit([store.drop_part(dropped)])

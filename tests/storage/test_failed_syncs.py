@@ -1,4 +1,4 @@
-"""A failed sync is known to everybody: the kernel tells it to one caller, the pool of open files to all that follow."""
+"""The kernel reports a failed sync to one caller only; the pool of open files reports it to every later caller, too."""
 
 import errno
 
@@ -14,7 +14,10 @@ ONE_OPEN_FILE = StoreSettings(journal_max_bytes=1 << 20, tail_max_bytes=1 << 20,
 
 
 def flush_and_checkpoint_that_meet_a_failing_file():
-    """Two workers at once: a flush that makes room by syncing a file, and a checkpoint that vouches for it."""
+    """Return a store with a flush and a checkpoint that have begun, and both have to sync the same file, which fails.
+
+    The flush syncs it to make room in the pool of open files; the checkpoint names it as durable.
+    """
     driver = Driven(SimulatedDisk(), settings=ONE_OPEN_FILE)
     log, other = driver.create("t"), driver.create("u")
     driver.append(log, [b"acknowledged"])
@@ -48,7 +51,7 @@ def test_a_failed_sync_in_one_of_two_workers_loses_no_acknowledged_record():
 
 
 def test_a_segment_sync_that_fails_with_enospc_does_not_raise_disk_full():
-    """Bytes that counted as written are lost then, so the broker must halt and not try again."""
+    """After DiskFull the broker tries again. But a failed sync may have lost written bytes, so the broker must halt."""
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     driver.values(b"value")

@@ -1,4 +1,4 @@
-"""A nearly full disk is said once when it begins, with its numbers and its setting, and once when it has ended."""
+"""Low disk space is logged once when it begins, with the numbers and the setting, and once when it has ended."""
 
 import logging
 
@@ -28,7 +28,7 @@ def test_low_disk_space_and_its_end_are_each_logged_once(caplog: pytest.LogCaptu
         ((level, text),) = lines(caplog)
         assert (level, "has room again" in text, "refused since the start: 1" in text) == ("WARNING", True, True)
         space.look(FLOOR)
-        assert len(lines(caplog)) == 1, "the next time is said again"
+        assert len(lines(caplog)) == 1, "low space that begins again is logged again"
 
 
 def test_refuse_returns_a_text_with_the_free_bytes_and_logs_low_space_once(caplog: pytest.LogCaptureFixture) -> None:

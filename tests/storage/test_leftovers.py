@@ -1,4 +1,4 @@
-"""What a start removes from a data directory is ours by its exact name; all else stays, is named, and is in no way."""
+"""A start removes only files with exactly our names from a data directory; it leaves others alone and names them."""
 
 import errno
 from collections.abc import Callable
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 class RealDisk(Driven):
-    """A store in a real folder, where there are links."""
+    """A store in a real folder, because the simulated disk has no symbolic links."""
 
     def __init__(self, directory: Path) -> None:
         from fencepost.effects.simulated.clock import SimulatedClock
@@ -35,7 +35,7 @@ class RealDisk(Driven):
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A log with a record in a segment and one in the journal."""
+    """Return the data directory of a closed store, whose log `t` has one record in a segment and one in the journal."""
     driver = RealDisk(tmp_path / "data")
     log = driver.create("t")
     driver.append(log, [b"a"])
@@ -66,7 +66,7 @@ def a_link_to_nothing(path: Path) -> None:
 
 
 def target_of(path: Path) -> Path:
-    """Beside the data directory."""
+    """Return the path beside the data directory that links point to."""
     return next(parent for parent in path.parents if parent.name == "data").parent / "target"
 
 
@@ -85,7 +85,9 @@ Make = Callable[[Path], None]
 
 
 def check_left_alone(directory: Path, *paths: Path, named: bool = True) -> None:
-    """Two starts leave them as they are, name each, and have all records."""
+    """Check that two starts leave these paths as they are and find all records. named: whether a warning must name each
+    path, or none may.
+    """
     before = [seen(path) for path in paths]
     for _ in range(2):
         driver = RealDisk(directory)
@@ -113,7 +115,7 @@ def seen(path: Path) -> object:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("half", [0, 1])  # a warning names five
+@pytest.mark.parametrize("half", [0, 1])  # half of the names, because a warning names only five
 @pytest.mark.parametrize("make", STRANGE)
 def test_foreign_files_in_the_logs_directory_are_not_removed(directory: Path, make: Make, half: int) -> None:
     names = [
@@ -176,7 +178,7 @@ def test_foreign_files_in_the_journal_parts_directory_are_not_removed(directory:
     check_left_alone(directory, *make_each(make, directory / "journal-parts", names))
 
 
-@pytest.mark.parametrize("half", [0, 1])  # a warning names five
+@pytest.mark.parametrize("half", [0, 1])  # half of the names, because a warning names only five
 @pytest.mark.parametrize("make", STRANGE)
 def test_foreign_files_in_the_folder_of_a_log_are_not_removed(directory: Path, make: Make, half: int) -> None:
     folder = next((directory / "logs").glob("t-0.*"))

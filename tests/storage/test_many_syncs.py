@@ -1,4 +1,4 @@
-"""Syncs of many logs together: what is synced, what is told, and the pool's bound meanwhile."""
+"""Many files synced together: each once, an error is raised, and the pool of open files keeps to its limit."""
 
 from itertools import pairwise
 

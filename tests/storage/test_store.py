@@ -1,4 +1,4 @@
-"""What a store counts of its tails, and when clients are to wait for them."""
+"""What a store counts of its tails (batches not flushed yet), when clients have to wait for a flush; new log ids."""
 
 import tracemalloc
 
@@ -17,7 +17,7 @@ SMALL_BATCH = batch_of([b"x" * 20])
 
 
 def send(driven: Driven, log, count: int) -> None:
-    """As from one request: its batches share a buffer."""
+    """Append `count` batches that share one buffer, like the batches of one request."""
     request = memoryview(bytearray(SMALL_BATCH * count))
     for place in range(0, len(request), len(SMALL_BATCH)):
         driven.store.append(log, batches.check_produced(request[place : place + len(SMALL_BATCH)]))
@@ -64,11 +64,11 @@ def test_the_store_is_congested_while_unflushed_batches_use_more_than_tail_max_b
 def test_unflushed_bytes_of_a_dropped_log_are_not_counted_even_during_its_flush():
     driven = Driven(SimulatedDisk(history=False))
     driven.fill()
-    for flush_is_out in (False, True):
+    for is_flushing in (False, True):
         log = driven.create("t")
         send(driven, log, 10)
         driven.round()
-        run = driven.upkeep.begin_flush() if flush_is_out else None
+        run = driven.upkeep.begin_flush() if is_flushing else None
         driven.store.commit([driven.store.drop_part(log)])
         if run is not None:
             run.run()

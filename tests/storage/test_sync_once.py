@@ -1,4 +1,4 @@
-"""A failed sync is told to everybody who comes after it, and never tried again."""
+"""The error of a failed sync is raised again for every later caller, and the sync is never tried again."""
 
 import errno
 
@@ -20,7 +20,7 @@ def test_after_a_failed_sync_every_further_sync_raises_its_error_without_syncing
     for sync in (failing(error), lambda: tried.append(True)):
         with pytest.raises(OSError) as raised:
             syncs.run(sync)
-        assert type(raised.value) is OSError  # a full disk may be tried again: this may not
+        assert type(raised.value) is OSError  # and not DiskFull, after which callers try again
         assert (raised.value.errno, raised.value.filename) == (error.errno, "/log")
     assert not tried
 

@@ -1,4 +1,4 @@
-"""An error of the system at each step of a start, and of what a store does: nothing is lost, and nothing is damaged."""
+"""A system error at any step of a start, or of a store's work, loses no record, and damages nothing."""
 
 import errno
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from store_driver import DIRECTORY, Driven
 pytestmark = pytest.mark.slow
 
 GOES_ON = replace(SETTINGS, unreadable_logs_offline=True)
-APART = 5  # steps from one that the suite takes to the next
+APART = 5  # a sampled test fails every fifth step of a workload
 
 Script = Callable[[SimulatedDisk], Any]
 
@@ -74,11 +74,11 @@ def test_a_system_error_at_each_step_of_a_start_loses_no_record() -> None:
 
 
 def test_a_start_that_fails_by_a_system_error_while_reading_changes_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading ends when the first log is prepared for appends."""
+    """A start only reads until it prepares the first log for appends, which is its first call of tidy()."""
     make = left_by(producer_snapshots)
     before = len(make().operations)
     tidied: list[object] = []
-    looked: list[SimulatedDisk] = []
+    checked: list[SimulatedDisk] = []
     original = log_opening.tidy
     monkeypatch.setattr(log_opening, "tidy", lambda log: (tidied.append(log), original(log)))
 
@@ -88,11 +88,11 @@ def test_a_start_that_fails_by_a_system_error_while_reading_changes_no_file(monk
 
     def judge(disk: SimulatedDisk, started: Driven | None) -> None:
         if started is None and not tidied:
-            looked.append(disk)
+            checked.append(disk)
             assert {one.path for one in disk.operations[before:]} <= {f"{DIRECTORY}/lock"}
 
     fail_each_step(make, begin, judge)
-    assert len(looked) > 20
+    assert len(checked) > 20
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
@@ -147,5 +147,5 @@ def test_a_producer_snapshot_that_cannot_be_read_is_replaced_by_the_one_before()
 
 
 def unreadable(disk: SimulatedDisk, path: str) -> None:
-    """From now on, for good."""
+    """Let every later open or read of this file fail."""
     disk.fail(lambda one: isinstance(one, Open | Read) and one.path == path, error=errno.EIO, times=None)

@@ -1,4 +1,4 @@
-"""Flushes, snapshots, checkpoints and removals beside each other: what one needs is neither taken away nor left out."""
+"""Flushes, snapshots, checkpoints and removals at the same time: no file that one needs is removed or missing."""
 
 from dataclasses import replace
 
@@ -101,8 +101,8 @@ def test_a_segment_file_read_just_before_its_removal_is_closed_by_the_removal(dr
 
 
 def test_a_checkpoint_captured_in_slices_covers_journal_units_up_to_its_beginning():
-    """A log that is created meanwhile is not in it, nor one that is dropped before the capture comes to it, whose
-    folder stays. The next start replays the rest from the journal.
+    """The checkpoint has neither a log that is created during the capture nor one that is dropped before the capture
+    comes to it. The folder of the dropped log stays. The next start replays the rest from the journal.
     """
     driver = Driven(SimulatedDisk())
     logs = [driver.create(name) for name in "abc"]
@@ -169,12 +169,12 @@ def test_without_the_newest_checkpoint_a_store_with_an_unsynced_journal_opens(al
                 driver.flush()
             driver.checkpoint()
             driver.flush()
-            _without_the_newest_checkpoint(driver.disk.after_process_crash(), number + 1)
-            _without_the_newest_checkpoint(driver.disk.after_power_cut(), number + 1 - 2 * 3)
+            _check_start_without_the_newest_checkpoint(driver.disk.after_process_crash(), number + 1)
+            _check_start_without_the_newest_checkpoint(driver.disk.after_power_cut(), number + 1 - 2 * 3)
     assert driver.store.synced_unit < 5
 
 
-def _without_the_newest_checkpoint(disk, at_least):
+def _check_start_without_the_newest_checkpoint(disk, at_least):
     newest = max(store_checkpoint.numbers(disk, DIRECTORY))
     disk.unlink(layout.checkpoint_path(DIRECTORY, newest))
     found = values_of(Driven(disk).log("t"))
@@ -191,7 +191,7 @@ def test_a_store_whose_journal_lost_units_synced_before_a_checkpoint_does_not_op
     driver.append(log, [b"acknowledged"])
     driver.round(sync=True)
     driver.checkpoint()
-    assert driver.upkeep.checkpointed_unit < driver.store.last_unit  # it is in the journal alone
+    assert driver.upkeep.checkpointed_unit < driver.store.last_unit  # the acknowledged record is in the journal only
     disk = driver.disk.after_process_crash()
     folder = f"{DIRECTORY}/journal"
     *_, (path, position) = ((unit.path, unit.position) for unit in scan(disk, folder).units())

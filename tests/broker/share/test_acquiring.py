@@ -1,4 +1,8 @@
-"""What of the batches that were read is given out: whole batches or exactly so many; room; bad records."""
+"""Which records a member acquires of the batches that were read: whole batches or an exact number, as far as the window
+allows; and records that failed often.
+
+A letter of states(): A available, L acquired, K acknowledged, X archived, P pending.
+"""
 
 import pytest
 from fencepost.broker.share.bad_records import most_at_once, suspected_from
@@ -53,7 +57,7 @@ def test_offsets_without_data_count_as_part_of_the_window(exact: bool) -> None:
     assert driver.machine.room(15) == 0
 
 
-def test_more_offsets_without_data_than_the_window_holds_are_passed_over() -> None:
+def test_more_offsets_without_data_than_the_window_holds_are_archived_and_skipped() -> None:
     driver = ShareDriver(locks=15)
     found = [Found(0, 29, is_data=False), (30, 34)]
     assert driver.acquire("me", *found) == []
@@ -75,7 +79,7 @@ def test_kafka_19808_a_full_window_acquires_only_released_records() -> None:
     assert driver.acquire("other", (10, 19), (20, 29)) == [AcquiredRange(12, 14, 2)]
 
 
-def test_one_unacknowledged_record_stops_a_partition_once_the_window_is_full() -> None:
+def test_one_unacknowledged_record_keeps_the_window_full_until_it_is_acknowledged() -> None:
     driver = ShareDriver(locks=30)
     driver.acquire("me", *THREE)
     driver.acknowledge("me", AckRange(1, 29, [AckType.ACCEPT]))
@@ -150,7 +154,7 @@ def test_only_the_failing_record_is_archived_at_the_delivery_limit() -> None:
     accepted: list[int] = []
     for _ in range(200):
         for first, last, _deliveries in driver.acquire("me", (0, 99)):
-            if first <= 37 <= last:  # whoever has it with others fails at all of them
+            if first <= 37 <= last:  # the bad record, which makes its member fail at all that it has with it
                 driver.acknowledge("me", AckRange(first, last, [AckType.RELEASE]))
             else:
                 driver.acknowledge("me", AckRange(first, last, [AckType.ACCEPT]))

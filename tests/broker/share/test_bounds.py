@@ -1,4 +1,4 @@
-"""What members of share groups can make the broker hold has a limit with a setting: at n - 1, at n, and at n + 1."""
+"""Settings limit what members of share groups make the broker keep. Tested below each limit, at it, and above it."""
 
 import pytest
 from broker_lives import small
@@ -31,7 +31,7 @@ def test_a_share_group_refuses_members_beyond_its_maximum_size() -> None:
     with begin(group_share_max_size=3) as broker:
         broker.ask(create("t"))
         assert [beating(name) for name in "abcd"] == [OK] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
-        assert beating("b") == OK, "those within join again"
+        assert beating("b") == OK, "a member may join again"
         assert beating("a", -1) == OK
         assert [beating(name) for name in "de"] == [OK, ErrorCode.GROUP_MAX_SIZE_REACHED]
 
@@ -50,7 +50,7 @@ def test_a_share_session_beyond_the_limit_is_refused_until_one_is_closed() -> No
 
 
 def test_the_broker_logs_once_that_share_sessions_are_refused_at_their_limit(caplog: pytest.LogCaptureFixture) -> None:
-    """And again after there was room in between."""
+    """It logs it once more if there was room for a session in between."""
     with begin(group_share_max_size=1, group_share_max_share_sessions=4) as broker:
         broker.ask(create("t"))
         initialize(broker, "t", 0)
@@ -111,10 +111,10 @@ def test_the_runs_of_all_share_partitions_are_limited_and_acknowledging_frees_th
         assert codes.count(OK) == 2 * runs // 2_000 + 1
         assert set(codes) == {OK, ErrorCode.INVALID_RECORD_STATE}
         broker.ask(produce("t", batch(1)))
-        assert member.take(max_records=1_000) != [], "what is available again is given"
+        assert member.take(max_records=1_000) != [], "records that are available again are delivered"
         windows = [shares.window(key) for key in shares.state_log.known]
         assert [each.lacks_memory for each in windows] == [each.runs > limit // RUN_BYTES // 40 for each in windows]
-        assert member.acknowledge((0, 0, ACCEPT), partition=39) == OK, "what makes no more runs is taken"
+        assert member.acknowledge((0, 0, ACCEPT), partition=39) == OK, "one that makes no more runs is accepted"
         shares.delete("g").apply()
         assert memory.size_bytes == 0
 

@@ -1,4 +1,4 @@
-"""What is counted of share groups, each record once, and what becomes of the counts as metrics."""
+"""The counts of share groups, which count each record once, and the metrics that show them."""
 
 import pytest
 from fencepost.broker.metrics import AT_THE_LIMIT, NO_DATA, REJECTED, Metrics
@@ -54,7 +54,7 @@ def metrics(broker: SimulatedBroker) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_metrics_show_the_outcomes_of_share_records(broker: SimulatedBroker) -> None:
+def test_metrics_count_acknowledged_archived_in_flight_and_timed_out_share_records(broker: SimulatedBroker) -> None:
     shares, place = broker.broker.share_partitions, (broker.broker.topics.create("t", 1).id, 0)
     unit = shares.initialize("g", {place: 0})
     shares.state_log.topic.commit(unit.parts)
@@ -116,7 +116,7 @@ def test_metrics_count_transactional_acknowledgements_and_records_a_commit_archi
         "accept": 3,
         "reject": 2,
     }
-    assert not any(name[0] == "archived_total" for name in found), "that is not decided"
+    assert not any(name[0] == "archived_total" for name in found), "nothing is archived before the transaction ends"
     worker.end(commit=commit)
     found = metrics(broker)
     archived = {reason: found.get(("archived_total", reason)) for reason in (REJECTED, AT_THE_LIMIT)}

@@ -1,4 +1,7 @@
-"""Bugs that share groups had in Apache Kafka, kfake and Pulsar (by the numbers of their reports): none of them here."""
+"""Bugs that share groups had in Apache Kafka, kfake and Pulsar (by the numbers of their reports): none of them here.
+
+A letter of states(): A available, L acquired, K acknowledged, X archived, P pending.
+"""
 
 import gc
 import random

@@ -1,4 +1,7 @@
-"""Locks that end with a session or at their deadline: of thousands of runs, a few in each step."""
+"""Locks that end with a session or at their deadline: of thousands of runs, a few in each step.
+
+A letter of states(): A available, L acquired, K acknowledged, X archived, P pending.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -37,7 +40,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedBroker]:
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many runs each unit of single records changes."""
+    """Return a list that gets the number of ranges whose states each committed unit changes."""
     sizes: list[int] = []
     commit = ShareStateLog.commit
 
@@ -50,7 +53,9 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def with_many_runs(world: SimulatedBroker, member: str = "m") -> ShareClient:
-    """It has everything, and no record was given out as often as its neighbours."""
+    """Return a member that has acquired all records. Neighbours have different delivery counts, so each is a run of its
+    own.
+    """
     client = ShareClient(world, member=member)
     client.fetch(*range(PARTITIONS), max_records=1)
     until_ms = world.broker.clock.monotonic_ms() + LOCK_S * 1000
@@ -61,7 +66,7 @@ def with_many_runs(world: SimulatedBroker, member: str = "m") -> ShareClient:
 
 
 def holders(world: SimulatedBroker) -> set[str]:
-    """Who has some records."""
+    """Return the members that have acquired records."""
     known = world.broker.share_partitions.state_log.known.values()
     return {one.member for kept in known for *_, one in kept.machine.runs if one.state is State.ACQUIRED}
 
@@ -94,7 +99,7 @@ def test_while_a_disconnect_releases_records_in_steps_others_already_get_the_fir
     assert holders(world) == {"n"}
     assert sum(logged) == PARTITIONS * RECORDS
     assert max(logged) == STEP
-    assert 0 < steps_before[0] < len(logged) / 2, "it need not wait for all of them"
+    assert 0 < steps_before[0] < len(logged) / 2, "the other member need not wait for all steps"
 
 
 def test_acquisition_locks_that_time_out_are_released_in_small_units(world: SimulatedBroker, logged: list[int]) -> None:
@@ -130,7 +135,7 @@ def test_a_new_share_session_gets_the_records_of_the_members_last_one_and_keeps_
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     again = ShareClient(world, member="m")
-    monkeypatch.setattr(locks.Locks, "_begin_work", lambda self: None)  # no turn comes
+    monkeypatch.setattr(locks.Locks, "_begin_work", lambda self: None)  # the broker stops releasing
     client.client.close()
     world.wait(0.1)
     found = got(again.fetch(*range(PARTITIONS), max_records=1_000))
@@ -174,7 +179,7 @@ def test_locks_of_an_ended_session_stay_until_their_release_can_be_logged(world,
 
 
 def test_an_acknowledged_range_is_checked_in_steps_and_logged_as_one_unit(world: SimulatedBroker, logged) -> None:
-    """The range has many runs: consecutive records of one state."""
+    """The range covers many runs, which are consecutive records in the same state."""
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     acks = {(client.topic_id, number): [AckRange(0, RECORDS - 1, [ACCEPT])] for number in range(PARTITIONS)}

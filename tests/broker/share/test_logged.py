@@ -47,9 +47,9 @@ def test_share_states_encoded_in_steps_include_changes_made_between_the_steps(
         assert states_of(list(found.batches)) == states_of(driver.machine.durable())
 
 
-@pytest.mark.parametrize("meanwhile", [False, True])
-def test_share_states_encoded_in_steps_are_complete_though_the_start_is_lowered(
-    meanwhile: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("all_steps", [False, True])
+def test_share_states_encoded_in_steps_are_complete_after_the_start_was_lowered(
+    all_steps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logged, "RUNS", 2)
     driver = ShareDriver(100)
@@ -61,7 +61,7 @@ def test_share_states_encoded_in_steps_are_complete_though_the_start_is_lowered(
     driver.snapshot(start=0)
     driver.acquire("me", (0, 99))
     driver.acknowledge("me", *(AckRange(offset, offset, [AckType.ACCEPT]) for offset in range(1, 100, 2)))
-    assert not meanwhile or sum(steps) == len(driver.machine.runs)
+    assert not all_steps or sum(steps) == len(driver.machine.runs)
     found = encoding.finish()
     assert found == EncodedStates(len(driver.machine.durable()), encode_states(driver.machine.durable()))
 

@@ -1,4 +1,7 @@
-"""The table of states and events of a share partition, and lives of one beside an entry for each offset."""
+"""What each event does to a share record in each state, and random lives of a share partition beside a naive one.
+
+A letter of states(): A available, L acquired, K acknowledged, X archived, P pending.
+"""
 
 from unittest import mock
 
@@ -12,13 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from naive_share_partition import NaiveSharePartition, Record, Refused
 from share_driver import ShareDriver, durable_view
 
-ACCEPT, RELEASE, REJECT, GAP, RENEW = (
-    AckType.ACCEPT,
-    AckType.RELEASE,
-    AckType.REJECT,
-    AckType.GAP,
-    AckType.RENEW,
-)
+GAP, ACCEPT, RELEASE, REJECT, RENEW = AckType
 T, U = (0, 7), (0, 8)
 
 
@@ -27,7 +24,7 @@ def ack(first: int, last: int, *types: int) -> AckRange:
 
 
 def driver_in(state: str, deliveries: int = 1, limit: int = 5) -> ShareDriver:
-    """Record 1 of three is in this state, the first and the last are acquired by "other": nothing moves."""
+    """Return a window whose record 1 is in this state. Records 0 and 2 stay acquired by "other", so it cannot move."""
     driver = ShareDriver(limit=limit)
     driver.acquire("me", (1, 1), offset=1)
     for _ in range(deliveries - 1):
@@ -51,22 +48,22 @@ def error_of(call: object) -> ErrorCode:
 
 # ---- the table -------------------------------------------------------------------------------------------------
 
-PLAIN = {ACCEPT: "K", REJECT: "X", GAP: "X", RELEASE: "A", RENEW: "L"}
+AFTER = {ACCEPT: "K", REJECT: "X", GAP: "X", RELEASE: "A", RENEW: "L"}  # the state after an acknowledgement
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", AFTER)
 @pytest.mark.parametrize("state", "ALPKX")
 def test_only_acquired_share_records_can_be_acknowledged(state: str, kind: AckType) -> None:
     driver = driver_in(state)
     if state == "L":
         driver.acknowledge("me", ack(1, 1, kind))
-        assert driver.states() == f"L{PLAIN[kind]}L"
+        assert driver.states() == f"L{AFTER[kind]}L"
     else:
         assert error_of(lambda: driver.acknowledge("me", ack(1, 1, kind))) is ErrorCode.INVALID_RECORD_STATE
         assert driver.states() == f"L{state}L"
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", AFTER)
 def test_only_the_member_that_acquired_a_record_can_acknowledge_it(kind: AckType) -> None:
     driver = driver_in("L")
     assert error_of(lambda: driver.acknowledge("somebody", ack(1, 1, kind))) is ErrorCode.INVALID_RECORD_STATE
@@ -198,7 +195,7 @@ def test_several_acknowledgement_types_for_a_range_apply_one_to_each_offset() ->
         [ack(5, 5, ACCEPT)],
     ],
 )
-def test_unknown_acknowledgement_types_are_refused_and_change_nothing(acks: list[AckRange]) -> None:
+def test_malformed_acknowledgements_are_refused_and_change_nothing(acks: list[AckRange]) -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 4))
     assert error_of(lambda: driver.acknowledge("me", *acks)) is ErrorCode.INVALID_REQUEST
@@ -315,7 +312,7 @@ transactions = st.sampled_from([T, U])
 
 
 class ShareLife(RuleBasedStateMachine):
-    """One share partition and what must be true of each offset. What is logged is replayed after each step."""
+    """A share partition and a naive one, which must agree on each offset after each step, also after a replay."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -356,7 +353,7 @@ class ShareLife(RuleBasedStateMachine):
         count = sum(last - first + 1 for first, last, _ in acquired)
         assert not wanted.exact or count <= wanted.max_records
         if found and found[0].is_data and found[0].first <= offset <= found[0].last:
-            assert count, "what is available and was read is given out"
+            assert count, "available records that were read are delivered"
 
     @rule(member=members, data=st.data())
     def somebody_acknowledges(self, member: str, data: st.DataObject) -> None:
@@ -372,7 +369,7 @@ class ShareLife(RuleBasedStateMachine):
         self, member: str, data: st.DataObject, kinds: tuple[AckType, ...], transaction: tuple[int, int] | None
     ) -> None:
         machine, types, acks = self.driver.machine, {}, []
-        if data.draw(st.booleans()):  # what is theirs
+        if data.draw(st.booleans()):  # ranges that the member has acquired
             theirs = [run[:2] for run in machine.runs if run[2].member == member and run[2].state == 1]
         else:
             theirs = [tuple(sorted((data.draw(offsets), data.draw(offsets))))]
@@ -432,13 +429,13 @@ class ShareLife(RuleBasedStateMachine):
 
     @rule()
     def a_snapshot_is_logged(self) -> None:
-        self._takes_snapshot()
+        self._note_prune_position()
         self.driver.snapshot()
 
     @rule(offset=offsets)
     def somebody_sets_the_offset(self, offset: int) -> None:
         if not self.driver.machine.transactions:
-            self._takes_snapshot()
+            self._note_prune_position()
             self.driver.snapshot(start=offset)
             self.naive.begin_anew(offset)
             self.deliveries = {}
@@ -469,13 +466,13 @@ class ShareLife(RuleBasedStateMachine):
         self.deliveries = {each: record.deliveries for each, record in self.naive.records.items()}
 
     @invariant()
-    def what_is_replayed_is_what_was_there(self) -> None:
+    def a_replay_restores_the_durable_state(self) -> None:
         live = durable_view(self.driver.machine)
         assert durable_view(self.driver.replay()) == live
         assert durable_view(self.driver.replay(self.pruned_to)) == live
 
-    def _takes_snapshot(self) -> None:
-        """The log may begin with it, or with what was pending then."""
+    def _note_prune_position(self) -> None:
+        """Note where the log may begin after the next snapshot: there, or at the earliest update still pending."""
         earliest = self.driver.machine.earliest_pending
         self.pruned_to = len(self.driver.log) if earliest is None else earliest
 

@@ -1,4 +1,4 @@
-"""Memory for the runs of share partitions is bounded, and who has few runs does not wait for those who have many."""
+"""Memory for runs is limited, and a share partition with few runs does not wait for those with many."""
 
 import pytest
 from fencepost.broker.share.memory import RUN_BYTES, RunMemory
@@ -22,8 +22,8 @@ keys = st.builds(key, st.sampled_from("abc"), st.integers(0, 3))
 def test_memory_of_runs_is_counted_over_all_share_partitions_and_divided_among_them(
     counts: list[tuple[SharePartitionKey, int]],
 ):
-    """A run is consecutive records of one state. Each share partition may always use its portion of the memory limit;
-    all portions together are at most the limit.
+    """A run is consecutive records in the same state. Each share partition may always use its portion of the memory
+    limit; all portions together are at most the limit.
     """
     memory, runs = RunMemory(), dict[SharePartitionKey, int]()
     for each, count in counts:
@@ -44,7 +44,7 @@ def test_memory_of_runs_is_counted_over_all_share_partitions_and_divided_among_t
 def test_a_share_partition_without_runs_may_add_one_whatever_memory_others_use(
     counts: list[tuple[SharePartitionKey, int]],
 ):
-    """A run is consecutive records of one state."""
+    """A run is consecutive records in the same state."""
     memory = RunMemory()
     for each, count in counts:
         memory.count(each, count)

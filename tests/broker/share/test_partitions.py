@@ -1,4 +1,7 @@
-"""Share partitions as fetching and groups see them: locks that end in time, who is woken, topics that go."""
+"""Share partitions as fetches and groups use them: locks that time out, fetches that are woken, deleted topics.
+
+A letter of states(): A available, L acquired, K acknowledged, X archived, P pending.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -118,8 +121,8 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "a session ends": lambda world: world.shares.begin_release("g", "me", [world.place]),
     "a transaction ends": lambda world: world.abort(0, 4),
     "the offset is set": lambda world: world.commit(world.shares.alter("g", {world.place: 3})),
-    "it is gone": lambda world: world.commit(world.shares.delete("g")),
-    "its topic is gone": lambda world: world.world.broker.topics.delete(world.topic),
+    "the share partition is deleted": lambda world: world.commit(world.shares.delete("g")),
+    "its topic is deleted": lambda world: world.world.broker.topics.delete(world.topic),
     "a read ends": lambda world: world.shares.end_read(world.key),
 }
 
@@ -131,12 +134,12 @@ def test_each_change_that_frees_records_wakes_waiting_share_fetches(event: str, 
     world.park("second")
     world.world.wait(0.01)
     EVENTS[event](world)
-    assert world.woken == [], "not in the middle of something"
+    assert world.woken == [], "they are woken in the next turn of the loop"
     world.world.wait(0)
     assert world.woken == ["first", "second"]
 
 
-def test_a_full_window_gives_only_available_records(world: World) -> None:
+def test_a_full_window_delivers_only_records_in_it_that_are_available(world: World) -> None:
     assert world.shares.next_offset(world.key) == 0
     world.acquire(0, 1999)
     assert world.shares.next_offset(world.key) is None
@@ -219,7 +222,7 @@ def test_altering_a_share_partitions_start_offset_releases_its_acquired_records(
 def test_acknowledgements_fail_if_their_share_partition_was_recreated_meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are decided in steps before that, on the share partition that was deleted."""
+    """They were decided, in steps, before the share partition was deleted."""
     for module in (acknowledging, portions):
         monkeypatch.setattr(module, "RUNS", 2)
     world.acquire(0, 9)

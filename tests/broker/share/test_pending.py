@@ -1,4 +1,4 @@
-"""What is known of pending acknowledgements, beside a count of all of them."""
+"""PendingAcknowledgements after random events, compared with a recount."""
 
 from typing import Any
 

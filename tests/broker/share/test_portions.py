@@ -1,4 +1,8 @@
-"""A request that is decided in portions, and what others do between them: as if it were decided at its end alone."""
+"""A request that is decided in portions, between which others change the share partition, has the same result as one
+that is decided in one step at the end.
+
+A letter of states(): A available, L acquired, K acknowledged, X archived, P pending.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -35,7 +39,7 @@ def view(machine: SharePartition) -> object:
 
 
 class Others:
-    """What happens to the share partition meanwhile."""
+    """Changes the share partition as other requests do between two portions."""
 
     def __init__(self, driver: ShareDriver, chance: random.Random) -> None:
         self.driver, self.chance = driver, chance
@@ -61,7 +65,7 @@ class Others:
         chance.choice(actions)()
 
     def theirs(self, member: str, kinds: tuple[int, ...]) -> list[AckRange]:
-        """Some of what it has; sometimes with what it had."""
+        """Return acknowledgements of some records that the member has acquired, with random types."""
         chance, machine = self.chance, self.driver.machine
         runs = [run for run in machine.runs if run[2].state is State.ACQUIRED and run[2].member == member]
         acks = []
@@ -108,14 +112,14 @@ def test_acknowledgements_checked_in_portions_apply_as_if_checked_at_the_end() -
         except KafkaError:
             with pytest.raises(KafkaError):
                 of.finish()
-            assert view(machine) == before, "nothing changes where something is wrong"
+            assert view(machine) == before, "a refused request changes nothing"
             continue
         of.finish()
-        assert view(machine) == before, "nothing changes before it is logged"
+        assert view(machine) == before, "nothing changes before apply()"
         assert of.position() == at_once.position()
         of.apply()
         twin.apply(Update(*at_once.position(), at_once.batches))
-        assert view(machine) == view(twin), "made as a replay of its record would"
+        assert view(machine) == view(twin), "apply() changes the same as a replay of the record"
         made += bool(at_once.batches)
     assert stale > 20 < made
 
@@ -168,7 +172,7 @@ def test_an_acknowledged_range_repeating_the_last_of_an_earlier_portion_is_refus
 
 
 def in_runs_of_one() -> SharePartition:
-    """A member has ten records, none of which was given out as often as its neighbours."""
+    """Return a share partition with ten acquired records, each a run of its own, as neighbours differ in deliveries."""
     driver = ShareDriver()
     driver.machine.acquire([AcquiredRange(n, n, 1 + n % 2) for n in range(10)], "me", UNTIL)
     return driver.machine

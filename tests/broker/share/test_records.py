@@ -77,7 +77,7 @@ def test_share_state_records_of_kafka_decode_and_encode_to_the_same_bytes() -> N
         assert written(what, epoch).hex() == value
 
 
-def test_share_state_records_of_kafka_decode_to_the_documented_states() -> None:
+def test_share_state_records_of_kafka_decode_to_the_states_that_its_consumer_made() -> None:
     found = [read(*(read_key(bytes.fromhex(key))[0], bytes.fromhex(value))) for key, value in RECORDS]
     assert found[0] == Snapshot(0, 2, -1, UNCHANGED, [], 1795826580614, 1795826580614)
     assert found[2] == Update(3, 16, [StateBatch(3, 4, K, 2), StateBatch(10, 10, A, 2)])
@@ -96,6 +96,7 @@ def test_the_member_of_a_pending_range_is_a_tagged_field_that_readers_may_skip()
     )
     value = update_value(update, 3)
     assert read_update(value) == update
+    # the same tagged field with another number, which this reader does not know
     assert read_update(value.replace(pack(">BHB", 1, 0x904E, 3), pack(">BHB", 1, 0x914E, 3))) == Update(
         UNCHANGED, UNCHANGED, [batch._replace(member="") for batch in update.batches]
     )

@@ -1,4 +1,4 @@
-"""Runs of offsets, beside a dict with an entry for each offset."""
+"""Runs, compared with a dict that has a state for each offset."""
 
 from itertools import pairwise
 from unittest import mock
@@ -62,7 +62,7 @@ class RunsBesideADict(RuleBasedStateMachine):
     def parts_are_replaced(
         self, first: int, lengths: list[int], standings: list[Standing | None], changed: list[int]
     ) -> None:
-        """In each of some parts that lie side by side, one offset is changed."""
+        """Replace some adjacent parts; in each of them the state of one offset has changed."""
         changes = []
         for length, standing, offset in zip(lengths, standings, changed, strict=False):
             last = min(first + length, OFFSETS) - 1

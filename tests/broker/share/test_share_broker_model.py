@@ -1,10 +1,10 @@
-"""Share partitions of a broker against a model of single records, through resets, pruning, starts, and all in steps.
+"""Share partitions of a broker, beside a model of single records, in random histories with resets, pruning and starts.
 
-Requests are decided in steps between which everything else happens; snapshots of the coordinators are taken row by
-row meanwhile. After each step the state is the model's, and what starts would know of it.
+Requests are decided in steps, and snapshots of the coordinators are taken row by row; between these steps everything
+else may happen. After each step the broker's state must equal the model's, and the state that a start would restore.
 
-There is one rule, which draws what happens next by weight. With a rule for each thing hypothesis drew them evenly, and
-in twenty histories nothing was acknowledged, as nobody had anything for long.
+There is one rule, which draws the next step by its weight. With a rule for each kind of step, hypothesis drew them
+evenly: in twenty histories nothing was acknowledged, because no member had acquired records for long.
 """
 
 import random
@@ -41,7 +41,7 @@ LIMIT, RECORDS, PARTITIONS = 5, 60, 2
 MEMBERS, IDS = st.sampled_from("ab"), st.sampled_from(("x", "y"))
 KINDS = (AckType.GAP, AckType.ACCEPT, AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW)
 DECISIONS = (AckType.ACCEPT, AckType.REJECT)
-MANY = 1_000  # steps: all that are left
+MANY = 1_000  # more steps than any request has left
 INDEXES = st.integers(0, PARTITIONS - 1)
 
 STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
@@ -52,7 +52,7 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "member": MEMBERS,
             "most": st.integers(5, 30),
             "size": st.integers(1, 4),
-            "nobodys": st.integers(0, 30),
+            "no_data": st.integers(0, 30),
         },
     ),
     "begin_to_acknowledge": (
@@ -70,17 +70,17 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "end_locks": (1, {"index": INDEXES, "member": MEMBERS}),
     "delete_records": (1, {"index": INDEXES, "more": st.integers(1, 9)}),
     "reset": (1, {"index": INDEXES, "offset": st.integers(0, RECORDS // 2)}),
-    "write_whole_and_prune": (1, {}),
+    "write_snapshots_and_prune": (1, {}),
     "wait": (1, {"seconds": st.sampled_from((0.001, 0.05, 0.5))}),
     "take_rows": (3, {"rows": st.integers(1, 3)}),
     "start_again": (1, {"power": st.booleans()}),
 }
-"""What may happen: its weight, and how its arguments are drawn."""
+"""The kinds of steps: the weight of each, and how its arguments are drawn."""
 RARE = [name for name, (weight, _) in STEPS.items() if weight == 1]
 
 
 class Flight(NamedTuple):
-    """A request that is being decided. seen: by share partition, what it would have been answered at some time."""
+    """A request that is being decided. seen: by share partition, the answers that the model gave at each moment."""
 
     member: str
     producer: Producer | None
@@ -94,7 +94,7 @@ class Flight(NamedTuple):
 class ShareBroker(RuleBasedStateMachine):
     @initialize(updates=st.sampled_from((0, 3, 20, 500)), never=st.sets(st.sampled_from(RARE)))
     def start(self, updates: int, never: set[str]) -> None:
-        """never: what does not happen in this history, so that some have long lives of other things."""
+        """never: the kinds of steps that this history leaves out, so that the effects of others last longer."""
         self.names = [name for name, (weight, _) in STEPS.items() if name not in never for _ in range(weight)]
         self.world = SimulatedBroker(
             BrokerSettings(
@@ -140,11 +140,11 @@ class ShareBroker(RuleBasedStateMachine):
 
     # ---- fetches and acknowledgements ------------------------------------------------------------------------
 
-    def acquire(self, index: int, member: str, most: int, size: int, nobodys: int) -> None:
+    def acquire(self, index: int, member: str, most: int, size: int, no_data: int) -> None:
         key, model = self.keys[index], self.models[self.keys[index]]
         offset = self.shares.next_offset(key)
         firsts = range(offset - offset % size, RECORDS, size)[:10]
-        found = [Found(at, min(RECORDS, at + size) - 1, number != nobodys) for number, at in enumerate(firsts)]
+        found = [Found(at, min(RECORDS, at + size) - 1, number != no_data) for number, at in enumerate(firsts)]
         given = self.shares.acquire(key, member, offset, found, Wanted(most, size))
         machine = self.machine(key)
         for each in found:
@@ -156,7 +156,7 @@ class ShareBroker(RuleBasedStateMachine):
         model.advance()
 
     def begin_to_acknowledge(self, member: str, txn: str | None, chance: random.Random, at_once: bool) -> None:
-        """member: if it has anything, else whoever has."""
+        """Begin a request that acknowledges records of this member; of the other if this has acquired none."""
         if not any(model.held_by(member) for model in self.models.values()):
             member = next(each for each in "ab" if each != member)
         acks: dict[SharePartitionKey, list[Ack]] = {}
@@ -228,14 +228,14 @@ class ShareBroker(RuleBasedStateMachine):
                 self.models[key].acknowledge_in(producer.transactional_id, acks)
 
     def end_transaction(self, txn: str, commit: bool) -> None:
-        """txn: if it has anything pending, else the one that has."""
+        """End this transaction, or the other one if this one has nothing pending."""
         if not any(model.is_pending(txn) for model in self.models.values()):
             txn = next(each for each in "xy" if each != txn)
         self.producers[txn].end(commit)
         for model in self.models.values():
             model.settle(txn, commit)
 
-    # ---- what else ends what a member has ------------------------------------------------------------------
+    # ---- other ends of acquisitions ------------------------------------------------------------------------
 
     def end_session(self, member: str) -> None:
         self.shares.begin_release("g", member, [key[1:] for key in self.keys])
@@ -262,7 +262,7 @@ class ShareBroker(RuleBasedStateMachine):
         self._log_begins(key)
 
     def _log_begins(self, key: SharePartitionKey) -> None:
-        self.shares.next_offset(key)  # looks where the log begins
+        self.shares.next_offset(key)  # moves the window up to the log start offset
         self.models[key].begin_at(self.world.broker.topics.by_name["t"].partitions[key.partition].log.start_offset)
 
     def reset(self, index: int, offset: int) -> None:
@@ -279,7 +279,7 @@ class ShareBroker(RuleBasedStateMachine):
 
     # ---- the log -------------------------------------------------------------------------------------------
 
-    def write_whole_and_prune(self) -> None:
+    def write_snapshots_and_prune(self) -> None:
         log = self.shares.state_log
         log.write_snapshots(self.keys)
         self.world.wait(0.05)
@@ -290,7 +290,7 @@ class ShareBroker(RuleBasedStateMachine):
         self.world.wait(seconds)
 
     def take_rows(self, rows: int) -> None:
-        """Some more of a snapshot of the coordinators."""
+        """Take the next rows of a snapshot of the coordinators, and keep the snapshot once it has all rows."""
         if self.taking is None:
             self.taking = [], positions(self.world), self.shares.state_log.rows()
         found, since, rest = self.taking

@@ -1,4 +1,4 @@
-"""The states of share partitions through a broker's life: what is replayed is what was there, whatever was pruned."""
+"""The states of share partitions through a broker's life: a replay restores what was in memory, whatever was pruned."""
 
 from typing import Any
 
@@ -107,7 +107,7 @@ def test_configs_of_the_share_state_topic_enable_neither_retention_nor_compactio
         }
 
 
-def test_a_full_share_state_is_written_after_a_number_of_changes() -> None:
+def test_a_snapshot_of_a_share_partition_is_logged_after_a_number_of_updates() -> None:
     with SimulatedBroker(settings(share_coordinator_snapshot_update_records_per_snapshot=3)) as world:
         key = one_partition(world)
         kept = world.broker.share_partitions.state_log.known[key]
@@ -120,7 +120,7 @@ def test_a_full_share_state_is_written_after_a_number_of_changes() -> None:
 
 
 @pytest.mark.slow
-def test_a_full_share_state_is_written_after_a_number_of_bytes() -> None:
+def test_a_snapshot_of_a_share_partition_is_logged_after_a_number_of_bytes() -> None:
     with SimulatedBroker(settings()) as world:
         key = one_partition(world)
         kept = world.broker.share_partitions.state_log.known[key]
@@ -155,7 +155,7 @@ def test_kafka_19695_nothing_is_pruned_that_a_live_share_partition_needs() -> No
         assert replayed(world) == live
 
 
-def test_an_idle_share_state_is_written_in_full_so_that_the_state_log_can_be_pruned(
+def test_an_idle_share_partition_gets_a_snapshot_so_that_the_state_log_can_be_pruned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fencepost.broker.share.state_log.COLD_BYTES", 200)
@@ -170,7 +170,7 @@ def test_an_idle_share_state_is_written_in_full_so_that_the_state_log_can_be_pru
         assert state_partitions(world)[home].log.start_offset == 11
 
 
-def test_many_full_share_states_are_written_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_writes_snapshots_of_many_share_partitions_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.broker.share.state_log.COLD_BYTES", 200)
     monkeypatch.setattr("fencepost.broker.share.state_log.COLD_AT_ONCE", 2)
     with SimulatedBroker(settings()) as world:

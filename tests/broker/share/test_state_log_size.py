@@ -1,4 +1,4 @@
-"""How much the log of states takes: of a request, and in all, however much is acknowledged."""
+"""How many bytes the log of share states takes: for one request, and in all, however much is acknowledged."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Starts from rows of a snapshot and the rest of the logs, wherever these begin and whenever the rows were taken."""
+"""Starts from the rows of a coordinator snapshot and the rest of the log, wherever that begins by then."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -113,8 +113,8 @@ def test_a_coordinator_snapshot_has_all_rows_although_a_state_log_goes_offline(w
     assert [log.read_row(row)[0] for row in (first, *rows)] == keys
 
 
-def rewritten(world: SimulatedBroker, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
-    """Change what the newest snapshot of the coordinators says. change: of its fields and entries."""
+def rewrite_snapshot(world: SimulatedBroker, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """Rewrite the newest snapshot of the coordinators. change: changes its fields and entries in place."""
     disk = world.disk
     path = max(f"/d/{name}" for name in disk.list("/d") if name.startswith("coordinators-"))
     where, fields, slices = coordinator_snapshots._unpack(read_file(disk, path, "coordinators", 1))
@@ -147,7 +147,7 @@ def test_a_start_ignores_an_unusable_coordinator_snapshot_and_replays_the_log(
     take(world)
     accept(world, key, 6, 7)
     world.wait(0.1)
-    rewritten(world, change)
+    rewrite_snapshot(world, change)
     with world.after_power_cut() as later:
         found = later.broker.share_partitions.state_log
         assert not found.topic.replay_from

@@ -1,4 +1,4 @@
-"""Acknowledgements inside a transaction, in every order in which things can happen, and what each flaw comes to."""
+"""A model of acknowledgements inside a transaction, explored in every order of events: each planted flaw is found."""
 
 import pytest
 from share_worlds import FLAWED_SCENES, SCENES, SMALL_SCENES, Broken, Flaw, Scenario, explore

@@ -1,4 +1,4 @@
-"""How much work a start has with share partitions of thousands of runs: little of it is for each run."""
+"""The work of a start with share partitions of thousands of runs: few Python lines are executed for each run."""
 
 import gc
 import time
@@ -15,14 +15,14 @@ from share_transactions import ShareWorker, begin
 from simulated_broker import SimulatedBroker
 
 RUNS, SHARE_PARTITIONS = 2_000, 4
-LINES_OF_A_PENDING_RUN = 50  # each names its member, so there are some
+LINES_OF_A_PENDING_RUN = 50  # each names its member, which takes some lines
 LINES_OF_A_RUN = 0.5  # with a line for each run in Python alone, a thousand share partitions would take too long
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["the log", "a snapshot of the coordinators"])
 def test_loading_share_state_at_a_start_executes_few_python_lines_per_run(source: str) -> None:
-    """A run is consecutive records of one state."""
+    """A run is consecutive records in the same state."""
     with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=1)) as world:
         world.broker.topics.create("orders", SHARE_PARTITIONS)
         keys, state_log = begin(world, "orders", partitions=SHARE_PARTITIONS), world.broker.share_partitions.state_log
