@@ -51,8 +51,13 @@ def run(to: Both, topics: str, every_ms: int, metrics: str | None) -> None:
     is_flag=True,
     help="Nobody writes to the source any more: for a Kafka without an authorizer, which cannot refuse writes.",
 )
+@click.option(
+    "--partly",
+    is_flag=True,
+    help="Move groups that have offsets in topics which the mirror does not copy, too; those offsets stay.",
+)
 @both_sides
-def cutover(to: Both, groups: str, dry_run: bool, producers_stopped: bool) -> None:
+def cutover(to: Both, groups: str, dry_run: bool, producers_stopped: bool, partly: bool) -> None:
     """Move consumer groups: refuse writes at the source, wait for the mirror, and commit exact offsets at the target.
 
     The mirror has to run meanwhile. If a step fails, those before it are undone; after a crash run it again, to go on.
@@ -60,9 +65,9 @@ def cutover(to: Both, groups: str, dry_run: bool, producers_stopped: bool) -> No
     from .cutover import cut_over_groups, show_plan
 
     if dry_run:
-        show_plan(to, groups, producers_stopped=producers_stopped)
+        show_plan(to, groups, producers_stopped=producers_stopped, partly=partly)
     else:
-        cut_over_groups(to, groups, producers_stopped=producers_stopped)
+        cut_over_groups(to, groups, producers_stopped=producers_stopped, partly=partly)
 
 
 @mirror.command()

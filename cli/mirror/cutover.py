@@ -28,7 +28,7 @@ _NOW = {
 }
 
 
-def show_plan(to: Both, groups: str, *, producers_stopped: bool) -> None:
+def show_plan(to: Both, groups: str, *, producers_stopped: bool, partly: bool) -> None:
     """Print the steps of a cutover and the offsets that the groups would get. Raises Failure if the cutover would be
     refused.
     """
@@ -37,7 +37,7 @@ def show_plan(to: Both, groups: str, *, producers_stopped: bool) -> None:
 
     async def work() -> "tuple[Found, list[dict[str, Any]], list[Finding], str | None]":
         async with to.admins() as (source, target):
-            sides = _sides(to, source, target, groups, producers_stopped=producers_stopped)
+            sides = _sides(to, source, target, groups, producers_stopped=producers_stopped, partly=partly)
             found = await sides.look()
             moves, problems = await sides.preview(found) if found.topics else ([], [])
             left = explain_left(await sides.read_record())
@@ -70,14 +70,14 @@ def show_plan(to: Both, groups: str, *, producers_stopped: bool) -> None:
         _fail(refusals, _NOW["nothing"])
 
 
-def cut_over_groups(to: Both, groups: str, *, producers_stopped: bool) -> None:
+def cut_over_groups(to: Both, groups: str, *, producers_stopped: bool, partly: bool) -> None:
     """Move the groups, and print each step and the offsets. Raises Failure that says what prevented it."""
     from ...client.mirror.cutover.plan import AFTERWARDS
     from ...client.mirror.cutover.running import CutoverFailed, Overtaken, cut_over
 
     async def work() -> "CutoverRecord":
         async with to.admins() as (source, target):
-            sides = _sides(to, source, target, groups, producers_stopped=producers_stopped)
+            sides = _sides(to, source, target, groups, producers_stopped=producers_stopped, partly=partly)
             try:
                 return await cut_over(sides, to.output.remark)
             finally:
@@ -97,12 +97,14 @@ def cut_over_groups(to: Both, groups: str, *, producers_stopped: bool) -> None:
     to.output.remark(AFTERWARDS)
 
 
-def _sides(to: Both, source: "Admin", target: "Admin", groups: str, *, producers_stopped: bool) -> "AdminSides":
+def _sides(
+    to: Both, source: "Admin", target: "Admin", groups: str, *, producers_stopped: bool, partly: bool
+) -> "AdminSides":
     """Return both clusters in the form in which the cutover uses them."""
     from ...client.mirror.cutover.looking import Looking
     from ...client.mirror.cutover.sides import AdminSides
 
-    looking = Looking(source, target, to.name, groups, producers_stopped)
+    looking = Looking(source, target, to.name, groups, producers_stopped, partly)
     return AdminSides(looking, to.producer)
 
 

@@ -59,13 +59,15 @@ class Both:
             yield source, target
 
     def producer(self, transactional_id: str) -> "Producer":
-        """Return a transactional producer of the target."""
+        """Return the producer of a cutover, which writes to the target."""
         from ...client.config_names import part_for
+        from ...client.mirror.cutover.record import PRODUCER_CONFIG
         from ...client.producer.producer import Producer
         from ...client.settings import ProducerSettings
 
         config = self.target.config(max_block_ms=self.target.timeout_ms)
-        return Producer.from_config({**part_for(ProducerSettings, config), "transactional.id": transactional_id})
+        given = {**part_for(ProducerSettings, config), **PRODUCER_CONFIG, "transactional.id": transactional_id}
+        return Producer.from_config(given)
 
 
 _OPTIONS = (

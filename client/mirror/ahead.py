@@ -97,7 +97,7 @@ class Ahead:
         for batch in batches:
             is_hidden = hides(batch)
             if self._last is not None and batch.base_offset <= self._last.last:
-                if not self._last.is_in(batch):
+                if not self._last.is_kept_by(batch):
                     raise StoppedError(
                         self.tp.topic,
                         f"partition {self.tp.partition} of the source has other records at offset {self._last.first}"

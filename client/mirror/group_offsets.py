@@ -40,9 +40,12 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 class PartitionMap:
     """The map of one partition's offsets, source to target."""
 
-    def __init__(self, runs: Iterable[Run]) -> None:
-        """runs: in any order. Raises MapDamaged."""
+    def __init__(self, runs: Iterable[Run], *, first: int = 0) -> None:
+        """runs: in any order. first: entries below this source offset are lost, so the map does not answer for it.
+        Raises MapDamaged.
+        """
         self.runs: Sequence[Run] = in_order(runs)
+        self.first = first
         self._sources = [run.source for run in self.runs]
 
     @property
@@ -59,8 +62,13 @@ class PartitionMap:
         """Return the target offset of the first mirrored record at or above this source offset; `end` if there is none.
 
         end: the end offset of the target's partition, which has mirrored records only. Raises MapDamaged if it is below
-        target_end.
+        target_end, or the source offset is below `first`.
         """
+        if source < self.first:
+            raise MapDamaged(
+                f"it does not say where source offset {source} went, and begins at {self.first}: its topic was deleted,"
+                " or cut"
+            )
         if end < self.target_end:
             raise MapDamaged(f"the target ends at {end}, before the last mirrored record: it was cut or made again")
         index = bisect_right(self._sources, source) - 1

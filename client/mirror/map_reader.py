@@ -35,16 +35,20 @@ async def read_newest(target: Admin) -> dict[bytes, bytes]:
 def maps_in(
     newest: Mapping[bytes, bytes], mirror: str, topic_ids: Mapping[str, bytes]
 ) -> dict[TopicPartition, PartitionMap]:
-    """Return the map of each partition that has entries of the mirror. topic_ids: of the topics on the source now.
+    """Return the map of each partition that has entries of the mirror. Its `first` is that of its first entry,
+    below which others may be lost, or never were. topic_ids: of the topics on the source now.
 
     Raises MapDamaged if entries contradict each other, IllegalStateError if one does not parse.
     """
     runs: dict[TopicPartition, list[Run]] = {}
+    firsts: dict[TopicPartition, int] = {}
     for raw, value in newest.items():
         if is_cutover_key(raw):
             continue
         key = decode_key(raw)
         if key.mirror == mirror and topic_ids.get(key.topic) == key.topic_id:
             entry = decode_entry(key.first, value)
-            runs.setdefault(TopicPartition(key.topic, key.partition), []).extend(entry.runs)
-    return {partition: PartitionMap(found) for partition, found in runs.items()}
+            partition = TopicPartition(key.topic, key.partition)
+            runs.setdefault(partition, []).extend(entry.runs)
+            firsts[partition] = min(key.first, firsts.get(partition, key.first))
+    return {partition: PartitionMap(found, first=firsts[partition]) for partition, found in runs.items()}

@@ -44,6 +44,12 @@ class BatchMark(NamedTuple):
         now = mark_of(batch)
         return was_compacted and now.count <= self.count and now[:2] == self[:2] and now[-3:] == self[-3:]
 
+    def is_kept_by(self, found: Batch) -> bool:
+        """Return whether the log may still have the batch: what is found from its last offset on is it, or lies behind
+        it, because compaction has removed it.
+        """
+        return found.base_offset > self.last or self.is_in(found)
+
 
 def mark_of(batch: Batch) -> BatchMark:
     """Return the mark of a batch: the fields by which BatchMark.is_in() recognizes it later."""

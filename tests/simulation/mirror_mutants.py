@@ -10,6 +10,7 @@ from typing import Any
 from fencepost.client.mirror import machine, others
 from fencepost.client.mirror.ahead import Ahead
 from fencepost.client.mirror.cutover.looking import Looking
+from fencepost.client.mirror.cutover.sides import AdminSides
 from fencepost.client.mirror.leftovers import Leftovers
 from fencepost.client.mirror.machine import Step
 from fencepost.client.mirror.membership import Membership
@@ -166,3 +167,21 @@ def a_mirror_does_not_look_for_others_that_copy_back(stack: ExitStack) -> None:
 @breaks("mirror.md: that was deleted on the target")
 def a_position_counts_for_any_topic_of_the_name_on_the_target(stack: ExitStack) -> None:
     replaced(stack, Position.is_of_copy, lambda self, topic_id: True)
+
+
+@killed_by(MAP)
+@breaks(EXACTLY_NEXT)
+def lost_entries_of_the_map_are_taken_for_removed_ones(stack: ExitStack) -> None:
+    async def never(self: Any, partition: Any, known: Any, start: int) -> bool:
+        return False
+
+    replaced(stack, AdminSides._has_lost, never)
+
+
+@killed_by(MAP)
+@breaks("mirror.md: if the source was restored since it was copied")
+def a_cutover_compares_only_the_lengths_of_the_source_and_its_copy(stack: ExitStack) -> None:
+    async def nothing(self: Any, positions: Any) -> list[Any]:
+        return []
+
+    replaced(stack, AdminSides.find_replaced, nothing)

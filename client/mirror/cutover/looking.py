@@ -25,8 +25,8 @@ def denial_of(topic: str) -> AclBinding:
 
 @dataclass(frozen=True)
 class Looking:
-    """Both clusters, the mirror's name, and the names of the groups as a regular expression. producers_stopped: as in
-    Found.
+    """Both clusters, the mirror's name, and the names of the groups as a regular expression. producers_stopped, partly:
+    as in Found.
     """
 
     source: Admin
@@ -34,6 +34,7 @@ class Looking:
     mirror: str
     groups: str
     producers_stopped: bool = False
+    partly: bool = False
 
     async def positions(self) -> dict[TopicPartition, Position]:
         """Return the mirror's position in each source partition, once no open transaction may move one."""
@@ -71,6 +72,7 @@ class Looking:
             ends,
             find_stopped(positions, topics, starts, ends, await self.copies(names)),
             self.producers_stopped,
+            self.partly,
         )
 
     async def barrier(self, topics: Iterable[str]) -> Barrier:

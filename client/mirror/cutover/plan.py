@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from ...values import OffsetAndMetadata, TopicPartition
 from ..ahead import ANEW
 from ..findings import Finding, fatal
-from ..group_offsets import PartitionMap
+from ..group_offsets import MapDamaged, PartitionMap
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Barrier = Literal["setting", "rule", "none"]
@@ -46,7 +46,8 @@ class Found:
 
     topics: all that the mirror copies. refusing: those that refuse writes already. stopped: partitions that the mirror
     does not copy any more, and why. ends: the end of each source partition. producers_stopped: the user has said that
-    nobody writes, so the source need not be able to refuse.
+    nobody writes, so the source need not be able to refuse. partly: groups may have offsets in topics that the mirror
+    does not copy; those stay.
     """
 
     topics: tuple[str, ...]
@@ -56,6 +57,7 @@ class Found:
     ends: Mapping[TopicPartition, int]
     stopped: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     producers_stopped: bool = False
+    partly: bool = False
 
 
 class Step(NamedTuple):
@@ -73,6 +75,7 @@ def find_refusals(found: Found) -> list[Finding]:
         return [fatal("the mirror has copied no topic", "start fencepost mirror, and wait until it has caught up")]
     return [
         *_of_topics(found),
+        *([] if found.partly else _of_others(found.groups)),
         *(problem for name, group in sorted(found.groups.items()) for problem in _of_group(name, group, found.ends)),
     ]
 
@@ -95,6 +98,17 @@ def _of_topics(found: Found) -> Iterator[Finding]:
             "give it an authorizer, or stop all producers and add --producers-stopped; what is written all the same "
             "before the offsets are committed is found, what comes later is not",
         )
+
+
+def _of_others(groups: Mapping[str, GroupFound]) -> Iterator[Finding]:
+    """Yield a problem for each group that has offsets in topics which the mirror does not copy."""
+    for name, group in sorted(groups.items()):
+        if group.others and group.kind != "share":
+            yield fatal(
+                f"group {name} has offsets in topics that the mirror does not copy: {named(group.others)}",
+                "run fencepost mirror with --topics that has them, which finds a new topic within 30 s; or add "
+                "--partly, and these offsets stay",
+            )
 
 
 def _of_group(name: str, group: GroupFound, ends: Mapping[TopicPartition, int]) -> Iterator[Finding]:
@@ -178,7 +192,7 @@ def preview(
             name,
             partition,
             at.offset,
-            maps[partition].target_of(at.offset, target_ends[partition])
+            _target_of(partition, at.offset, maps, target_ends)
             if partition in copied or at.offset < maps[partition].source_end
             else None,
         )
@@ -186,6 +200,19 @@ def preview(
         for partition, at in sorted(group.offsets.items())
         if partition in maps  # of any other find_refusals() says why not
     ]
+
+
+def _target_of(
+    partition: TopicPartition,
+    source: int,
+    maps: Mapping[TopicPartition, PartitionMap],
+    target_ends: Mapping[TopicPartition, int],
+) -> int:
+    """Return the target offset for a source offset of this partition. Raises MapDamaged that names the partition."""
+    try:
+        return maps[partition].target_of(source, target_ends[partition])
+    except MapDamaged as error:
+        raise MapDamaged(f"{partition}: {error}") from None
 
 
 def planned_by(moves: Iterable[Move]) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
@@ -210,7 +237,7 @@ def move_groups(
     """
     return {
         name: {
-            partition: OffsetAndMetadata(maps[partition].target_of(at.offset, target_ends[partition]), at.metadata)
+            partition: OffsetAndMetadata(_target_of(partition, at.offset, maps, target_ends), at.metadata)
             for partition, at in sorted(offsets.items())
         }
         for name, offsets in sorted(groups.items())

@@ -6,6 +6,7 @@ one transactional id: a second cutover of the mirror fences the first, which the
 """
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -15,6 +16,12 @@ from ...values import OffsetAndMetadata, TopicPartition
 from .plan import Barrier
 
 VERSION = 1
+
+MOST_PACKED_BYTES = 900_000
+"""A batch of this size fits everywhere: Kafka's default of max.message.bytes is 1,048,588."""
+
+PRODUCER_CONFIG = {"max.request.size": 100 << 20, "compression.type": "gzip"}
+"""The settings of the producer that writes the record: with many groups it is large, and compresses well."""
 
 State = Literal["begun", "committed", "undoing", "done"]
 STATES = ("begun", "committed", "undoing", "done")
@@ -91,6 +98,11 @@ def encode_record(record: CutoverRecord) -> bytes:
         "groups": groups,
     }
     return json.dumps(kept, separators=(",", ":")).encode()
+
+
+def packed_size(record: CutoverRecord) -> int:
+    """Return about how many bytes the record's batch has, compressed with gzip."""
+    return len(zlib.compress(encode_record(record)))
 
 
 def decode_record(value: bytes) -> CutoverRecord:

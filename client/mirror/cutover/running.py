@@ -13,7 +13,8 @@ from typing import Literal, Protocol
 
 from ...errors import KafkaError, ProducerFencedError
 from ...values import OffsetAndMetadata, TopicPartition
-from ..findings import Finding
+from ..ahead import ANEW
+from ..findings import Finding, fatal
 from ..group_offsets import MapDamaged, PartitionMap
 from .plan import (
     Barrier,
@@ -27,7 +28,7 @@ from .plan import (
     move_groups,
     refuse_written,
 )
-from .record import Carried, CutoverRecord
+from .record import MOST_PACKED_BYTES, Carried, CutoverRecord, packed_size
 
 Tell = Callable[[str], None]
 LEFT = "writes are still refused at the source: run the cutover again, which finishes it or takes it back"
@@ -163,6 +164,9 @@ async def _cut_over_anew(sides: Sides, left: CutoverRecord | None, tell: Tell) -
     refusals = find_refusals(found)
     if refusals and left is None:
         raise CutoverFailed(refusals, "nothing")
+    for name, group in sorted(found.groups.items()):
+        if group.others:
+            tell(f"{name}: its offsets in topics that are not mirrored stay: {', '.join(group.others)}")
     async with _or_undone(sides, record, tell):
         if refusals:
             raise CutoverFailed(refusals)
@@ -208,7 +212,11 @@ async def _prepare(
     _check(find_overtaken(now.groups, planned))
     tell("nothing was written meanwhile")
     carried = {name: _carried(now.groups[name], offsets) for name, offsets in planned.items()}
-    return replace(record, state="committed", ends=ends, groups=carried)
+    committed = replace(record, state="committed", ends=ends, groups=carried)
+    if (size := packed_size(committed)) > MOST_PACKED_BYTES:  # not even its undoing could be written then
+        text = f"the offsets of {len(carried)} groups take {size:,} bytes in one record, compressed"
+        raise CutoverFailed([fatal(text, "move the groups in several cutovers: each with a narrower --groups")])
+    return committed
 
 
 def _carried(group: GroupFound, planned: Offsets) -> dict[TopicPartition, Carried]:
@@ -282,7 +290,7 @@ async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncGe
     except ProducerFencedError:
         raise
     except (Exception, asyncio.CancelledError) as error:
-        problems = error.problems if isinstance(error, CutoverFailed) else (Finding(True, str(error) or "interrupted"),)
+        problems = _problems_of(error)
         try:
             await _undo(sides, record, tell)
         except ProducerFencedError:
@@ -292,6 +300,15 @@ async def _or_undone(sides: Sides, record: CutoverRecord, tell: Tell) -> AsyncGe
         if not isinstance(error, CutoverFailed | MapDamaged | KafkaError):
             raise
         raise CutoverFailed(problems) from error
+
+
+def _problems_of(error: BaseException) -> tuple[Finding, ...]:
+    """Return the problems that an error of a cutover says."""
+    if isinstance(error, CutoverFailed):
+        return error.problems
+    if isinstance(error, MapDamaged):
+        return (Finding(True, f"the map of offsets is damaged: {error}", ANEW),)
+    return (Finding(True, str(error) or "interrupted"),)
 
 
 async def _undo(sides: Sides, record: CutoverRecord, tell: Tell) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from ....protocol.errors import ErrorCode
 from ...admin.admin import Admin
 from ...admin.offsets import EARLIEST, LATEST
 from ...admin.security_values import AclFilter
@@ -16,6 +17,7 @@ from ..findings import Finding, fatal
 from ..group_offsets import MapDamaged, PartitionMap
 from ..map_reader import maps_in, read_newest
 from ..names import MAP_TOPIC, cutover_id
+from ..positions import Position
 from ..topics import settle_configs
 from .looking import SETTING, Looking, denial_of
 from .plan import (
@@ -236,7 +238,7 @@ class AdminSides:
                 if partition not in positions or positions[partition].offset < end
             }
             if not behind:
-                return []
+                return await self.find_replaced(positions)
             left = sum(behind.values())
             if left != before:
                 before, moved_at = left, clock.time()
@@ -253,6 +255,23 @@ class AdminSides:
                 told_at = clock.time()
                 tell(f"the mirror is {left} offsets behind, in {len(behind)} partitions")
             await asyncio.sleep(STEP_S)
+
+    async def find_replaced(self, positions: Mapping[TopicPartition, Position]) -> list[Finding]:
+        """Return a problem for each partition of the source that does not have the last mirrored batch any more."""
+        found: list[Finding] = []
+        for partition, position in sorted(positions.items()):
+            if position.mark is None or partition not in self._partitions:
+                continue
+            try:
+                page = await self._source.read_page(partition, position.mark.last)
+            except KafkaError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                continue  # retention has taken it
+            if page.batches and not position.mark.is_kept_by(page.batches[0]):
+                text = f"{partition} has other records at offset {position.mark.first} of the source than were copied"
+                found.append(fatal(text, f"it was restored or cut: {ANEW}"))
+        return found
 
     async def preview(self, found: Found) -> tuple[list[Move], list[Finding]]:
         """Return where the groups would go on, as far as the mirror has copied, and the problems that the cutover would
@@ -275,7 +294,8 @@ class AdminSides:
             for each in sorted(copies)
         ]
         written = [each for each in foreign if each is not None]
-        return moves, [*refuse_written(written, "target"), *find_overtaken(found.groups, planned_by(moves))]
+        problems = await self.find_replaced(positions)
+        return moves, [*problems, *refuse_written(written, "target"), *find_overtaken(found.groups, planned_by(moves))]
 
     async def read_maps(self) -> Mapping[TopicPartition, PartitionMap]:
         """Return, for each mirrored partition, the map of its source offsets to target offsets, from the newest entries
@@ -284,7 +304,20 @@ class AdminSides:
         topics = await self._looking.source_topics({each.topic for each in self._partitions})
         ids = {name: bytes(topic.topic_id) for name, topic in topics.items()}
         found = maps_in(await read_newest(self._target), self._mirror, ids)
+        begin = await self._source.ends(self._partitions, EARLIEST)
+        for partition, known in found.items():
+            if not await self._has_lost(partition, known, begin.get(partition, 0)):
+                known.first = 0
         return {each: found.get(each, PartitionMap([])) for each in self._partitions}
+
+    async def _has_lost(self, partition: TopicPartition, known: PartitionMap, start: int) -> bool:
+        """Return whether entries of the map were lost: the first begins above the source's start, and the target has
+        records before the first one in it. start: of the source's partition.
+        """
+        if known.first <= start or not known.runs:
+            return False
+        below = (await self._target.ends([partition], EARLIEST))[partition]
+        return await self._first_written(self._target, partition, below, known.runs[0].target) is not None
 
     # ---- what nobody should have written --------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from fencepost.client.admin.values import NewTopic
 from fencepost.client.mirror.cutover.looking import Looking
 from fencepost.client.mirror.cutover.running import CutoverFailed, cut_over
 from fencepost.client.mirror.cutover.sides import AdminSides
-from fencepost.client.mirror.names import group_id
+from fencepost.client.mirror.names import MAP_TOPIC, group_id
+from fencepost.client.mirror.positions import decode_position, encode_position
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import TopicPartition
 from mirrored import Sides, assert_exact
@@ -155,3 +156,40 @@ async def test_a_killed_cutover_is_undone_although_its_group_is_gone_at_the_sour
         assert failed.value.now == "taken back"
         assert await target.list_group_offsets("g") == {}
         await write(sides, 10, 1)
+
+
+async def test_a_cutover_moves_no_group_to_offsets_of_which_the_map_was_lost(sides):
+    """Whoever deletes the topic of the map: the mirror makes it again, and what it has written before is not in it."""
+    await write(sides, 0, 10)
+    async with sides.running():
+        await sides.drained("t")
+        async with Admin(sides.target) as target:
+            await target.delete_topics(MAP_TOPIC)
+    await write(sides, 10, 10)
+    async with Admin(sides.source) as source:
+        await source.alter_group_offsets("g", {T0: 5})
+    async with sides.running():
+        await sides.drained("t")
+        with pytest.raises(CutoverFailed, match="t-0: it does not say where source offset 5 went, and begins at 20"):
+            await move(sides, "g")
+        async with Admin(sides.source) as source:
+            await source.alter_group_offsets("g", {T0: 22})
+        await move(sides, "g")
+    await assert_group_continues_at(sides, 22)
+
+
+async def test_a_cutover_fails_if_the_source_was_restored_to_the_same_length(sides):
+    """Then nothing new is there to read, by which the mirror would see that the last records are others."""
+    await write(sides, 0, 10)
+    async with Admin(sides.source) as source, Admin(sides.target) as target:
+        await source.alter_group_offsets("g", {T0: 5})
+        async with sides.running():
+            await sides.drained("t")
+        position = decode_position((await target.list_group_offsets(group_id("default")))[T0])
+        other = position._replace(mark=position.mark._replace(crc=position.mark.crc ^ 1))
+        await target.alter_group_offsets(group_id("default"), {T0: encode_position(other)})
+    with pytest.raises(CutoverFailed, match="t-0 has other records at offset 19 of the source than were copied"):
+        await move(sides, "g")
+    async with asyncio.timeout(60):
+        await sides.task("t").run()
+    assert "has other records at offset 19" in sides.told[-1]

@@ -51,6 +51,11 @@ def group(offset=3, **more):
             found({"g": group(9)}, ends={B: 0}),
             ["group g has an offset in a-0, which is not at the source"],
         ),
+        (
+            found({"g": group(others=("c",))}),
+            ["group g has offsets in topics that the mirror does not copy: c"],
+        ),
+        (found({"g": group(others=("c",))}, partly=True), []),
         (found({"g": group(kind="share")}), ["g is a share group, and what it has acknowledged cannot be moved"]),
         (
             found({"h": group(kind="share"), "g": group(members=("x@h",))}, stopped={A: "gone"}),

@@ -8,6 +8,7 @@ from fencepost.client.admin.values import NewTopic
 from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import KafkaError
 from fencepost.client.mirror.cutover.looking import SETTING, Looking, denial_of
+from fencepost.client.mirror.cutover.record import PRODUCER_CONFIG
 from fencepost.client.mirror.cutover.running import CutoverFailed, cut_over
 from fencepost.client.mirror.cutover.sides import AdminSides
 from fencepost.client.producer.producer import Producer
@@ -47,7 +48,9 @@ async def cut(to, groups=".*", *, mirror=True, wait_s=1.0):
     told = []
     sides = AdminSides(
         Looking(to.source, to.target, "default", groups),
-        lambda name: Producer(to.target_at, transactional_id=name),
+        lambda name: Producer.from_config(
+            {"bootstrap.servers": to.target_at, "transactional.id": name, **PRODUCER_CONFIG}
+        ),
         wait_s=wait_s,
     )
 
@@ -178,6 +181,28 @@ async def test_a_cutover_fails_if_others_wrote_a_record_to_the_target(to):
         await producer.send_and_wait("a", b"foreign", partition=0)
     with pytest.raises(CutoverFailed, match="has written to a-0 at the target"):
         await cut(to)
+    assert not await refuses(to, "a")
+
+
+async def test_a_cutover_of_many_groups_moves_them_though_its_record_is_large(to):
+    """Its record has the offset and the metadata of each group: more than a batch may have."""
+    await fill(to)
+    await mirror_all(to, "a", "b")
+    groups = [f"g{number}" for number in range(300)]
+    for name in groups:
+        await to.source.alter_group_offsets(name, {A0: OffsetAndMetadata(1, "m" * 4000)})
+    await cut(to)
+    assert {(await to.target.list_group_offsets(name))[A0].metadata for name in groups} == {"m" * 4000}
+
+
+async def test_a_cutover_whose_record_would_be_too_large_is_undone(to, monkeypatch):
+    monkeypatch.setattr("fencepost.client.mirror.cutover.running.MOST_PACKED_BYTES", 20)
+    await fill(to)
+    await to.source.alter_group_offsets("g", {A0: 1})
+    await mirror_all(to, "a", "b")
+    with pytest.raises(CutoverFailed, match="bytes in one record") as failed:
+        await cut(to)
+    assert failed.value.now == "taken back"
     assert not await refuses(to, "a")
 
 
