@@ -1,7 +1,8 @@
 """The configs of single groups: stored in the catalogue, in effect from the next heartbeat on.
 
-The rule: a group need not exist to have settings, and keeps them when it is deleted, as in Kafka; who has none obeys
-the broker's. A change is one unit of the catalogue, seen when it is durable like any other.
+The rule: a group need not exist to have configs, and keeps them when it is deleted, as in Kafka. The broker's settings
+apply to groups without configs. A change is one unit of the catalogue; like any other it takes effect when it is
+durable.
 """
 
 import logging
@@ -17,7 +18,7 @@ from ..topics.topics import Topics
 
 log = logging.getLogger("fencepost.broker")
 
-GROUP_BYTES = 500  # of a group with settings, beside their texts
+GROUP_BYTES = 500  # of memory for a group with configs, besides their texts
 
 
 class ConfigsByGroup:
@@ -26,12 +27,12 @@ class ConfigsByGroup:
     def __init__(self, topics: Topics, settings: LiveSettings) -> None:
         self._topics = topics
         self._settings = settings
-        self._obeyed: dict[str, GroupConfigs] = {}  # of groups with settings, and "" for all others
-        self._obeyed_under: BrokerSettings | None = None
+        self._obeyed: dict[str, GroupConfigs] = {}  # of groups with configs, and "" for all others
+        self._obeyed_under: BrokerSettings | None = None  # the broker's settings that _obeyed was computed from
         self._size_bytes: int | None = None
 
     def names(self) -> Iterable[str]:
-        """The ids of the groups that have configs of their own."""
+        """Return the ids of the groups that have configs of their own."""
         return self._topics.catalogue.group_configs
 
     def given(self, group_id: str) -> Mapping[str, str]:

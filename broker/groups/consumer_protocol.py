@@ -1,7 +1,8 @@
 """The subscriptions and assignments of classic consumers, encoded and decoded, for the conversion of groups. Pure.
 
-Metadata of the protocol type "consumer" is a subscription, and what members are given an assignment. Newer versions
-only append fields, so those we know are read of any version; an assignment is written in the version of its reader.
+In the protocol type "consumer" a member's metadata is its subscription, and what the leader gives it is an assignment.
+Newer versions only append fields, so the known fields are read in any version. An assignment is written in the version
+of the subscription of the member that reads it.
 Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json (KIP-429, KIP-792, KIP-881).
 """
 

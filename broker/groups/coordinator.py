@@ -30,11 +30,11 @@ from .states import TABLE, Event, State
 
 log = logging.getLogger("fencepost.broker")
 
-MOST_OF_A_NAME = 249  # bytes of a client's or an instance's name in a member's id; Kafka's clients name no longer ones
-EVICTED_AT_ONCE = 200  # empty groups, for one request
-FEW_MEMBERS = 50  # a larger group is work for each that joins,
-MEMBERS_PER_UNIT = 16  # and far more where all of it is written
-AFTER_FAILURE_MS = 10_000  # until a group in which a bug was met is looked at again
+MOST_OF_A_NAME = 249  # bytes of a client id or instance id that are in a member id; Kafka's clients have no longer ones
+EVICTED_AT_ONCE = 200  # empty groups that one request may delete to make room
+FEW_MEMBERS = 50  # to write a larger group is a unit of work for each member,
+MEMBERS_PER_UNIT = 16  # and any other event of it a unit for this many members
+AFTER_FAILURE_MS = 10_000  # until a group is tried again whose timeouts could not be handled
 RECORD_OVERHEAD_BYTES = 256  # of a batch with one record
 
 
@@ -237,7 +237,7 @@ class GroupCoordinator:
         now_ms = self._clock.monotonic_ms()
         group.check_commit(member_id, group_instance_id, generation, now_ms, transactional=transactional)
 
-    # ---- looking after groups --------------------------------------------------------------------------------
+    # ---- finding and deleting groups -------------------------------------------------------------------------
 
     def group(self, group_id: str) -> Group | None:
         """Return the group; None if it has never had members."""
@@ -268,7 +268,7 @@ class GroupCoordinator:
         self._forget(group_id)
 
     def offsets_expired(self, group_id: str) -> None:
-        """Delete the group if it has no members. Called when its last offset has been deleted. Raises KafkaError."""
+        """Delete the group if it has no members. To be called when its last offset was deleted. Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is not None and group.state is State.EMPTY and not group.pending:
             self.delete(group_id)
@@ -352,7 +352,7 @@ class GroupCoordinator:
             yield
         finally:
             if group.state is State.EMPTY and not group.pending and group.group_id not in self._values:
-                self._forget(group.group_id)  # nobody has joined it
+                self._forget(group.group_id)  # no member has ever joined it
             else:
                 self.memory.count(group, len(self._values.get(group.group_id, b"")))
                 self._set_alarm(group)
@@ -378,6 +378,6 @@ class GroupCoordinator:
             self._set_alarm(group)
             return
         with self._event(group):
-            group.wake_ms = now_ms + AFTER_FAILURE_MS  # unless expire() sets it: it may fail before
+            group.wake_ms = now_ms + AFTER_FAILURE_MS  # if expire() fails before it sets wake_ms itself
             with contain_bugs(self._metrics, f"group {group.group_id!r}"):
                 group.expire(now_ms)

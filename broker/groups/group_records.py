@@ -1,9 +1,9 @@
 """The record of a classic group in __consumer_offsets, byte for byte as in Kafka; written in version 3 and read in all
 versions. Pure.
 
-Key: version 2 and the group id. A null value means that the group is deleted. Two things are kept that Kafka has no
-field for, in version 4, which has tagged fields: of a group without members the store's age since when it has none; and
-of a group that was a consumer group, that all members must join again.
+Key: version 2 and the group id. A null value means that the group is deleted. Two things for which Kafka has no
+field are kept as tagged fields, in version 4: the store's age when a group lost its last member; and whether all
+members of a former consumer group must join again.
 
 Sources: Kafka's GroupMetadataKey.json, GroupMetadataValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
 """
@@ -18,7 +18,7 @@ from ...protocol.primitives import read_uvarint, uvarint
 GROUP_KEY = 2
 VERSION = 3
 FLEXIBLE = 4
-AGE_TAG, REBALANCE_TAG = 10_000, 10_001  # below are Kafka's
+AGE_TAG, REBALANCE_TAG = 10_000, 10_001  # lower numbers are left to Kafka
 UNKNOWN_AGE = -1
 
 _INT16 = Struct(">h")

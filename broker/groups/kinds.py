@@ -34,7 +34,7 @@ from .subscriptions import CONSUMER
 
 log = logging.getLogger("fencepost.broker")
 
-SWEPT_AT_ONCE = 500  # empty groups looked at in one turn of the loop
+SWEPT_AT_ONCE = 500  # groups that _forget_unused() goes through before it pauses
 SWEEP_PAUSE_S = 0.002
 
 
@@ -177,7 +177,7 @@ class GroupKinds:
         protocol.
 
         Returns [] if there is no classic group. epoch: of the heartbeat. Raises GROUP_ID_NOT_FOUND if the group cannot
-        be converted.
+        be converted, or the heartbeat does not join.
         """
         classic = self._classic.group(group_id)
         if epoch != JOINS:
@@ -283,7 +283,7 @@ class GroupKinds:
         if group_id in self._share.groups:
             raise _of_another_kind(group_id, "consumer")
 
-    # ---- offsets nobody uses ---------------------------------------------------------------------------------
+    # ---- offsets that may be deleted -------------------------------------------------------------------------
 
     def unused(self, group_id: str) -> tuple[Callable[[str], bool] | None, int | None]:
         """Return which topics' offsets may expire, and since when the group has no members.
@@ -327,7 +327,7 @@ class GroupKinds:
         return lambda topic: topics is None or topic in topics
 
     def offsets_expired(self, group_id: str) -> None:
-        """Delete the group if it has no members. Called when its last offset has been deleted. Raises KafkaError."""
+        """Delete the group if it has no members. To be called when its last offset was deleted. Raises KafkaError."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             self._classic.offsets_expired(group_id)

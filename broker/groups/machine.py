@@ -46,7 +46,7 @@ class Group(Roster):
         self._log = log
         self._join_due_ms = NEVER
         self._sync_due_ms = NEVER
-        self._first: tuple[int, int] | None = None  # during the initial delay: it, and by how much it may grow
+        self._first: tuple[int, int] | None = None  # during the initial delay: its length, and how much it may grow
         self._newcomers = False  # a member joined during the initial delay
 
     @classmethod
@@ -197,7 +197,7 @@ class Group(Roster):
     # ---- static members that come back -----------------------------------------------------------------------
 
     def _replace(self, step: Step, asked: Joining, reply: JoinReply, now_ms: int, member_id: str) -> None:
-        """Replace a static member by one with its instance id and a new id. step: whether that rebalances."""
+        """Replace a static member by one with its instance id and a new member id. step: whether to rebalance then."""
         assert asked.instance_id is not None
         old, old_leader = self.members[self.static[asked.instance_id]], self.leader
         new = Member.of(asked, member_id)
@@ -262,7 +262,7 @@ class Group(Roster):
         self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """Remove dynamic members that have not joined. Begin a generation if any has joined, or no member is left."""
+        """Remove dynamic members that have not joined. Begin a generation, or wait on if no member left has joined."""
         for member in list(self.members.values()):
             if member.join is None and member.instance_id is None:
                 self._remove(member.member_id)
@@ -363,7 +363,7 @@ class Group(Roster):
                 self._touch(member, now_ms)
                 member.tell_synced(Synced(error))
 
-    # ---- being there, and leaving ----------------------------------------------------------------------------
+    # ---- heartbeats, commits, leaving ------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
         """Handle a Heartbeat, which restarts the session timeout. Returns the error code, NONE for success."""

@@ -1,9 +1,9 @@
 """The committed offsets of all groups, and their records in __consumer_offsets.
 
-Decide → log → apply: a commit is one batch in the partition of its group, written in one unit, and then applied in
-memory. An offset belongs to the topic that it was committed for. If that is deleted, the offset is gone at once, even
-if another topic gets the same name. Offsets expire by the store's age, which no wall clock moves, and never while a
-transaction of the group is open.
+A commit is one batch in the partition of its group; it is written in one unit, and then applied in memory. An offset
+belongs to the topic that it was committed for. If that is deleted, the offset is gone at once, even if another topic
+gets the same name. Offsets expire by the store's age, which no wall clock moves, and never while a transaction of the
+group is open.
 
 Source: Kafka's OffsetMetadataManager and GroupMetadataManager.cleanupExpiredOffsets (KIP-211); KAFKA-13636, 19163.
 """
@@ -30,13 +30,13 @@ from .records import Committed, Place
 log = logging.getLogger("fencepost.broker")
 
 NOBODY = -1
-FEW_OFFSETS = 1_000  # are forgotten in one unit
-SLICE_MS = 4
+FEW_OFFSETS = 1_000  # expired offsets that are deleted in one unit at most
+SLICE_MS = 4  # for which expired offsets are deleted without a pause
 PAUSE_S = 0.002
 MINUTE_MS = 60_000
-TOMBSTONES_BYTES = 1 << 20  # of one batch that forgets offsets
+TOMBSTONES_BYTES = 1 << 20  # of one batch that deletes offsets, about
 LONGEST_TOPIC_NAME = 249
-GROUP_ROW = 2  # values of a row that is a group's
+GROUP_ROW = 2  # how many values a row has that is a record of a group
 
 
 Row = tuple[Any, ...]
@@ -63,7 +63,7 @@ class Groups(Protocol):
         ...
 
     def offsets_expired(self, group_id: str) -> None:
-        """Delete the group if it has no members. Called when its last offset has been deleted. Raises KafkaError."""
+        """Delete the group if it has no members. To be called when its last offset was deleted. Raises KafkaError."""
         ...
 
 
@@ -297,7 +297,7 @@ class GroupOffsets:
 
     def forget_expired(self, group: str) -> bool:
         """Delete some offsets of the group that have expired or whose topics were deleted. If no offset is left, delete
-        the group if it is empty.
+        the group if it is empty. Does nothing while a transaction with offsets of the group is open.
 
         Returns whether there may be more of them, so that the caller calls this again.
         """
@@ -332,9 +332,7 @@ class GroupOffsets:
 
 def _least_bytes(group: str, keys: Iterable[PartitionKey]) -> int:
     """Return a lower limit, in bytes, of the size of the records for these offsets, each of which contains the names of
-    its group and topic.
-
-    It matters because a group's name may have 32 KB.
+    its group and topic. A request for many offsets may be too large because a group's name may have 32 KB.
     """
     group_bytes = len(group.encode())
     return sum(group_bytes + len(topic) for topic, _ in keys)

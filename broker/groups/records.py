@@ -1,7 +1,7 @@
 """The records of committed offsets in __consumer_offsets, byte for byte Kafka's. Pure.
 
 A key begins with an int16, the type of the record: 0 and 1 a committed offset, 2 a group. Values are written in
-version 4, where tagged fields carry what Kafka has no place for; all versions are read, tags that are unknown here are
+version 4, where tagged fields carry what Kafka has no field for. All versions are read; unknown tagged fields are
 skipped. Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
 """
 
@@ -14,7 +14,7 @@ from ...protocol.primitives import ZERO_UUID, read_uvarint, uvarint
 
 OFFSET_KEYS = (0, 1)
 GROUP_KEY = 2
-OWN_TAGS = 10_000  # below are Kafka's
+OWN_TAGS = 10_000  # lower numbers are left to Kafka
 UNKNOWN_AGE = -1
 NO_LIMIT = -1
 
@@ -32,7 +32,7 @@ _TOPIC_ID_HEAD = uvarint(_TOPIC_ID) + uvarint(16)
 _AGE_HEAD = uvarint(_AGE) + uvarint(8)
 _RETENTION_HEAD = uvarint(_RETENTION) + uvarint(8)
 _LONGEST_MS = 2**63 - 1
-_LEGACY = {0: ">q", 1: ">q", 2: ">q", 3: ">qi"}  # what is before the metadata
+_LEGACY = {0: ">q", 1: ">q", 2: ">q", 3: ">qi"}  # the fields before the metadata, by version
 
 
 class UnreadableRecord(ValueError):

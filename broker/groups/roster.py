@@ -1,7 +1,7 @@
 """The members of a classic group, ids given to newcomers, static members, the leader, and the protocols. Pure.
 
-The rules: every member is counted under each protocol it knows, so a protocol that all know is found without asking
-all; the leader is always a member, or nobody. Source: Kafka's ClassicGroup.
+The rules: each protocol has a count of the members that know it, so protocols that all know are found without going
+through all members. The leader is a member; a group without members has none. Source: Kafka's ClassicGroup.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ class Roster:
         self.protocol_type: str | None = None
         self.size_bytes = 0  # the memory that the members take
         self._knowing: Counter[str] = Counter()  # how many members know a protocol, by name
-        self._pending_sync: set[str] = set()
+        self._pending_sync: set[str] = set()  # members that have not sent SyncGroup in this generation
 
     # ---- members ---------------------------------------------------------------------------------------------
 

@@ -177,8 +177,8 @@ class Acknowledging:
     def finish_in_transaction(
         self,
     ) -> tuple[list[tuple[SharePartitionKey, EncodedPending]], dict[TopicIdPartition, KafkaError]]:
-        """Decide the acknowledgements of a transaction. Returns those that become pending, for pending_unit(), and the
-        errors of partitions. Changes nothing.
+        """Decide the acknowledgements of a transaction. Returns those that become pending, for
+        ShareStateLog.pending_unit(), and the errors of partitions. Changes nothing.
         """
         finished = self._finished()
         changes = []

@@ -180,8 +180,8 @@ class Encoding:
         return len(columns[0])
 
     def finish(self) -> EncodedStates:
-        """Encode what is left, or has changed, and return all states. The caller commits them before anything else can
-        change.
+        """Encode what is left, or has changed, and return all states. The caller must commit them before anything else
+        changes.
         """
         self._begin_again_if_offset_was_set()
         for piece in self._pieces:

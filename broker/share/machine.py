@@ -160,7 +160,8 @@ class SharePartition:
 
     def decide_pending(self, member: str, acks: Iterable[Ack], above: int, transaction: Transaction) -> Decision:
         """Decide which records these acknowledgements make pending in the transaction. Nothing is changed yet. Raises
-        KafkaError as decide_acks() does, and also for an offset below the window, or if one is of another type.
+        KafkaError as decide_acks() does, and also for an offset below the window, or a type that is neither ACCEPT nor
+        REJECT.
         """
         runs: list[Run] = []
         batches: list[StateBatch] = []

@@ -114,7 +114,7 @@ class Portions:
     def finish(self) -> None:
         """Decide the ranges that are left, and decide again those whose records have changed since. Raises KafkaError.
 
-        The caller commits, and calls apply() or apply_pending(), before anything else can change.
+        The caller must commit, and call apply() or apply_pending(), before anything else changes.
         """
         for _ in self.decide_again():
             pass

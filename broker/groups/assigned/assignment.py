@@ -6,8 +6,8 @@ from typing import NamedTuple
 from ...topics.names import TopicIdPartition
 from ..targets import NOTHING, Partitions, TopicId
 
-UNITS_AT_ONCE = 100
-TOPICS_OF_A_UNIT = 10  # that one member subscribes to, where they are only gone through
+UNITS_AT_ONCE = 100  # of work in one step of an assignor that goes through partitions
+TOPICS_OF_A_UNIT = 10  # topics of one member that are gone through for one unit of work
 
 Assigned = dict[str, Partitions]
 """What each member is to read, by member id."""
@@ -55,7 +55,7 @@ class Class:
 def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[Class]]:
     """Group the topics into classes, one for each set of subscribers. Yields the cost of each step; returns them.
 
-    Classes with few subscribers for their partitions come first, because they leave the least choice. Topics that do
+    Classes with the fewest subscribers come first, because they leave the least choice. Topics that do
     not exist, or that nobody subscribes to, are in no class. members: all members of the group; a class refers to them
     by index.
     """

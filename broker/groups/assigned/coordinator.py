@@ -33,9 +33,9 @@ from .records import Recorded
 
 log = logging.getLogger("fencepost.broker")
 
-AFTER_FAILURE_MS = 10_000  # until a group in which a bug was met is looked at again
-BATCH_BYTES = 500_000  # a change of a large group is several batches of one unit
-GROUP_BYTES = 2_000
+AFTER_FAILURE_MS = 10_000  # until a group is tried again whose timeouts could not be handled
+BATCH_BYTES = 500_000  # larger changes of a group are several batches of one unit
+GROUP_BYTES = 2_000  # of memory for a group, besides its members and what they have
 
 
 class AssignedGroup(Protocol):
@@ -62,7 +62,7 @@ class AssignedGroup(Protocol):
         ...
 
     def begin(self, now_ms: int) -> None:
-        """Start a full session timeout for every member, after all records were applied at start."""
+        """Start a full session timeout for every member. To be called at a start, once all records are applied."""
         ...
 
     def expire(self, now_ms: int) -> None:
@@ -373,8 +373,8 @@ class AssignedGroups(Generic[Group, Change]):
             self._expire(self.groups[group_id])
 
     def _expire(self, group: Group) -> None:
-        """Let one group remove the members that have timed out. A bug or error affects only this group, and is followed
-        by another attempt later.
+        """Let one group remove the members that have timed out. If the group's next timeout has moved to a later time,
+        only set its alarm. A bug or error affects only this group, which is tried again after AFTER_FAILURE_MS.
         """
         now_ms = self._clock.monotonic_ms()
         if group.wake_ms > now_ms:
@@ -382,7 +382,7 @@ class AssignedGroups(Generic[Group, Change]):
             return
         try:
             with self._event(group):
-                group.wake_ms = now_ms + AFTER_FAILURE_MS  # unless expire() sets it: it may fail before
+                group.wake_ms = now_ms + AFTER_FAILURE_MS  # if expire() fails before it sets wake_ms itself
                 with contain_bugs(self._metrics, f"group {group.group_id!r}", besides=KafkaError):
                     group.expire(now_ms)
         except BrokerHalted:

@@ -24,8 +24,8 @@ class AssigningGroup(Generic[Change]):
 
     _topics: TopicView
     is_assigning: bool  # an assignment is being computed, in slices
-    _made: list[tuple[Change, Change]]  # in this event: each change, and the one that undoes it
-    _assigned_ms: int | None
+    _made: list[tuple[Change, Change]]  # in this event: each change, and the change that undoes it
+    _assigned_ms: int | None  # when the target was made or checked, monotonic ms
     _assigned_for: tuple[int, int] | None  # the rights' version when the target was made or checked
     _rights_then: tuple[int, int]  # the rights' version when the computation began
 

@@ -13,9 +13,11 @@ from typing import NamedTuple, Protocol, TypeVar
 from ...security.principals import Session
 from ..targets import NOTHING, Target, TopicId
 
-TOPICS_AT_ONCE = 10  # of which the rights are asked between two units of work
+TOPICS_AT_ONCE = 10  # topics whose rights are checked in one step
 
 Shares = Generator[int, None, dict[str, frozenset[TopicId]]]
+"""Steps that compute which topics each member may be assigned. Returns the topics' ids by member id."""
+
 Member = TypeVar("Member")
 
 

@@ -7,9 +7,9 @@ from ..targets import TopicId
 from .assignment import Topics
 
 FIRST_EPOCH = 1  # of a group without a record of its epoch; so no member is ever answered epoch 0
-TEXT_BYTES = 60
-MEMBER_BYTES = 2_000  # without what it names and has
-PARTITION_BYTES = 100
+TEXT_BYTES = 60  # of memory for a text, besides its characters
+MEMBER_BYTES = 2_000  # of memory for a member, besides its texts and partitions
+PARTITION_BYTES = 100  # of memory for a partition that a member has
 LARGE_PRIME = (1 << 61) - 1
 
 

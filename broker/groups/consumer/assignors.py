@@ -1,11 +1,11 @@
 """The assignors `uniform` and `range`: they decide which member of a consumer group reads which partition. Pure.
 
-Both give every partition of a topic that anybody subscribes to, to exactly one of its subscribers. `uniform` moves as
-few partitions as balance allows: afterwards no partition could move to a subscriber that has two fewer. `range` gives
-each subscriber of a topic one run of partitions, the same run of each topic where all subscribe to the same. Neither
-looks at racks (decision 22).
+Both give each partition of a subscribed topic to exactly one of the topic's subscribers. `uniform` balances, and moves
+as few partitions as that needs: afterwards no partition could move to a subscriber that has at least two fewer. `range`
+gives each subscriber of a topic a range of consecutive partitions: the same range of each topic if all members
+subscribe to the same topics. Neither looks at racks (decision 22).
 An assignor is a generator that yields units of work, so a large group is assigned in slices.
-Sources: KIP-848; Kafka's UniformAssignor and RangeAssignor, of which range has the same results.
+Sources: KIP-848; Kafka's UniformAssignor and RangeAssignor. `range` has the same results as Kafka's.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence

@@ -2,18 +2,19 @@
 
 Such a member goes through the same epochs as any other; its JoinGroup stands for the heartbeat:
 
-    JoinGroup    reports what it subscribes to and has, and takes the next step to its target; the answer's generation
-                 is the member's epoch. It is answered at once, nobody leads: the broker assigns
-    SyncGroup    what it may read now, in the layout of its own protocol
-    Heartbeat    REBALANCE_IN_PROGRESS where a join would bring it further: there is another target, or it has to give
-                 something up, or what it waits for is free. Nothing else moves it
-    LeaveGroup   it is gone
+    JoinGroup    reports what it subscribes to and has, and moves it one step towards its target; the answer's
+                 generation is the member's epoch. It is answered at once. No member leads, because the broker assigns
+    SyncGroup    returns what it may read now, in the layout of its own protocol
+    Heartbeat    returns REBALANCE_IN_PROGRESS if another join would change its assignment: there is another target, or
+                 it has to give up partitions, or those that it waits for are free
+    LeaveGroup   removes it
 
-It cannot be told anything but that, so it has a rebalance timeout to join from when it first hears of it, and another
-to ask for its assignment. An eager member has nothing when it joins and gets its part in one join; a cooperative one
-reports what it has, joins once to learn what it is to give up and once more when it has.
-When the last member of the newer protocol is gone, the group is handed over and is a classic one again (migration.py).
-Where that may not be, nobody's heartbeats make targets any more, and those of classic members do.
+A classic member can be told of a change by REBALANCE_IN_PROGRESS only. From the first such answer on, it has its
+rebalance timeout to join, and after the join the same time to send SyncGroup. An eager member has no partitions when it
+joins, and gets all of its own with one join. A cooperative one reports what it has; it joins once to learn what it has
+to give up, and once more after it has done so.
+When the last member of the newer protocol has left, the group becomes a classic one again (migration.py). If the policy
+does not allow that, the heartbeats of classic members compute the target assignment, as nobody sends newer ones.
 Source: Kafka's GroupMetadataManager, classicGroup…ToConsumerGroup.
 """
 
@@ -59,8 +60,8 @@ class MixedGroup(ConsumerGroup):
     ) -> None:
         super().__init__(group_id, topics, rules, check_regex, log, rights)
         self._take_back = take_back
-        self._joins: dict[str, int] = {}  # by when a member must join that was told to
-        self._syncs: dict[str, int] = {}  # by when a member that has joined must sync
+        self._joins: dict[str, int] = {}  # when a member that was told to join must have done so, monotonic ms
+        self._syncs: dict[str, int] = {}  # when a member that has joined must have sent SyncGroup, monotonic ms
         self._deadlines += self._joins, self._syncs
 
     @property
@@ -82,7 +83,7 @@ class MixedGroup(ConsumerGroup):
 
     def join(self, asked: Joining, now_ms: int, wall_ms: int, new_id: str) -> Joined:
         """Handle the JoinGroup of a classic member, and return the answer. new_id: the member id for one that has none
-        yet.
+        yet; a dynamic member that can send it again only gets it, with MEMBER_ID_REQUIRED, and has not joined.
 
         Raises KafkaError, and then nothing has changed. now_ms: monotonic time; wall_ms: wall time.
         """
@@ -172,7 +173,7 @@ class MixedGroup(ConsumerGroup):
         if not self._may_go_back:
             return None
         other_subscription = self._note(beat)
-        if self.epoch.epoch == self.target_epoch.epoch and not self.is_there(beat.member_id):
+        if self.epoch.epoch == self.target_epoch.epoch and not self.has_its_target(beat.member_id):
             self._reconcile(beat.member_id, beat, other_subscription=other_subscription)
         return self._go_back(was_replaced=True)
 
@@ -186,7 +187,7 @@ class MixedGroup(ConsumerGroup):
         member_id = asked.member_id
         subscription = self._judge(Caller(member_id, asked.instance_id, asked.generation))
         assert subscription.classic is not None
-        protocols = dict(subscription.classic.protocols)  # it may have joined the classic group that this one was
+        protocols = dict(subscription.classic.protocols)  # it may have joined when the group was classic
         if asked.protocol_type not in (None, CONSUMER) or not (asked.protocol is None or asked.protocol in protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         current = self.current(member_id)
@@ -207,8 +208,8 @@ class MixedGroup(ConsumerGroup):
         )
 
     def classic_heartbeat(self, caller: Caller, now_ms: int, wall_ms: int, user: Session | None = None) -> None:
-        """Handle a classic member's Heartbeat, which restarts its session timeout. user: the user whose access rights
-        apply to the member.
+        """Handle a classic member's Heartbeat, which restarts its session timeout. If all members are classic, it also
+        computes the target assignment if that is due. user: the user whose access rights apply to the member.
 
         Raises KafkaError: REBALANCE_IN_PROGRESS if the member has to join again.
         """

@@ -1,7 +1,7 @@
 """The coordinator of consumer groups (KIP-848): gives the pure groups their requests, the time and timers, and logs
 changes.
 
-The rules are those of assigned/coordinator.py; the topics of regular expressions, too, are worked in slices.
+The rules are those of assigned/coordinator.py. Regular expressions are matched with topics in slices, too.
 Source: Kafka's GroupCoordinatorService, TopicRegexResolver.
 """
 
@@ -29,8 +29,8 @@ from .records import Change, GroupEpoch, Resolved, read, record
 log = logging.getLogger("fencepost.broker")
 
 NAMES_AT_ONCE = 5_000  # names of matched topics that are written before other requests are served
-UNITS_OF_A_CHANGE = 10
-UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, where something of the group changes
+UNITS_OF_A_CHANGE = 10  # the work of writing one record of a group
+UNITS_OF_A_NAME = 6  # the work for each subscribed topic when a group changes
 
 
 class Pattern(Protocol):
@@ -42,7 +42,7 @@ class Pattern(Protocol):
 
 
 Compile = Callable[[str], Pattern]
-"""Raises ValueError."""
+"""Compiles a regular expression. Raises ValueError if it is not valid."""
 
 
 class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
@@ -186,13 +186,15 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def _keep(self, group: ConsumerGroup, changes: Sequence[Change]) -> None:
-        """Write the changes of a group to the log together. Raises KafkaError, and then nothing was written."""
+        """Write the changes of a group to the log together. If it has no members now, its GroupEpoch gets the present
+        age of the data directory. Raises KafkaError, and then nothing was written.
+        """
         self._topic.ensure()
         kept = changes if group.subscriptions else [self._dated(change) for change in changes]
         parts = self.parts(group.group_id, kept)
-        looked_at = min(len(group.subscribers), len(self.topics.names()))
+        subscribed = min(len(group.subscribers), len(self.topics.names()))
         written = sum(len(getattr(change.value, "topics", ())) for change in changes)
-        self._turns.spend(UNITS_OF_A_NAME * (looked_at + written) + UNITS_OF_A_CHANGE * len(changes))
+        self._turns.spend(UNITS_OF_A_NAME * (subscribed + written) + UNITS_OF_A_CHANGE * len(changes))
         self._topic.commit(parts)
         for change in kept if kept is not changes else ():
             if isinstance(change.value, GroupEpoch):

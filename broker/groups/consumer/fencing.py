@@ -1,7 +1,8 @@
 """Which requests a consumer group accepts, by their member id, instance id and epoch. Pure.
 
-The rule: an epoch that was never given out, or is older than what it is about, is refused; so who was taken for dead
-commits nothing any more. Members of the classic protocol hear Kafka's older words for the same.
+The rules: a commit is refused if its epoch was never given out, or is older than the assignment of one of its
+partitions. A fetch of offsets needs the member's present epoch. So a member that was removed because it seemed dead
+commits nothing any more. Members of the classic protocol get the error codes of that protocol.
 Sources: Kafka's ConsumerGroup.validateOffsetCommit, validateOffsetFetch; KIP-848, KIP-1251.
 """
 
@@ -11,7 +12,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ..targets import TopicId
 from .roster import Roster
 
-WITH_EPOCHS_SINCE = 9  # of OffsetCommit
+WITH_EPOCHS_SINCE = 9  # the first version of OffsetCommit that members of the newer protocol may use
 
 
 class FencedRoster(Roster):
@@ -45,7 +46,7 @@ class FencedRoster(Roster):
 
         version: of OffsetCommit; None for TxnOffsetCommit. An epoch older than the member's is accepted if each
         partition was already assigned to the member at that epoch (KIP-1251). A commit without an epoch is accepted
-        while the group has no members.
+        while the group has no members, and a TxnOffsetCommit without member and epoch always.
         """
         if epoch < 0 and not self.subscriptions:
             return

@@ -7,7 +7,7 @@ from .reconciling import Owned
 from .records import Classic, Held
 
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
-"""Epochs that mean something else: the last is of a static member, which will be back."""
+"""Special epochs: the member joins; it leaves; it is static and leaves, but will come back."""
 
 NO_TIMEOUT = -1
 

@@ -2,9 +2,10 @@
 
 Each change of members, subscriptions or topics makes a new group epoch, and each group epoch a target assignment: what
 every member is to read. A member gets there by its own heartbeats (reconciling.py), and its epoch shows how far it is.
-The rules: what is decided is a list of changes, handed to `log` before any answer shows it, and undone if it cannot
-be kept; a member is judged by the epoch it sends, and one that is behind by more than a lost answer has to give up all
-and join again. Errors, their order and their texts are Kafka's.
+The rules: what an event decides is a list of changes. `log` writes them before any answer shows them; if that fails
+they are undone. A member's request is accepted or refused by the epoch that it sends. Its previous epoch is accepted,
+too, because an answer may have been lost; with an older one it has to give up all its partitions and join again.
+Errors, their order and their texts are Kafka's.
 Sources: KIP-848, KIP-1082, KIP-1251; Kafka's GroupMetadataManager, ConsumerGroup.
 """
 
@@ -26,9 +27,9 @@ from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, S
 from .rights import UsersRoster
 from .states import GroupState
 
-ASSIGNED_AT_ONCE = 1_500  # members and partitions of a group that is assigned within one heartbeat
-FIRST_ASSIGNED_AT_ONCE = 4_000  # its first member would have to wait for its next heartbeat
-REGEX_PAUSE_MS = 10_000  # between two looks at all topics
+ASSIGNED_AT_ONCE = 1_500  # a group with at most so many members and partitions is assigned within one heartbeat
+FIRST_ASSIGNED_AT_ONCE = 4_000  # the first time more, as the first member else waits until its next heartbeat
+REGEX_PAUSE_MS = 10_000  # before regular expressions are matched again with topics, unless one of them is new
 
 
 class Rules(NamedTuple):
@@ -80,10 +81,10 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._static_then: dict[str, str] = {}  # as `static`, when the work on an assignment began
         self._resolved_ms: int | None = None
         self._rights_then: tuple[int, int] = (0, 0)  # as _rights_seen, when that work began
-        self._looks_at_all = False  # all regular expressions are being matched now
+        self._resolves_all = False  # all regular expressions are being matched now
 
     def begin(self, now_ms: int) -> None:
-        """Start a full session timeout for every member, after all records were applied at start."""
+        """Start a full session timeout for every member. To be called at a start, once all records are applied."""
         for member_id in self.subscriptions:
             self._touch(member_id, now_ms)
             self._set_rebalance_timeout(member_id, now_ms)
@@ -154,7 +155,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         """
         other_subscription = self._note(beat)
         self._assign_if_due(now_ms, wall_ms)
-        if other_subscription or not self.is_there(beat.member_id):
+        if other_subscription or not self.has_its_target(beat.member_id):
             self._reconcile(beat.member_id, beat, other_subscription=other_subscription)
 
     def _note(self, beat: Heartbeat) -> bool:
@@ -242,9 +243,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     def _subscribe(self, beat: Heartbeat) -> tuple[bool, bool, bool]:
         """Store the subscription, rack and other fields that a heartbeat reports about its member.
 
-        Returns three values: whether the member subscribes to other topics by name, whether it uses another regular
-        expression or none any more, and whether the topics of that change are known already. Raises
-        INVALID_REGULAR_EXPRESSION.
+        Returns three values: whether the member subscribes to other topics by name; whether it uses another regular
+        expression, or none any more; and whether it is known already which topics that adds or removes, because the
+        new expression has been matched before or there is none. Raises INVALID_REGULAR_EXPRESSION.
         """
         old = self.subscriptions.get(beat.member_id, Subscription())
         new = Subscription(
@@ -277,8 +278,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             self._change(Kind.REGEX, regex, None)
 
     def regexes_due(self, now_ms: int) -> list[str]:
-        """Return the regular expressions to match with all topics now, and note the users whose rights count
-        for each.
+        """Return the regular expressions to match with all topics now, and note the users whose rights count for each.
+        Returns none while others are being matched.
         """
         if not self.regex_subscribers or self.is_resolving:
             return []
@@ -288,8 +289,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             return []
         version = self._topics.version
         outdated = self._resolves_anew or any(resolved.version != version for resolved in self.regexes.values())
-        self._looks_at_all = since_ms >= self._rules().regex_refresh_ms or outdated
-        due = list(self.regex_subscribers if self._looks_at_all else unknown)
+        self._resolves_all = since_ms >= self._rules().regex_refresh_ms or outdated
+        due = list(self.regex_subscribers if self._resolves_all else unknown)
         if due:
             self._begin_resolving()
         return due
@@ -314,7 +315,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         for regex in found:
             if regex in self.regex_subscribers:
                 self._end_resolving(regex)
-        if self._looks_at_all and not more:
+        if self._resolves_all and not more:
             self._resolved_ms = now_ms
             self._resolved_rights = self._resolving_rights
 

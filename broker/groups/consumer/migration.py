@@ -4,13 +4,14 @@
           ▲                                                  │
           └──the last member of the newer protocol is gone───┘
 
-Upgrade: generation, epochs and target are one number; everybody has in its record what the last leader gave it, so no
-partition is free before its reader gives it up. In the midst of a cooperative rebalance a member may still read what
-it said that it owned when it joined; that is recorded as to be given up (Kafka takes it for free). The new member then
-makes an epoch like any other. Downgrade: the group's epoch is the generation; everybody keeps what it may read until
-it joins the rebalance that follows at once, after a restart too (Kafka forgets it then: what the last member had waits
-for somebody who joins or goes). Either is one unit: the old group's tombstones, and the new one. A restart
-finds the one or the other.
+Upgrade: the generation becomes the group's epoch, the target's epoch and each member's epoch. Each member's record has
+what the last leader assigned to it, so no partition is free before its reader gives it up. During a cooperative
+rebalance a member may still read partitions that it reported as owned when it joined; they are recorded as to be given
+up (Kafka counts them as free). The new member then begins an epoch, as any other would.
+Downgrade: the group's epoch becomes the generation. Each member keeps what it may read until it joins the rebalance
+that follows at once, also after a restart. (Kafka forgets that rebalance at a restart: the partitions of the last
+member then wait until some member joins or leaves.)
+Either is one unit with the old group's tombstones and the new group's records, so a restart finds the one or the other.
 Source: Kafka's GroupMetadataManager, ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
 """
 
@@ -82,7 +83,7 @@ def _upgraded(group: Group, topics: TopicView) -> list[Change]:
 
     Raises UnreadableMetadata.
     """
-    epoch, protocol = max(group.generation, FIRST_EPOCH), group.vote()  # in generation 0 nobody has an answer yet
+    epoch, protocol = max(group.generation, FIRST_EPOCH), group.vote()  # in generation 0 no member has an answer yet
     members = group.members.values()
     subscribed = {each.member_id: read_subscription(each.metadata(protocol)) for each in members}
     taken: set[tuple[TopicId, int]] = set()
@@ -97,7 +98,7 @@ def _upgraded(group: Group, topics: TopicView) -> list[Change]:
         targets.append(Change(Kind.TARGET, member_id, target))
         currents.append(Change(Kind.CURRENT, member_id, current))
     names = {topic for each in subscribed.values() for topic in each.topics}
-    # Without a hash the first heartbeat makes an epoch, whoever sends it: what a rebalance was for has yet to be done.
+    # With hash 0 the first heartbeat begins a new epoch, which replaces a rebalance that is not complete.
     known_hash = metadata_hash(topics, names) if group.state is State.STABLE else 0
     return [
         Change(Kind.CLASSIC_GROUP, "", None),
@@ -159,10 +160,10 @@ _ENDS = (
     Kind.PARTITION_METADATA,
     Kind.EPOCH,
 )
-"""The order in which Kafka reads a group's end: what a member has before the member, all members before the group."""
+"""The order of the tombstones of a group: its members' assignments before the members, the members before the group."""
 
 TakeBack = Callable[[HandOver], str | None]
-"""Has a group be a classic one from now on, in one unit. Returns its protocol; None where it cannot be one.
+"""Converts a consumer group to a classic one, in one unit. Returns its protocol; None if it cannot be a classic one.
 
 Raises KafkaError.
 """
@@ -199,6 +200,6 @@ def handed_over(
         )
     keys = dict.fromkeys([*logged, (Kind.PARTITION_METADATA, "")])
     tombstones = [Change(kind, name, None) for kind, name in sorted(keys, key=lambda key: _ENDS.index(key[0]))]
-    is_there = group.epoch.epoch == group.target_epoch.epoch and all(map(group.is_there, group.subscriptions))
-    rebalance = not (was_replaced and is_there)
+    is_stable = group.epoch.epoch == group.target_epoch.epoch and all(map(group.has_its_target, group.subscriptions))
+    rebalance = not (was_replaced and is_stable)
     return HandOver(group.group_id, group.epoch.epoch, members, tombstones, rebalance)

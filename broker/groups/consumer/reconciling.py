@@ -2,8 +2,8 @@
 
 The rule: revocation before assignment. A partition is in the assignment of a member, or pending revocation, until the
 member itself reports that it owns it no more; only then may it be in that of another. While a member has to give up
-anything it stays in its epoch and gets nothing. What is not free yet it waits for, and gets with a later heartbeat.
-Each partition keeps the epoch in which the member got it, by which commits are judged (KIP-1251).
+anything it stays in its epoch and gets nothing. It gets partitions that are not free yet with a later heartbeat. Each
+partition keeps the epoch in which the member got it, which decides whether a commit is accepted (KIP-1251).
 Source: KIP-848; Kafka's CurrentAssignmentBuilder.
 """
 

@@ -1,8 +1,8 @@
 """The records of a consumer group in __consumer_offsets, in Kafka's formats: keys 3 to 8 and 16. Pure.
 
 A group's state is the newest record of each key. A Change is one record, or with no value its tombstone; what a group
-does is a list of changes, and a restart applies the same changes again. All values have version 0. What was written
-by Kafka before 4.1 under key 4 is read over, as by Kafka 4.3, which writes tombstones of it alone.
+does is a list of changes, and a restart applies the same changes again. All values have version 0. Values with
+key 4, which Kafka wrote before 4.1, are ignored, as Kafka 4.3 does; it only writes tombstones for that key.
 Sources: Kafka's ConsumerGroup*Key.json, ConsumerGroup*Value.json, GroupCoordinatorRecordHelpers; docs/formats.md.
 """
 
@@ -25,7 +25,7 @@ NONE_HELD: Held = {}
 class Kind(IntEnum):
     """The kind of a record: the number that its key begins with."""
 
-    CLASSIC_GROUP = 2  # only without a value: the end of the classic group that was here (group_records.py)
+    CLASSIC_GROUP = 2  # only as a tombstone: the classic group of this id ends (group_records.py)
     EPOCH = 3
     PARTITION_METADATA = 4
     SUBSCRIPTION = 5

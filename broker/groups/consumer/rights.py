@@ -1,9 +1,9 @@
 """Which topics members of a consumer group may be assigned, or match by regular expressions, by their users' rights.
 Pure.
 
-What rights count is in assigned/rights.py. Of a pattern the topics are looked up that any of its members may describe,
-and again for rights that changed. Kafka resolves patterns by the rights of whoever asks, and nothing else (decision
-30).
+Which rights count is in assigned/rights.py. A regular expression matches only topics that at least one of its members
+may describe; it is matched again when rights have changed. Kafka matches by the rights of one member alone, the one
+whose heartbeat asks for it (decision 30).
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ class UsersRoster(FencedRoster):
         self._members_rights = MembersRights(rights, topics)
         self._assigned_for: tuple[int, int] | None = None  # _rights_seen when the target was made or checked
         self._unresolved: set[str] = set()  # regular expressions not matched yet by all users' rights
-        self._resolved_for: dict[str, frozenset[Session | None]] = {}
-        self._resolving_for: dict[str, frozenset[Session | None]] = {}
-        self._resolved_rights: int | None = None
-        self._resolving_rights: int | None = None
+        self._resolved_for: dict[str, frozenset[Session | None]] = {}  # by expression: whose rights it was matched by
+        self._resolving_for: dict[str, frozenset[Session | None]] = {}  # the same for the matching that is under way
+        self._resolved_rights: int | None = None  # the ACLs' version when all expressions were matched last
+        self._resolving_rights: int | None = None  # the ACLs' version when the matching under way began
 
     @property
     def users(self) -> dict[str, Session]:
@@ -93,7 +93,7 @@ class UsersRoster(FencedRoster):
         for member_id, subscription in self.subscriptions.items():
             if subscription.regex:
                 found.setdefault(subscription.regex, set()).add(self.users.get(member_id))
-        self._unresolved.intersection_update(found)  # nobody subscribes to the others any more
+        self._unresolved.intersection_update(found)  # no member subscribes to the others any more
         self._resolving_for = {regex: frozenset(users) for regex, users in found.items()}
 
     def _end_resolving(self, regex: str) -> None:

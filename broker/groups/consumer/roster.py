@@ -1,7 +1,7 @@
 """The state of a consumer group, which follows from its records: the newest of each key, and lookup tables. Pure.
 
-The rule: it changes by apply() alone, live and in replay alike, so a restart finds the same group. The indexes say who
-has a partition, which member an instance id is of, and how many subscribe to what.
+The rule: the state is changed by apply() only, live and in a replay alike, so a restart finds the same group. Lookup
+tables say which member has a partition or an instance id, and how many members subscribe to a topic or expression.
 Source: Kafka's ConsumerGroup, ModernGroup.
 """
 
@@ -146,7 +146,7 @@ class Roster:
             return GroupState.EMPTY
         if self.epoch.epoch > self.target_epoch.epoch:
             return GroupState.ASSIGNING
-        if all(self.is_there(member_id) for member_id in self.subscriptions):
+        if all(self.has_its_target(member_id) for member_id in self.subscriptions):
             return GroupState.STABLE
         return GroupState.RECONCILING
 
@@ -159,7 +159,7 @@ class Roster:
         found = self.targets.get(member_id)
         return NOTHING if found is None else found.partitions
 
-    def is_there(self, member_id: str) -> bool:
+    def has_its_target(self, member_id: str) -> bool:
         """Return whether a member has reached its target assignment: it is STABLE and has the target's epoch."""
         current = self.current(member_id)
         return current.state is MemberState.STABLE and current.epoch == self.target_epoch.epoch

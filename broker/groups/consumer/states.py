@@ -1,7 +1,7 @@
 """The states of a consumer group and of its members, and what a member's heartbeat does in each: one table. Pure.
 
-A row is what the heartbeat shows, a column the state of the member. What a member may read is decided by ADVANCE alone;
-how is in reconciling.py. Source: KIP-848; Kafka's ConsumerGroup and CurrentAssignmentBuilder.
+A row is what the heartbeat shows, a column the state of the member. Only ADVANCE gives partitions to a member, as
+reconciling.py says. Source: KIP-848; Kafka's ConsumerGroup and CurrentAssignmentBuilder.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from .records import MemberState
 class GroupState(IntEnum):
     """The state of a group, which follows from its members and epochs. `shown`: its name for clients."""
 
-    EMPTY = 0  # nobody is in it
+    EMPTY = 0  # it has no members
     ASSIGNING = 1  # the target assignment is of an older epoch than the group
-    RECONCILING = 2  # some member has not got to the target assignment yet
+    RECONCILING = 2  # some member has not reached its target assignment yet
     STABLE = 3
 
     @property

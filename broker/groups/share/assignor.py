@@ -16,7 +16,7 @@ from ...topics.names import TopicIdPartition
 from ..assigned.assignment import UNITS_AT_ONCE, Assigned, AssignmentSteps, Subscriber, Topics, classes_of
 from ..targets import TopicId
 
-Given = list[set[TopicIdPartition]]  # by index of the member
+Given = list[set[TopicIdPartition]]  # the partitions that each member gets, by index of the member
 Assignable = Mapping[TopicId, frozenset[int]]
 """The partitions that may be assigned, by topic."""
 

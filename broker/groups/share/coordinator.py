@@ -34,9 +34,9 @@ from .roster import SHARE_PARTITION_BYTES, without
 
 log = logging.getLogger("fencepost.broker")
 
-MOST_FORGOTTEN_BYTES = 4 << 20  # by all groups, with one topic
-UNITS_OF_A_CHANGE = 10
-UNITS_OF_A_SHARE_PARTITION = 10
+MOST_FORGOTTEN_BYTES = 4 << 20  # of records by which groups forget one deleted topic, in the unit that deletes it
+UNITS_OF_A_CHANGE = 10  # the work of writing one record of a group
+UNITS_OF_A_SHARE_PARTITION = 10  # the work of creating a share partition
 
 Starts = Mapping[TopicIdPartition, int]
 """The offset at which reading begins, by topic id and partition."""
