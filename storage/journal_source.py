@@ -45,6 +45,11 @@ class FoundUnits(Protocol):
         ...
 
     @property
+    def age_ms(self) -> int:
+        """The age (uptime over all lives) that the newest round names; 0 if rounds of this journal name none."""
+        ...
+
+    @property
     def cut_bytes(self) -> int:
         """The size of the journal's end that was written but never synced, and is cut off."""
         ...

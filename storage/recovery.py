@@ -136,13 +136,14 @@ class _Recovery:
         self.next_log_id = start.next_log_id
         # The journal is scanned before anything is changed: if it is damaged, the directory stays as it is.
         journal = self.source.scan(start)
+        age_ms = max(start.age_ms, journal.age_ms)
         for entry in start.logs:
-            self._open_log(entry, start.age_ms)
+            self._open_log(entry, age_ms)
         kept = self._list_kept(start.incarnation)
         for log in self.logs.values():
             opening.tidy(log)
-        self._apply_kept(start.age_ms)
-        self._replay(journal, start)
+        self._apply_kept(age_ms)
+        self._replay(journal, start.through_unit, age_ms)
         incarnation = max(journal.incarnation, start.incarnation) + 1
         highest_unit = max(journal.highest_unit, start.next_unit - 1)
         self._write_anew(incarnation, kept)
@@ -153,7 +154,7 @@ class _Recovery:
             next_unit=highest_unit + 1,
             next_round=max(journal.highest_round + 1, start.next_round),
             next_log_id=self.next_log_id,
-            age_ms=start.age_ms,
+            age_ms=age_ms,
             synced_unit=highest_unit,
             journal_start=start.journal_start,  # if the next start finds this journal again, it is to judge it alike
             logs=entries(self.logs, self.topic_ids),
@@ -296,15 +297,15 @@ class _Recovery:
 
     # ---- the journal -----------------------------------------------------------------------------------------
 
-    def _replay(self, journal: FoundUnits, start: StoreCheckpoint) -> None:
-        """Apply every unit after the checkpoint.
+    def _replay(self, journal: FoundUnits, through_unit: int, age_ms: int) -> None:
+        """Apply every unit after through_unit, the last one in the checkpoint. age_ms: with which this start begins.
 
         Batches are collected and applied log by log: switching to another log for each of a million batches would take
         twice as long, because of cache misses.
         """
-        waiting, age_ms = self.waiting, start.age_ms
+        waiting = self.waiting
         last_unit = waiting_bytes = 0
-        for unit, kind, log_id, offset, data in journal.parts(above=start.through_unit):
+        for unit, kind, log_id, offset, data in journal.parts(above=through_unit):
             if unit != last_unit:
                 last_unit = unit
                 self.report.units_replayed += 1

@@ -46,7 +46,7 @@ class Scan:
     highest_unit, highest_round, incarnation: the highest ones seen, cut off or not; later numbers must be above them.
     first_unit, last_unit: of the units that count. cut_bytes, cut_reason: of the bytes that were written and never
     synced (0 and "" if there are none; in a reused file, old bytes cannot be distinguished from a round whose header
-    was never written).
+    was never written). age_ms: always 0; only checkpoints have the age of a directory with a journal of its own.
     """
 
     files: list[FoundFile]
@@ -57,6 +57,7 @@ class Scan:
     highest_round: int = 0
     cut_bytes: int = 0
     cut_reason: str = ""
+    age_ms: int = 0
     rounds: list[int] = field(default_factory=list)  # how many count, in each file
     checksums: "array[int]" = field(default_factory=lambda: array("I"), repr=False)  # of each of these rounds' units
     _disk: Disk = field(kw_only=True, repr=False)

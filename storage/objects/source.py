@@ -312,6 +312,11 @@ class _Adopted:
         return self.found.highest_round
 
     @property
+    def age_ms(self) -> int:
+        """0: the rounds of the directory's own journal name no age."""
+        return self.found.age_ms
+
+    @property
     def cut_bytes(self) -> int:
         """How many bytes at the end of the directory's own journal were never synced, and do not count."""
         return self.found.cut_bytes

@@ -221,6 +221,11 @@ class ScanOfObjects:
         """The number of the last round in the store; 0 if there is none."""
         return self.taken.last.round if self.taken.last else 0
 
+    @property
+    def age_ms(self) -> int:
+        """The store's age when the last round was written; 0 if there is none."""
+        return self.taken.last.age_ms if self.taken.last else 0
+
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
         """Yield the parts of all units above a number, in order. Raises: Overtaken, if rounds were deleted before they
         were read; ObjectDamaged.

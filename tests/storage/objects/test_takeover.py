@@ -193,6 +193,22 @@ def test_a_takeover_whose_rounds_a_newer_owner_deleted_raises_overtaken():
     assert Owning(objects.client(), node=4).values() == [b"first", b"of the third", b"and another"]
 
 
+@pytest.mark.parametrize("disk", ["of its own", "empty"])
+def test_the_stores_age_goes_on_at_a_takeover_from_the_last_round(disk):
+    """Timeouts are counted in it: set back at each takeover, one could never run out."""
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.clock.advance(20_000)
+    owner.point()
+    for age_ms in (50_000, 80_000, 110_000):
+        owner.clock.advance(30_000)
+        owner.send("t", b"1")
+        assert owner.store.age_ms() == age_ms
+        owner.clock.advance(1)
+        owner = Owning(objects, owner.disk.after_process_crash() if disk == "of its own" else None, node=age_ms)
+        assert owner.store.age_ms() == age_ms
+
+
 def test_an_owner_that_ended_its_epoch_cannot_write_and_the_next_has_all_its_records():
     """Ending raises while a round is open. The seal says that the owner handed the epoch over itself."""
     objects = SimulatedObjects()
