@@ -70,7 +70,7 @@ class Restoring:
         """
         check_empty(self.disk, self.directory)
         looking = Looking(self.objects, self.pause)
-        if not looking.look().epoch:
+        if not looking.repeated(lambda looked: looked.epoch):
             raise BackupRefused(
                 f"{self.objects.where} has a journal in which nothing was ever written",
                 "start a broker with an empty directory",

@@ -16,7 +16,7 @@ from fencepost.storage.objects.epochs import Epochs
 from fencepost.storage.objects.errors import Overtaken
 from fencepost.storage.objects.fence import Answer, Owner, Phase, Step, Taker
 from fencepost.storage.objects.points import Collecting
-from fencepost.storage.objects.takeover import Takeover
+from fencepost.storage.objects.takeover import ScanOfObjects, Takeover
 from simulation.planting import around, breaks, killed_by, replaced
 
 TAKEOVER = "tests/storage/objects/test_takeover.py"
@@ -188,6 +188,18 @@ def fence_what_is_restored_names_a_place_in_the_stores_journal(stack: ExitStack)
         return scanned
 
     around(stack, restoring._Source.scan, wrapper)
+
+
+@killed_by(TAKEOVER)
+@breaks("S-68")
+def fence_a_takeover_sets_the_stores_age_back_to_the_checkpoints(stack: ExitStack) -> None:
+    replaced(stack, ScanOfObjects.age_ms, property(lambda self: 0))
+
+
+@killed_by("tests/storage/objects/test_looking.py")
+@breaks("store.md: makes a plain data directory of it, beside the owner too")
+def fence_a_round_that_was_created_since_a_listing_is_taken_for_lost(stack: ExitStack) -> None:
+    replaced(stack, Epochs._is_there, lambda self, place: False)
 
 
 @killed_by(TAKEOVER)

@@ -68,6 +68,26 @@ def test_look_at_a_store_whose_epoch_was_ended_names_the_node_that_ended_it():
     assert {epoch: seal.by for epoch, seal in Looking(objects, pause).seals(looked).items()} == {1: 2, 2: 3}
 
 
+def test_look_takes_no_round_for_lost_that_the_owner_created_since_it_listed():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    seen = objects.client()
+    listings = 0
+
+    def write_on(call: str, name: str) -> None:
+        nonlocal listings
+        if call == "list" and name.startswith(form.JOURNAL):
+            listings += 1
+            for number in range(2 * form.WINDOW):
+                owner.send("t", b"%d" % number)
+
+    seen.before_each = write_on
+    looked = look(seen)
+    assert listings > 1
+    assert 0 < looked.end < owner.store.journal.released_rounds
+    assert verify(seen) == []
+
+
 def test_look_ends_before_a_missing_journal_round_and_ignores_later_rounds():
     objects = SimulatedObjects()
     owner = begin(objects)

@@ -104,6 +104,16 @@ def test_what_is_restored_from_a_later_owners_point_opens_and_keeps_new_records(
     assert values(disk) == [*owner.values(), b"of its own"]
 
 
+def test_the_age_of_what_is_restored_goes_on_from_the_last_round():
+    objects = SimulatedObjects()
+    owner = written(objects)
+    owner.clock.advance(60_000)
+    owner.send("t", b"30")
+    disk = SimulatedDisk()
+    restore(objects, disk)
+    assert Driven(disk).store.age_ms() == owner.store.age_ms() == 60_000
+
+
 def test_a_restore_that_misses_an_object_raises_naming_it_and_leaves_no_file():
     objects = SimulatedObjects()
     written(objects)
@@ -143,6 +153,27 @@ def test_a_restore_takes_a_newer_point_if_the_owner_deletes_the_one_it_reads():
     disk = SimulatedDisk()
     restore(seen, disk)
     assert moved == 3
+    assert values(disk) == owner.values()
+
+
+def test_a_restore_succeeds_if_the_owner_deletes_the_first_round_that_it_reads():
+    objects = SimulatedObjects()
+    owner = written(objects)
+    seen = objects.client()
+    has_moved = False
+
+    def go_on(call: str, name: str) -> None:
+        nonlocal has_moved
+        if call == "read" and name.startswith(form.JOURNAL) and not has_moved:
+            has_moved = True
+            for number in range(24):
+                owner.send("t", b"more")
+                if number in (11, 23):
+                    owner.point()
+
+    seen.before_each = go_on
+    disk = SimulatedDisk()
+    restore(seen, disk)
     assert values(disk) == owner.values()
 
 
