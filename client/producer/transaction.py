@@ -236,9 +236,10 @@ class Transaction:
             decide = None if self._database is None else self._decide
             await self._driver.commit(self._committing, acknowledging, decide)
         except BaseException as failed:
-            await self._driver.databases.roll_back()
             if self._driver.state is State.ABORTABLE_ERROR:
                 await self._abort_for(failed)
+            elif (cancelled := await self._driver.databases.roll_back()) is not None and isinstance(failed, Exception):
+                raise cancelled from failed
             if not isinstance(failed, Exception):  # the caller sees only this, perhaps as the cause of a TimeoutError
                 failed.add_note(
                     f"cancelled during the commit of the transaction; its outcome: {self.outcome or 'aborted'}"
@@ -258,14 +259,13 @@ class Transaction:
         error; if the error is the SDK's and a more precise one is known, raises that.
         """
         driver = self._driver
-        await driver.databases.roll_back()
+        failure: BaseException | None = await driver.databases.roll_back()
         self._sources.cause = type(error).__qualname__
-        failure: BaseException | None = None
         if driver.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             try:
-                await driver.abort(shielded=not isinstance(error, Exception))
+                await driver.abort(shielded=failure is not None or not isinstance(error, Exception))
             except BaseException as raised:
-                failure = raised
+                failure = failure or raised
                 error.add_note(f"the transaction could not be aborted: {raised}")
         driver.sources.notify(driver.machine.outcome)
         if isinstance(error, AbortableTransactionError | ProducerFencedError):
@@ -273,7 +273,7 @@ class Transaction:
             reason = error.reason if isinstance(error, ProducerFencedError) else None
             if isinstance(known, ProducerFencedError) and known.reason != reason:
                 raise driver.machine.failure() from error
-        if failure is not None and not isinstance(failure, Exception):
+        if failure is not None and not isinstance(failure, Exception | type(error)):
             raise failure  # cancelled meanwhile
 
 

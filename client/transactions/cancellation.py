@@ -4,15 +4,19 @@ import asyncio
 from typing import Any
 
 
-async def outlast(task: "asyncio.Task[Any]", seconds: float) -> None:
-    """Wait up to `seconds` for the task to end, even if the caller is cancelled meanwhile."""
+async def outlast(task: "asyncio.Task[Any]", seconds: float) -> asyncio.CancelledError | None:
+    """Wait up to `seconds` for the task to end, even if the caller is cancelled meanwhile. Returns the first of these
+    cancellations, which the caller has to raise at last.
+    """
     loop = asyncio.get_running_loop()
+    first: asyncio.CancelledError | None = None
     until = loop.time() + seconds
     while not task.done() and (left := until - loop.time()) > 0:
         try:
             await asyncio.wait({task}, timeout=left)
-        except asyncio.CancelledError:
-            continue
+        except asyncio.CancelledError as cancelled:
+            first = first or cancelled
+    return first
 
 
 def is_cancelled() -> bool:

@@ -24,6 +24,7 @@ from ..errors import (
 from ..net.retry import Deadline
 from ..values import NO_IDENTITY
 from .answers import Verdict, of_write
+from .cancellation import outlast
 from .deciding import TABLE, Answer, Row, Step, Waiting, ledger_key, next_number, older_broker, older_database
 from .decisions import Decisions
 from .initialising import held_error
@@ -34,6 +35,8 @@ from .table import Event, State
 from .tries import Tries
 
 log = logging.getLogger("fencepost.client")
+ROLL_BACK_S = 10.0
+"""How long a cancelled caller waits for the database's rollback."""
 
 
 class DatabaseCommits:
@@ -117,11 +120,14 @@ class DatabaseCommits:
         if self._open is not None and not decides:
             raise IllegalStateError("the block of transaction(db=…) commits at its end, together with the database")
 
-    async def roll_back(self) -> None:
-        """Roll back the database's transaction if it is open, and not one that somebody else has begun since."""
+    async def roll_back(self) -> asyncio.CancelledError | None:
+        """Roll back the database's transaction if it is open, and not one that somebody else has begun since. Goes on
+        if the caller is cancelled meanwhile, and returns that cancellation: the transaction has to be aborted first.
+        """
         database, self._open = self._open, None
-        if database is not None:
-            await database.rollback()
+        if database is None:
+            return None
+        return await outlast(asyncio.get_running_loop().create_task(database.rollback()), ROLL_BACK_S)
 
     async def commit(self, wait: Wait = "ended") -> None:
         """Commit the transaction, whose records are all acknowledged, in the database and then at the broker.
@@ -144,25 +150,33 @@ class DatabaseCommits:
             await self._prepare(self._waiting)
             self.step = Step.CLOSE_OWN  # whatever happens meanwhile
             machine.prepared()
-            refusal: Exception | None = None
             try:
-                await database.commit()
-                self._open = None
-                self._committed, self.step = True, Step.END_OWN
-                machine.outcome = "committed"
-            except Exception as error:
-                refusal = error
-                log.info("%s: the database did not confirm COMMIT: %s", machine.transactional_id, error)
-                await self.roll_back()  # what is left of it must not hold the row
-            finally:
-                if self.step is Step.CLOSE_OWN and refusal is None:  # cancelled
-                    machine.outcome = "unknown"
-            if wait == "ended" or refusal is not None:
-                await self._end_own()
-            else:
-                self._telling = asyncio.get_running_loop().create_task(self._tell())
+                refusal = await self._commit_prepared(database)
+                if wait == "ended" or refusal is not None:
+                    await self._end_own()
+                else:
+                    self._telling = asyncio.get_running_loop().create_task(self._tell())
+            except asyncio.CancelledError:
+                machine.outcome = machine.outcome or "unknown"
+                raise
         if refusal is not None and machine.outcome == "aborted":
             raise refusal
+
+    async def _commit_prepared(self, database: DecidingDatabase) -> Exception | None:
+        """Commit in the database, while the broker holds the records. Returns the error if it does not confirm that."""
+        machine = self._machine
+        try:
+            await database.commit()
+        except Exception as error:
+            log.info("%s: the database did not confirm COMMIT: %s", machine.transactional_id, error)
+            cancelled = await self.roll_back()  # what is left of it must not hold the row
+            if cancelled is not None:
+                raise cancelled from error
+            return error
+        self._open = None
+        self._committed, self.step = True, Step.END_OWN
+        machine.outcome = "committed"
+        return None
 
     async def _in_database(self, work: Awaitable[object]) -> object:
         """Await this work of the database within the transaction, and return its result. If it fails, the producer's

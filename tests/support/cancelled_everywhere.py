@@ -19,10 +19,12 @@ Cancelling = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
 
 
 class _Point:
-    """Counts the turns of the work, and cancels it at one of them."""
+    """Counts the turns of the work, and cancels it at one of them, and then again at those that follow: `times` times
+    in all.
+    """
 
-    def __init__(self, at: int) -> None:
-        self.at = at
+    def __init__(self, at: int, times: int) -> None:
+        self.at, self.times = at, times
         self.turns = 0
         self.is_cancelled = False
 
@@ -38,7 +40,7 @@ class _Point:
         def counted() -> None:
             once()
             self.turns += 1
-            if self.turns == self.at and not task.done():
+            if self.at <= self.turns < self.at + self.times and not task.done():
                 self.is_cancelled = task.cancel()
 
         loop._run_once = counted
@@ -48,13 +50,15 @@ class _Point:
             del loop._run_once
 
 
-def at_every_turn(main: Callable[[TxnWorld, Cancelling], Awaitable[Any]], version: int = 2, **settings: Any) -> int:
+def at_every_turn(
+    main: Callable[[TxnWorld, Cancelling], Awaitable[Any]], version: int = 2, times: int = 1, **settings: Any
+) -> int:
     """Run main(world, cancelling) again for each turn tried; it must await `cancelling(work)` once. Returns the last
-    turn at which the work was cancelled.
+    turn at which the work was cancelled. times: how often it is cancelled, as by two timeouts around it.
     """
     at, cancelled_at = 1, 0
     while True:
-        point = _Point(at)
+        point = _Point(at, times)
         try:
             within(lambda world, point=point: main(world, point.cancelling), version, **settings)
         except BaseException as error:

@@ -1,0 +1,141 @@
+"""A block with a database, cancelled at every turn of the loop, once and again: rows, records and offsets are there
+once, what was said of the outcome is true, and producer and database go on.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import sqlite3
+
+import pytest
+from cancelled_everywhere import at_every_turn
+from fencepost.client.errors import CommitOutcomeUnknownError, IllegalStateError
+from fencepost.client.sql import sqlite
+from fencepost.client.transactions.participant import DatabaseAway
+from reading import make, member, write
+
+from fencepost import sql
+
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
+
+AWAY_S = 60
+
+
+@pytest.fixture(autouse=True)
+def calls_take_time(monkeypatch):
+    async def slowly(call, name):
+        await asyncio.sleep(0.001)
+        found = call()
+        await asyncio.sleep(0.001)
+        return found
+
+    monkeypatch.setattr(sqlite, "call_in_thread", slowly)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Give a function that opens a new database with a table."""
+    files = itertools.count()
+
+    @contextlib.asynccontextmanager
+    async def opened():
+        async with sql.connect(f"sqlite:///{tmp_path}/{next(files)}.db") as db:
+            await db.execute("create table copies (value text)")
+            yield db
+
+    return opened
+
+
+async def copy(tx, db, batch):
+    async with tx:
+        for record in batch:
+            await db.execute("insert into copies values ($1)", record.value.decode())
+            await tx.send("out", record.value)
+
+
+async def copy_on(producer, consumer, db):
+    """Go on as a service does: with the batches that come."""
+    async with producer.transaction(db=db):
+        await db.execute("delete from copies where value = 'none'")
+    async for batch in consumer.batches(timeout_ms=10_000):
+        await copy(producer.transaction(batch, db=db), db, batch)
+
+
+async def rows_of(db):
+    return [value.encode() for (value,) in await db.fetch("select value from copies order by value")]
+
+
+def lose_the_answer(db):
+    """Let the next COMMIT be carried out without an answer, and the database be away then. Returns a function after
+    which COMMIT is answered.
+    """
+    commit, close_number, until = db.commit, db.close_number, []
+
+    async def unanswered():
+        await commit()
+        db.commit = commit
+        until.append(asyncio.get_running_loop().time() + AWAY_S)
+        raise sqlite3.OperationalError("the connection is gone")
+
+    async def away(waiting):
+        await asyncio.sleep(0.1)
+        if until and asyncio.get_running_loop().time() < until[0]:
+            raise DatabaseAway("it is away")
+        return await close_number(waiting)
+
+    def answer():
+        db.commit = commit
+
+    db.commit, db.close_number = unanswered, away
+    return answer
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_rows_records_and_offsets_are_there_once_if_a_block_is_cancelled_at_any_await(opened, times, is_answered):
+    outcomes = set()
+
+    async def main(world, cancelling):
+        await write(world, b"a", b"b")
+        producer = await world.producer()
+        async with opened() as db, member(world) as consumer:
+            batch = await anext(consumer.batches())
+            answer = (lambda: None) if is_answered else lose_the_answer(db)
+            tx = producer.transaction(batch, db=db)
+            with contextlib.suppress(asyncio.CancelledError, CommitOutcomeUnknownError):
+                await cancelling(copy(tx, db, batch))
+            answer()
+            outcomes.add(tx.outcome)
+            await asyncio.sleep(AWAY_S)
+            if tx.outcome == "committed" or not is_answered:
+                assert bool(await rows_of(db)) == (tx.outcome in ("committed", "unknown")), tx.outcome
+            await copy_on(producer, consumer, db)
+            assert await rows_of(db) == await world.values("out") == [b"a", b"b"], tx.outcome
+
+    assert at_every_turn(main, times=times, transaction_two_phase_commit_enable=True) > 40
+    assert outcomes >= ({"committed", "aborted"} if is_answered else {"unknown", "aborted"})
+
+
+@pytest.mark.parametrize("swallows", [True, False])
+def test_a_block_that_fails_is_aborted_even_if_cancelled_twice_at_any_await(opened, swallows):
+    async def main(world, cancelling):
+        await make(world)
+        producer = await world.producer()
+
+        async def fail(db):
+            async with producer.transaction(db=db) as tx:
+                await db.execute("insert into copies values ('a')")
+                await tx.send("t", b"a")
+                if not swallows:
+                    raise ZeroDivisionError
+                await db.execute("release fencepost_block")  # as if the block's transaction were another one
+
+        async with opened() as db:
+            with contextlib.suppress(asyncio.CancelledError, ZeroDivisionError, IllegalStateError):
+                await cancelling(fail(db))
+            async with producer.transaction(db=db) as tx:
+                await db.execute("insert into copies values ('b')")
+                await tx.send("t", b"b")
+            assert await rows_of(db) == await world.values() == [b"b"]
+
+    assert at_every_turn(main, times=2, transaction_two_phase_commit_enable=True) > 20
