@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ..errors import IllegalStateError, OutcomeDivergedError
+from ..transactions.cancellation import outlast
 from ..transactions.participant import Block
 from ..transactions.sqlstates import sqlstate_of
 from . import statements
@@ -86,6 +87,7 @@ class Blocks(ABC):
         async with self._turn:
             if self._is_owned:
                 return await work(self._open_adapter())
+            await self._rolled_back()
             adapter = await self._connections.take()
             try:
                 return await work(adapter)
@@ -158,8 +160,7 @@ class Blocks(ABC):
         self.check_free()
         self._is_owned, self._is_checked, self.block = True, False, None
         try:
-            if self._rollback is not None and not self._rollback.done():
-                await asyncio.wait({self._rollback})
+            await self._rolled_back()
             async with self._turn:
                 adapter = await self._connections.take()
                 if adapter.is_in_transaction:
@@ -169,11 +170,36 @@ class Blocks(ABC):
                         hint="end it before; no other block is around it, such as Django's atomic() or ATOMIC_REQUESTS",
                     )
                 self._adapter = adapter
-                await adapter.begin()
-                await self._mark(adapter)
+                await self._begin_on(adapter)
         except Exception:
             await self.rollback()
             raise
+
+    async def _begin_on(self, adapter: Adapter) -> None:
+        """Begin and mark a transaction. If the caller is cancelled, the answer is waited for, at most
+        ROLLBACK_TIMEOUT_S: drivers do not know whether a BEGIN that was cut off has begun one.
+        """
+
+        async def begin() -> None:
+            await adapter.begin()
+            await self._mark(adapter)
+
+        beginning = asyncio.get_running_loop().create_task(begin())
+        try:
+            await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            await outlast(beginning, ROLLBACK_TIMEOUT_S)
+            if not beginning.done():
+                adapter.drop()
+                beginning.cancel()
+            elif not beginning.cancelled():
+                beginning.exception()  # nobody else asks for it
+            raise
+
+    async def _rolled_back(self) -> None:
+        """Wait until the last rollback has ended, which goes on when its caller is cancelled."""
+        if self._rollback is not None and not self._rollback.done():
+            await asyncio.wait({self._rollback})
 
     async def execute_last(self, statement: str, *values: Any) -> int:
         """Run a statement after those of the user in the open transaction, and return how many rows it changed. Raises

@@ -16,6 +16,7 @@ from ..errors import (
     CommitOutcomeUnknownError,
     IllegalStateError,
     InboxFencedError,
+    KafkaError,
     Outcome,
 )
 from ..group.subscription import PartitionState
@@ -186,21 +187,33 @@ class Inbox:
         """Commit; if that fails or has no answer, find out what the database did."""
         committing = asyncio.ensure_future(self._db.commit())
         try:
-            await asyncio.shield(committing)
-        except asyncio.CancelledError as cancelled:
-            await outlast(committing, COMMIT_S)
-            if committing.done() and not committing.cancelled() and committing.exception() is None:
-                self.committed()
-            else:
+            try:
+                await asyncio.shield(committing)
+            except Exception as error:
                 await self._db.rollback()
-                self.outcome_unknown()
+                await self._find_out(error)
+            else:
+                self.committed()
+        except asyncio.CancelledError as cancelled:
+            await self._give_up(committing)
             cancelled.add_note(f"cancelled during the commit of the inbox; its outcome: {self._sources.outcome}")
             raise
-        except Exception as error:
-            await self._db.rollback()
-            await self._find_out(error)
+
+    async def _give_up(self, committing: "asyncio.Future[None]") -> None:
+        """Note the outcome of a COMMIT whose caller is cancelled. It is unknown if it does not end soon, or is asked
+        about.
+        """
+        await outlast(committing, COMMIT_S)
+        if not committing.done():
+            committing.cancel()
+            await outlast(committing, COMMIT_S)
+        if committing.done() and not committing.cancelled() and committing.exception() is None:
+            self.committed()
             return
-        self.committed()
+        try:
+            await self._db.rollback()
+        finally:
+            self.outcome_unknown()
 
     async def _find_out(self, error: Exception) -> None:
         """Ask the database whether the COMMIT that ended with this error was carried out. Raises the error if nothing
@@ -208,7 +221,7 @@ class Inbox:
         """
         try:
             outcome = await self._ask()
-        except DatabaseAway as away:
+        except (DatabaseAway, KafkaError) as away:
             self.outcome_unknown()
             raise CommitOutcomeUnknownError(
                 f"the database did not confirm COMMIT, and cannot be asked: {away}",
@@ -233,7 +246,7 @@ class Inbox:
         """Ask the database again whether the batch was committed. Returns "unknown" if it does not answer."""
         try:
             return await self._ask()
-        except DatabaseAway:
+        except (DatabaseAway, KafkaError):
             return "unknown"
 
     # ---- as a source of a transaction --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from psycopg import AsyncConnection, Connection
 from .interfaces import Adapter
 from .psycopg_adapter import PsycopgAdapter
 from .psycopg_blocking import BlockingPsycopgAdapter
-from .threads import call_blocking
+from .threads import take_blocking
 
 
 async def connected(url: str, timeout_s: float) -> PsycopgAdapter:
@@ -23,7 +23,7 @@ async def acquired(pool: Any, timeout_s: float) -> Adapter:
     errors.
     """
     if not iscoroutinefunction(pool.getconn):
-        blocking = await call_blocking(partial(pool.getconn, timeout_s))
+        blocking = await take_blocking(partial(pool.getconn, timeout_s), pool.putconn)
         return BlockingPsycopgAdapter(blocking, partial(pool.putconn, blocking))
     connection = await pool.getconn(timeout_s)
     return PsycopgAdapter(connection, lambda: pool.putconn(connection))

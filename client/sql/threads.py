@@ -1,10 +1,12 @@
 """Calls of drivers that block: each in a thread, and one at a time."""
 
+import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from ...effects.threads.starting import call_in_thread
+from ...effects.threads.starting import call_in_thread, start_thread
 
 T = TypeVar("T")
 _NAME = "fencepost-sql"
@@ -13,6 +15,21 @@ _NAME = "fencepost-sql"
 async def call_blocking(call: Callable[[], T]) -> T:
     """Make a call that blocks in a thread, and return its result. If the awaiter is cancelled, the call goes on."""
     return await call_in_thread(call, _NAME)
+
+
+async def take_blocking(take: Callable[[], T], give_back: Callable[[T], object]) -> T:
+    """Make a call like `call_blocking`. If the awaiter is cancelled, its result is given back, since nobody gets it."""
+    taking = asyncio.ensure_future(call_in_thread(take, _NAME))
+    try:
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        taking.add_done_callback(partial(_give_back, give_back))
+        raise
+
+
+def _give_back(give_back: Callable[[T], object], taken: "asyncio.Future[T]") -> None:
+    if not taken.cancelled() and taken.exception() is None:
+        start_thread(give_back, _NAME, taken.result())
 
 
 class OneAtATime:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 
-async def outlast(task: "asyncio.Task[Any]", seconds: float) -> asyncio.CancelledError | None:
+async def outlast(task: "asyncio.Future[Any]", seconds: float) -> asyncio.CancelledError | None:
     """Wait up to `seconds` for the task to end, even if the caller is cancelled meanwhile. Returns the first of these
     cancellations, which the caller has to raise at last.
     """

@@ -326,7 +326,9 @@ class DatabaseCommits:
         except DatabaseAway as away:
             self._refusal = RequestTimedOutError(f"the database: {away.__cause__ or away}")
         except KafkaError as error:
-            if not is_retriable(error):
+            if (
+                not is_retriable(error) and step is not Step.CLOSE_OWN
+            ):  # its outcome is unknown, whatever hinders asking
                 raise
             self._refusal = error
         return Answer.NONE

@@ -92,7 +92,7 @@ def lose_the_answer(db):
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_rows_records_and_offsets_are_there_once_if_a_block_is_cancelled_at_any_await(opened, times, is_answered):
+def test_rows_records_and_offsets_are_there_once_if_cancelled_at_any_await(opened, times, is_answered):
     outcomes = set()
 
     async def main(world, cancelling):
@@ -139,3 +139,26 @@ def test_a_block_that_fails_is_aborted_even_if_cancelled_twice_at_any_await(open
             assert await rows_of(db) == await world.values() == [b"b"]
 
     assert at_every_turn(main, times=2, transaction_two_phase_commit_enable=True) > 20
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_an_inbox_cancelled_at_any_await_of_a_slow_database_applies_each_record_once(opened, times, is_answered):
+    async def take(db, batch):
+        async with sql.inbox(db, batch) as new:
+            for record in new:
+                await db.execute("insert into copies values ($1)", record.value.decode())
+
+    async def main(world, cancelling):
+        await write(world, b"a", b"b")
+        async with opened() as db, member(world) as consumer:
+            batch = await anext(consumer.batches(1))
+            answer = (lambda: None) if is_answered else lose_the_answer(db)
+            with contextlib.suppress(asyncio.CancelledError):
+                await cancelling(take(db, batch))
+            answer()
+            async for each in consumer.batches(timeout_ms=10_000):
+                await take(db, each)
+            assert await rows_of(db) == [b"a", b"b"]
+
+    assert at_every_turn(main, times=times) > 20

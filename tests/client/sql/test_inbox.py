@@ -344,8 +344,9 @@ async def test_an_inbox_whose_commit_is_refused_raises_and_its_batch_is_read_aga
     assert await effects(db) == [0]
 
 
+@pytest.mark.parametrize("error", [DatabaseAway("gone"), InvalidConfigurationError("no rights")])
 @pytest.mark.parametrize("did_commit", [True, False])
-async def test_an_inbox_commit_without_an_answer_is_unknown_until_the_database_is_back(broker, db, did_commit):
+async def test_an_inbox_commit_without_an_answer_is_unknown_until_the_database_is_back(broker, db, did_commit, error):
     await send(broker, 0, 1)
     commit, run_alone = db.commit, db.run_alone
 
@@ -355,7 +356,7 @@ async def test_an_inbox_commit_without_an_answer_is_unknown_until_the_database_i
         raise ConnectionError("gone")
 
     async def be_away(statements):
-        raise DatabaseAway("gone")
+        raise error
 
     async with reading(broker) as consumer:
         batch = await anext(consumer.batches(1))

@@ -7,6 +7,7 @@ import pytest
 from cutting_proxy import BEFORE, PLACES, CuttingProxy
 from fencepost.client.errors import (
     AbortableTransactionError,
+    CommitOutcomeUnknownError,
     IllegalStateError,
     InvalidConfigurationError,
     KafkaError,
@@ -79,13 +80,14 @@ async def test_connecting_to_a_postgresql_replica_raises(postgres, postgres_url)
     server = PostgresServer(postgres.programs, "fsync=off")
     try:
         server.make()
-        async with sql.connect(server.url("postgres"), create=True):
-            pass
-        server.end()
-        (server.data / "standby.signal").touch()
-        server.start()
-        with pytest.raises(InvalidConfigurationError, match="is a replica"):
-            await sql.connect(server.url("postgres")).open()
+        async with sql.connect(server.url("postgres"), create=True) as db:
+            server.end()
+            (server.data / "standby.signal").touch()
+            server.start()
+            with pytest.raises(InvalidConfigurationError, match="is a replica"):
+                await sql.connect(server.url("postgres")).open()
+            with pytest.raises(postgresql.DatabaseAway, match="during recovery"):  # it may still become the primary
+                await db.close_number(WAITING)
     finally:
         server.remove()
 
@@ -138,6 +140,35 @@ async def test_after_a_postgresql_commit_without_an_answer_rows_equal_records(
         assert proxy.cuts == 1
         await write(producer, own, 2)
     assert await rows_of(db) == await records_of(broker) == ([0, 2] if place == BEFORE else [0, 1, 2])
+
+
+async def test_a_commit_without_an_answer_is_unknown_as_long_as_asking_is_refused(broker, db, driver_url):
+    """The role has lost its rights on the table since."""
+    await db.execute("create role asker login; grant all on all tables in schema public to asker")
+    async with (
+        sql.connect(driver_url.replace("fencepost@", "asker@")) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        await write(producer, own, 1)
+        commit = own.commit
+
+        async def lose_answer_and_rights():
+            await commit()
+            await db.execute("revoke all on fencepost_writers from asker")
+            raise ConnectionError("gone")
+
+        own.commit = lose_answer_and_rights
+        for _ in range(2):  # the next transaction has to know it first
+            with pytest.raises(CommitOutcomeUnknownError) as unknown:
+                await write(producer, own, 2)
+            assert "permission denied" in str(unknown.value.__cause__)
+            own.commit = commit
+        assert await unknown.value.resolve() == "unknown"
+        await db.execute("grant all on fencepost_writers to asker")
+        assert await unknown.value.resolve() == "committed"
+        await write(producer, own, 3)
+    assert await rows_of(db) == await records_of(broker) == [1, 2, 3]
+    await db.execute("drop owned by asker; drop role asker")
 
 
 async def test_a_commit_refused_by_postgresql_aborts_the_record_and_raises_its_error(broker, db):

@@ -1,4 +1,4 @@
-"""Between a program and PostgreSQL: cuts the connection, or says nothing any more, at a message of a COMMIT."""
+"""Between a program and PostgreSQL: cuts the connection, says nothing any more, or waits, at a message of a COMMIT."""
 
 import asyncio
 import contextlib
@@ -6,17 +6,20 @@ import struct
 
 BEFORE, SENT, DONE, SILENT = "before it is sent", "after it is sent", "within its answer", "with no answer, unclosed"
 PLACES = [BEFORE, SENT, DONE, SILENT]
+LATE = "until it may go on"
 
 
 class CuttingProxy:
-    """`async with CuttingProxy(port, place) as proxy`: one that listens on proxy.port. place: of PLACES. cuts: so often
-    it did that: at the next COMMIT after `armed` was set.
+    """`async with CuttingProxy(port, place) as proxy`: one that listens on proxy.port. place: of PLACES, or LATE. cuts:
+    so often it did that: at the next COMMIT after `armed` was set. word: another statement than COMMIT.
 
-    DONE passes CommandComplete on, and not ReadyForQuery.
+    DONE passes CommandComplete on, and not ReadyForQuery. LATE answers once `go_on` is set; `has_come` says that the
+    statement has come.
     """
 
-    def __init__(self, target: int, place: str) -> None:
-        self.target, self.place, self.cuts, self.port = target, place, 0, 0
+    def __init__(self, target: int, place: str, word: bytes = b"commit") -> None:
+        self.target, self.place, self.word, self.cuts, self.port = target, place, word, 0, 0
+        self.has_come, self.go_on = asyncio.Event(), asyncio.Event()
         self.armed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -57,10 +60,11 @@ class CuttingProxy:
         writer.write(length + await reader.readexactly(struct.unpack("!i", length)[0] - 4))
         while True:
             kind, body = await _message(reader)
-            if kind == b"Q" and body[4:].lower().startswith(b"commit") and self.armed:
+            if kind == b"Q" and body[4:].lower().startswith(self.word) and self.armed:
                 self.armed = False
                 self.cuts += 1
                 is_committing.set()
+                self.has_come.set()
                 if self.place == BEFORE:
                     return
             writer.write(kind + body)
@@ -79,6 +83,10 @@ class CuttingProxy:
                 writer.write(message)
             elif self.place == SILENT:
                 await asyncio.Event().wait()
+            elif self.place == LATE:
+                await self.go_on.wait()
+                is_committing.clear()
+                writer.write(message)
             else:
                 if self.place == DONE:
                     writer.write(message)
