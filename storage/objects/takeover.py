@@ -111,10 +111,15 @@ class Takeover:
     # ---- the claim -------------------------------------------------------------------------------------------
 
     def _create_claim(self) -> Claim:
-        """Create the claim of an epoch that is above all claimed ones. Returns the claim."""
+        """Create the claim of an epoch that is above all claimed ones. Returns the claim.
+
+        It is above all epochs with a round, too: a claim that the store has lost must not be given again, since its
+        rounds are still there.
+        """
         claim = self._claim
+        begun = max((place.epoch for place in self._epochs.places()), default=0)
         while True:
-            newest = max(self._epochs.claimed(), default=0)
+            newest = max([begun, *self._epochs.claimed()])
             claim = claim._replace(epoch=max(claim.epoch, newest + 1))
             if self._is_ours(claim):
                 return claim
