@@ -25,7 +25,7 @@ from ...storage.journal_source import StoreDamaged
 from ...storage.objects import fence, format
 from ...storage.objects.creating import create_seal, until_clear
 from ...storage.objects.epochs import Epochs, list_places
-from ...storage.objects.errors import Overtaken
+from ...storage.objects.errors import AdoptionBegun, Overtaken
 from ...storage.objects.fence import NOWHERE, Answer, Place
 from ...storage.objects.format import WINDOW, Claim, Seal
 from ...storage.objects.journal import ObjectJournal
@@ -149,6 +149,9 @@ class StoreOwner:
                     )
                 )
                 break
+            except AdoptionBegun as begun:
+                if self._is_due(AdoptionBegun):
+                    log.warning("%s: %s; waiting for it, since this directory is empty", self._objects.where, begun)
             except Overtaken as overtaken:
                 log.warning("%s: %s; waiting again", self._objects.where, overtaken)
                 self._leases = min(2 * self._leases, MOST_LEASES)
@@ -156,6 +159,8 @@ class StoreOwner:
         self._created_ms = self._clock.monotonic_ms()
         self.epoch = epoch = source.taken.claim.epoch
         log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
+        if lost := ", ".join(source.replaced):
+            log.warning("%s has lost %s; the next checkpoint replaces that", self._objects.where, lost)
         self._points = source.points
         self._points.pause_with(_give_up, self._check_owning)
         self._collecting = Collecting(self._objects, _give_up, epoch)

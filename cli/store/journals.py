@@ -4,7 +4,7 @@ from typing import Any
 
 from ...effects.counts import count_text
 from ...storage.objects.errors import ObjectDamaged
-from ...storage.objects.format import Claim, Seal
+from ...storage.objects.format import ADOPTING, Claim, Seal
 from ...storage.objects.looking import JournalVerifying, Looked, Looking
 from ...storage.shipping.fetching import time_text
 from ...storage.shipping.point import Point
@@ -102,7 +102,8 @@ class _Status:
         """Return who owns the journal, since which round, and whether its epoch was ended."""
         looked, owner = self.looked, self.owner
         if not looked.epoch:
-            return "none: nothing was ever written"
+            has_begun = any(name.startswith(ADOPTING) for name in looked.sizes)
+            return "none: nothing was ever written" + ("; a broker has begun to put its directory there" * has_begun)
         who = "" if owner is None else f", node {owner.node}"
         places = sorted({f"{host}:{port}" for _, host, port in owner.addresses}) if owner else []
         if places:
@@ -136,5 +137,8 @@ def verify(asked: Asked, *, as_json: bool) -> None:
 
 def _damaged(problems: list[str]) -> Failure:
     """Return the failure for a journal in an object store with damaged objects."""
-    hint = "nobody takes over without these: bring them back, from a copy of the bucket if need be"
+    hint = (
+        "nobody takes over without these: bring them back, from a copy of the bucket if need be; points and parts: the "
+        "last owner, started again in its own data directory, puts them there again"
+    )
     return Failure(f"{count_text(len(problems), 'object')} damaged", hint, FAILED)

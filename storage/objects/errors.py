@@ -13,6 +13,12 @@ class Overtaken(Exception):
     """Raised while a broker is becoming the owner of an epoch, if another ends that epoch or begins a later one."""
 
 
+class AdoptionBegun(Exception):
+    """Raised for a broker with an empty data directory, if another has begun to put its directory into the store, where
+    no epoch has begun yet. If the empty one began, the other's data would not get there any more.
+    """
+
+
 class ObjectDamaged(Exception):
     """Raised for an object that is lost, or is not what was written. Nothing was changed."""
 

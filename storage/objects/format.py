@@ -21,10 +21,11 @@ from .fence import NOWHERE, Header, Place
 
 FORMAT = 1
 WINDOW = 4  # how many rounds of an epoch may be begun and not released; the same in all brokers of a store
-CLAIMS, JOURNAL, WAITING = (
+CLAIMS, JOURNAL, WAITING, ADOPTING = (
     JOURNAL_OWNERS,
     "0/journal/",
     "0/standbys/",
+    "0/adopting/",
 )  # 0 is the number of the store, of which there is one
 MOST_EPOCHS = 1 << 32
 MOST_ROUNDS = 10**14  # of an epoch
@@ -153,6 +154,11 @@ def read_claim_name(name: str) -> int | None:
     """Return the epoch in the name of a claim; None for any other name."""
     found = _CLAIM_NAME.fullmatch(name) if name.isascii() else None
     return int(found[1]) if found and 0 < int(found[1]) < MOST_EPOCHS else None
+
+
+def adopting_name(epoch: int) -> str:
+    """Return the name of the object which says that the broker of this epoch puts its data directory into the store."""
+    return f"{ADOPTING}{epoch:010}"
 
 
 def waiting_name(node: int) -> str:

@@ -14,21 +14,22 @@ from ...effects.clock import Clock
 from ...effects.disk import Disk
 from ...effects.objects import Missing, Objects
 from .. import layout, store_checkpoint, store_mark
-from ..journal.format import EVERYTHING, FlatPart
+from ..journal.format import EVERYTHING, FlatPart, Malformed
 from ..journal.preparing import PREPARING, file_sequence
 from ..journal.scan import Scan
 from ..journal_source import FoundUnits, StoreDamaged, adoption_cut_short, check_complete
 from ..leftovers import holds_anything
-from ..shipping.point import ShippedFile
+from ..shipping.names import PARTS
+from ..shipping.point import Point, ShippedFile
 from ..store import StoreSettings
 from ..store_checkpoint import StoreCheckpoint
 from ..store_mark import Mark
 from . import format, points
-from .creating import Pause, read_head, until_clear
+from .creating import Pause, create_or_read, read_head, until_clear
 from .epochs import Epochs
-from .errors import Fenced, Overtaken
+from .errors import AdoptionBegun, Fenced, ObjectDamaged, Overtaken
 from .fence import Place, Run
-from .format import NO_POINT, Claim, RoundHeader
+from .format import NO_POINT, Claim, NewerObject, RoundHeader
 from .journal import ObjectJournal
 from .points import Points, PointTaken
 from .takeover import ScanOfObjects, Taken, Takeover, read_identity, runs_from
@@ -80,6 +81,7 @@ class JournalOfObjects:
         self._settings = settings
         self._adopts = False  # whether begin() puts the directory's own data into the store
         self.adopted: PointTaken | None = None
+        self.replaced: list[str] = []  # names of objects that the store has lost, and the next point does not need
 
     def check(self) -> None:
         """Raise StoreDamaged if both the directory and the store have data of their own, or a restore into the
@@ -109,13 +111,19 @@ class JournalOfObjects:
         mark = self._checked_mark()
         number, local = points.newest_checkpoint(self._disk, self._directory)
         least = max(self._claim.epoch, local.incarnation + 1 if local else 1)
+        if local is None and mark is not None and not mark.adopting:
+            self._check_adoption()
         takeover = self._takeover(least)
         taken = self.taken = takeover.run()
         if mark is None or (mark.adopting and not self._has_begun(mark)):
             if taken.last is not None:
                 self._refuse(taken.last.place.epoch)
             self._adopts = True
+            name, content = format.adopting_name(taken.claim.epoch), format.pack_claim(taken.claim)
+            until_clear(lambda: create_or_read(self._objects, name, content), self._pause)
             return
+        if local is None and taken.last is None:
+            self._check_adoption()
         if mark.adopting:  # its data was put into the store, and a crash came before the mark was changed
             self._forget_own_journal()
         last_unit = taken.last.last_unit if taken.last else 0
@@ -126,6 +134,18 @@ class JournalOfObjects:
             self._fill(taken, number, local)
         except Missing as missing:
             raise takeover.why_gone(taken, missing.name) from missing
+
+    def _check_adoption(self) -> None:
+        """Raise AdoptionBegun if another broker has begun to put its data directory into the store, where no epoch has
+        begun yet. Only to be called for an empty directory.
+        """
+        found = until_clear(lambda: self._objects.list(format.ADOPTING), self._pause)
+        epochs = Epochs(self._objects, self._pause)
+        if not found or epochs.newest_begun(epochs.places()):
+            return
+        name = max(each.name for each in found)
+        content = until_clear(lambda: self._objects.read(name), self._pause)
+        raise AdoptionBegun(f"{_broker_of(name, content)} has begun to put its data directory there")
 
     def _takeover(self, least: int) -> Takeover:
         """Return the object that carries out the take-over of the store. least: the lowest epoch that it may claim."""
@@ -192,16 +212,47 @@ class JournalOfObjects:
         number, local: number and content of the directory's own checkpoint; (0, None) if there is none.
         """
         place = taken.last.point if taken.last else NO_POINT
-        point = points.read_point(self._objects, place, self._pause) if place != NO_POINT else None
-        if local is None or not self._reaches(taken.runs, local):
+        is_needed = local is None or not self._reaches(taken.runs, local)
+        point = self._named_point(place, is_needed=is_needed)
+        if is_needed:
             if point is None:
                 points.empty_directory(self._disk, self._directory)
             else:
                 report = self._report_fetched
                 points.fetch_point(self._objects, self._disk, self._directory, point, self._pause, report)
                 self._shipped = point.files
-        elif point is not None and place[0] == local.incarnation and number >= point.checkpoint:
-            self._shipped = point.files  # this point was taken from this directory when its broker was the last owner
+        elif point is not None and local and place[0] == local.incarnation and number >= point.checkpoint:
+            # this point was taken from this directory when its broker was the last owner
+            self._shipped = self._still_there(point.files)
+
+    def _named_point(self, place: tuple[int, int], *, is_needed: bool) -> Point | None:
+        """Read the checkpoint in the store (point) at this place; None for NO_POINT. None also if it is lost or
+        damaged, but not needed because the directory has all that it had; then the next point is shipped whole.
+
+        Raises: Missing, ObjectDamaged.
+        """
+        if place == NO_POINT:
+            return None
+        try:
+            return points.read_point(self._objects, place, self._pause)
+        except (Missing, ObjectDamaged) as error:
+            if is_needed:
+                raise
+            self.replaced.append(error.name)
+            return None
+
+    def _still_there(self, files: Mapping[str, ShippedFile]) -> dict[str, ShippedFile]:
+        """Return those of these files of which the store still has all parts. The next point ships the others again."""
+        sizes = {each.name: each.size_bytes for each in until_clear(lambda: self._objects.list(PARTS), self._pause)}
+        there: dict[str, ShippedFile] = {}
+        lost: set[str] = set()
+        for path, file in files.items():
+            lacking = {one.object for one in file.extents if one.position + one.length > sizes.get(one.object, 0)}
+            lost |= lacking
+            if not lacking:
+                there[path] = file
+        self.replaced += sorted(lost)
+        return there
 
     def _reaches(self, runs: list[Run], local: StoreCheckpoint) -> bool:
         """Return whether the rounds found in the store begin no later than this checkpoint ends, so that no unit
@@ -290,6 +341,16 @@ class JournalOfObjects:
             if file_sequence(name.removesuffix(PREPARING)) is not None:
                 self._disk.unlink(f"{folder}/{name}")
         self._disk.sync_directory(folder)
+
+
+def _broker_of(name: str, content: bytes) -> str:
+    """Return node id and addresses of the broker that has begun to put its data directory into the store, as text."""
+    try:
+        claim = format.read_claim(int(name[-10:]), content)
+    except (ValueError, Malformed, NewerObject):
+        return "a broker"
+    at = " ".join(sorted({f"{host}:{port}" for _, host, port in claim.addresses}))
+    return f"node {claim.node} at {at}" if at else f"node {claim.node}"
 
 
 @dataclass(slots=True)

@@ -464,3 +464,25 @@ def test_a_store_that_holds_a_backup_is_refused_for_a_journal():
     with pytest.raises(StoreDamaged, match="it holds a backup"):
         serve(objects)
     assert list(objects.content) == ["0/claims/0000000001"]
+
+
+def test_an_empty_disk_waits_until_another_directory_is_put_into_the_store(caplog):
+    """Longer than a lease: what is there says who has begun that, and nothing more comes."""
+    objects = SimulatedObjects()
+    claim = Claim(1, 7, (), b"12345678")
+    objects.content[form.claim_name(1)] = objects.content[form.adopting_name(1)] = form.pack_claim(claim)
+    seen = objects.client()
+    looks = 0
+
+    def finish_at_the_fourth_look(call: str, name: str) -> None:
+        nonlocal looks
+        looks += (call, name) == ("list", form.ADOPTING)
+        if looks == 4:
+            del objects.content[form.adopting_name(1)]
+            looks += 1
+
+    seen.before_each = finish_at_the_fourth_look
+    second = SimulatedBroker(SETTINGS, in_store=InStore(seen, lambda seconds: None))
+    assert second.loop.time() >= 3 * 6
+    assert "node 7 has begun to put its data directory there; waiting for it" in caplog.text
+    second.stop()

@@ -11,7 +11,7 @@ from fencepost.effects.simulated.objects import SimulatedObjects, StoreCut
 from fencepost.storage.backup.manifest import BackupRefused
 from fencepost.storage.backup.source import refuse_copy_of_store
 from fencepost.storage.journal_source import StoreDamaged
-from fencepost.storage.objects.errors import Overtaken
+from fencepost.storage.objects.errors import AdoptionBegun, Overtaken
 from fencepost.storage.objects.fence import Place
 from fencepost.storage.objects.looking import JournalVerifying, Looking
 from owner_driver import Owning, pause
@@ -118,7 +118,7 @@ def test_taking_a_directory_into_a_store_raises_if_a_node_begins_there_meanwhile
     def overtake(call: str, name: str) -> None:
         if name.startswith("0/points/"):
             seen.before_each = lambda call, name: None
-            Owning(objects, node=2)
+            Owning(objects, plain(b"another's"), node=2)
 
     seen.before_each = overtake
     disk = plain(b"mine")
@@ -126,6 +126,42 @@ def test_taking_a_directory_into_a_store_raises_if_a_node_begins_there_meanwhile
         Owning(seen, disk)
     with pytest.raises(StoreDamaged, match="other data"):
         Owning(objects, disk)
+
+
+def test_an_empty_directory_does_not_begin_a_store_that_a_directory_is_put_into():
+    """However slowly that goes: the data would not get there any more."""
+    objects = SimulatedObjects()
+    seen = objects.client()
+    refused = []
+
+    def begin_with_an_empty_disk(call: str, name: str) -> None:
+        if call == "create" and name.startswith(("0/parts/", "0/points/")):
+            with pytest.raises(AdoptionBegun, match="node 1 has begun to put its data directory there"):
+                Owning(objects, node=2)
+            refused.append(name)
+
+    seen.before_each = begin_with_an_empty_disk
+    assert Owning(seen, plain()).values() == VALUES
+    assert len(refused) >= 2
+    assert Owning(objects, node=2).values() == VALUES
+
+
+def test_an_empty_directory_waits_for_one_whose_way_into_the_store_was_cut_short():
+    objects = SimulatedObjects()
+    seen = objects.client()
+    disk = plain(history=True)
+
+    def cut(call: str, name: str) -> None:
+        if call == "create" and name.startswith("0/points/"):
+            raise StoreCut
+
+    seen.before_each = cut
+    with pytest.raises(StoreCut):
+        Owning(seen, disk)
+    with pytest.raises(AdoptionBegun):
+        Owning(objects, node=2)
+    assert Owning(objects, disk.after_process_crash()).values() == VALUES
+    assert Owning(objects, node=2).values() == VALUES
 
 
 def test_taking_a_damaged_directory_into_a_store_raises_and_begins_no_epoch():

@@ -107,3 +107,27 @@ def test_the_epoch_of_a_lost_claim_is_not_given_again_if_it_has_rounds():
     successor = Owning(objects, node=2)
     assert successor.epoch == owner.epoch + 1
     assert successor.values() == acked
+
+
+@pytest.mark.parametrize("folder", ["0/points/", "0/parts/"])
+def test_an_owner_restarted_in_its_directory_replaces_what_its_store_has_lost(folder: str):
+    objects, owner, acked = owner_with_points()
+    owner.store.close()
+    lost = max(name for name in objects.content if name.startswith(folder))
+    whole = objects.content.pop(lost)
+    with pytest.raises(ObjectDamaged, match=lost):
+        Owning(objects, node=2)
+    again = Owning(objects, owner.disk)
+    assert again.values() == acked
+    assert again.source.replaced == [lost]
+    again.point()
+    assert Owning(objects, node=3).values() == acked
+    assert lost not in objects.content or objects.content[lost] != whole
+
+
+def test_an_owner_restarted_in_its_directory_replaces_nothing_that_its_store_has():
+    objects, owner, acked = owner_with_points()
+    owner.store.close()
+    again = Owning(objects, owner.disk)
+    assert again.source.replaced == []
+    assert again.values() == acked

@@ -52,6 +52,7 @@ class Owning(Driven):
             made_by="test",
         )
         super().__init__(disk, clock, source=source)
+        self.source = source
         self.epoch = source.taken.claim.epoch
         self.points = source.points
         self.collecting = Collecting(objects, pause, self.epoch)
