@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-NAMED = 5  # of a list in one message
+NAMED = 5  # how many names of a list a message contains
 
 
 def count_text(count: int, one: str, more: str = "") -> str:
@@ -11,6 +11,6 @@ def count_text(count: int, one: str, more: str = "") -> str:
 
 
 def list_text(names: Sequence[str], one: str) -> str:
-    """Return names as `a, b, c`; of a long list the first ones and how many follow. one: the noun for that count."""
+    """Return names as `a, b, c`; of a long list the first ones and how many follow. one: the noun for one of them."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f", and {count_text(more, one)} more" if more > 0 else "")

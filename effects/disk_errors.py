@@ -46,7 +46,7 @@ class DirectoryMoved(Exception):
     )
 
     def __init__(self, path: str) -> None:
-        super().__init__(path)  # the arguments from which a copy is made
+        super().__init__(path)  # not the text: copies are made from these arguments
         self.path = path
 
     def __str__(self) -> str:

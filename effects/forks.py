@@ -1,8 +1,8 @@
 """File descriptors that a forked child must not keep: the server's sockets, and the lock of a data directory.
 
 The rule: a copy in a child keeps a port taken, a connection open and a directory locked, even after the parent has
-ended. So in the child each of them is replaced by the null device. The number stays in use there, so code in the child
-that closes it closes nothing of anybody else. Source: `fork(2)`, `dup2(2)`, `flock(2)`.
+ended. So in the child each of them is replaced by the null device. The number stays in use there: if code in the child
+closes it, it closes no other file. Source: `fork(2)`, `dup2(2)`, `flock(2)`.
 """
 
 import os
@@ -11,7 +11,7 @@ _kept_from_children: set[int] = set()
 
 
 def keep_from_children(descriptor: int) -> None:
-    """Have this file or socket closed in children that are forked from now on. -1 is ignored."""
+    """Have this file or socket replaced by the null device in children that are forked from now on. -1 is ignored."""
     if descriptor >= 0:
         _kept_from_children.add(descriptor)
 

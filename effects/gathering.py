@@ -5,8 +5,8 @@ Measured, 1 MiB into the page cache: buffers of 4 KiB take 137 us joined and 162
 and 136, of 16 KiB 139 and 123. Large data is written in slices that end where SLICE_BYTES divides the position: larger
 writes ask the kernel for large folios (2.2 times slower on fresh files), and slices that cut blocks are not better.
 Over existing bytes no folio is made, and every call may have to wait for the interpreter's lock, so those slices are
-larger (100 KB batches, mode os: 1.16 times as many). Data of BULK_BYTES and more bypasses the page cache if the caller
-allows it.
+larger (with durability os, 1.16 times as many batches of 100 KB). Data of BULK_BYTES and more bypasses the page cache
+if the caller allows it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ from typing import Protocol, TypeAlias, TypeVar
 Buffer: TypeAlias = bytes | bytearray | memoryview  # memoryviews of single bytes: len() is their size
 
 SLICE_BYTES = 64 << 10
-OVERWRITTEN_SLICE_BYTES = 1 << 20  # where the file has these bytes already
+OVERWRITTEN_SLICE_BYTES = 1 << 20  # of a write over bytes that the file has already
 BULK_BYTES = 256 << 10  # from here on, write_past_cache is the quicker way (docs/decisions/0013)
-JOINED_BELOW_BYTES = 8 << 10  # on average, of a write's buffers
+JOINED_BELOW_BYTES = 8 << 10  # a write's buffers are joined if they are smaller than this on average
 
 _Sent = TypeVar("_Sent")
 
@@ -48,8 +48,8 @@ def write_gathered(
 ) -> None:
     """Write these buffers one after another, in few calls. size_bytes: of all buffers together.
 
-    past_cache: large data need not stay in the page cache. paced: see File.write_past_cache. slice_bytes: the most that
-    one call writes through the cache. Raises OSError, like File.write; any part may be written then.
+    past_cache: large data need not stay in the page cache. paced: see File.write_past_cache. slice_bytes: the maximum
+    that one call writes through the cache. Raises OSError, like File.write; any part may be written then.
     """
     if past_cache and size_bytes >= BULK_BYTES:
         file.write_past_cache(buffers, position, paced=paced)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...effects.objects import Missing, Objects, addresses_of, mount_of_url
+from ...effects.objects import Missing, Objects, mount_of_url, open_at_each_address
 from ...storage.journal_source import StoreDamaged
 from ...storage.objects.creating import until_clear
 from ...storage.objects.probing import MOST_RACES, PROBES, RACES, is_found, race, remove
@@ -30,7 +30,7 @@ def examine(findings: Findings, url: str) -> None:
         return
     with looking_into(url) as asked:
         _report_use(findings, asked)
-        among = addresses_of(url) or [asked.objects]
+        among = open_at_each_address(url) or [asked.objects]
         if len(among) > 1:
             findings.add("addresses", OK, f"{len(among)}: each takes part")
         if _check_creates(findings, asked, among):

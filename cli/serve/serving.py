@@ -28,7 +28,7 @@ from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ...broker.ownership.owner import InStore, StoppedWaiting
 from ...effects.clock import Clock, SystemClock
 from ...effects.net import SystemNet, Writable
-from ...effects.objects import BadUrl, addresses_of, open_shared
+from ...effects.objects import BadUrl, open_at_each_address, open_shared
 from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
 from ..output.failures import WRONG_USAGE, Failure
 from ..output.writing import flush, log_to_standard_error, show
@@ -95,7 +95,7 @@ def run(
 def _in_store(url: str, *, is_standby: bool) -> InStore:
     """Open the object store of the journal. Raises: Failure."""
     try:
-        return InStore(open_shared(url), time.sleep, addresses_of(url), is_standby)
+        return InStore(open_shared(url), time.sleep, open_at_each_address(url), is_standby)
     except BadUrl as error:
         raise Failure(str(error), error.hint, WRONG_USAGE) from None
 

@@ -37,7 +37,7 @@ log = logging.getLogger("fencepost.storage")
 BLOCK_BYTES = 4096
 MOST_AT_ONCE = 4  # also the number of the journal's rounds in flight: broker/rounds.py asks at_once
 LARGEST_BYTES = 1 << 20
-FROM_BYTES = 32 << 10  # for smaller ones the loop had better wait: that gathers requests (measured: decision 24)
+FROM_BYTES = 32 << 10  # the loop had better wait for smaller writes: meanwhile requests gather (measured: decision 24)
 
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}  # io_setup, _destroy, _getevents, _submit
 # data, key, rw_flags, opcode, priority, descriptor, buffer, size, position, reserved, flags, event descriptor
@@ -46,12 +46,16 @@ _EVENT = struct.Struct("<QQqq")  # data, object, result, second result
 _IOCB_CMD_PWRITE, _IOCB_FLAG_RESFD = 1, 1
 _TRY_AGAIN = (errno.EAGAIN, errno.EINTR)
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
-_NEVER = (*_REFUSED, errno.ENOENT)  # of O_DIRECT: the file system has it not, or there is no /proc
+_NEVER = (*_REFUSED, errno.ENOENT)  # of an open with O_DIRECT: the file system lacks it, or there is no /proc
 _ONE, _NONE, _ALL = ctypes.c_long(1), ctypes.c_long(0), ctypes.c_long(MOST_AT_ONCE)
 
 
 class _Slot:
-    """The buffer of one write, and the kernel's control block for it."""
+    """The buffer of one write, and the kernel's control block for it.
+
+    view: the buffer. pointer: what io_submit takes. The other attributes belong to the write in flight. began_ns: when
+    it began, by time.perf_counter_ns(). done: called when it has ended. fd: the file's descriptor with O_DIRECT.
+    """
 
     __slots__ = ("_address", "_iocb", "began_ns", "done", "fd", "file", "pointer", "position", "size", "view")
     began_ns: int
@@ -118,9 +122,9 @@ class AioWriter(AsyncWriter):
         self._slots: list[_Slot] = []
         self._free: list[int] = []
         self._at_once = MOST_AT_ONCE
-        self._waited_for = 0
-        self._has_ended = select.poll()
-        self._has_ended.register(self._event_fd, select.POLLIN)
+        self._waited_for = 0  # writes in a row that made the loop wait
+        self._poll_of_ends = select.poll()  # tells whether a write has ended that was not collected yet
+        self._poll_of_ends.register(self._event_fd, select.POLLIN)
         loop.add_reader(self._event_fd, self._collect_ended)
 
     @property
@@ -137,7 +141,7 @@ class AioWriter(AsyncWriter):
         try:
             fd = file.direct_fileno()
         except OSError as error:
-            if error.errno in _NEVER:  # otherwise it may be that no descriptor is left
+            if error.errno in _NEVER:  # other errors may pass: perhaps no descriptor is left now
                 self._at_once = 0
             return False
         slot = self._slots[self._free[-1]]
@@ -148,7 +152,7 @@ class AioWriter(AsyncWriter):
         slot.fill(self._free[-1], file, fd, position, size_bytes, self._event_fd)
         slot.done, slot.began_ns = done, time.perf_counter_ns()
         if self._call(self._submit, self._context, _ONE, slot.pointer) != 1:
-            # The kernel knows no such write. What a device says comes with the end of a write.
+            # The kernel does not support such writes. An error of the device comes only when a write has ended.
             if ctypes.get_errno() not in _TRY_AGAIN:
                 self._at_once = 0
             return False
@@ -173,7 +177,7 @@ class AioWriter(AsyncWriter):
 
         Called after that call, when no other write is in flight. took_ns: how long the call took.
         """
-        if not self._has_ended.poll(0):
+        if not self._poll_of_ends.poll(0):
             self._waited_for = 0
         elif took_ns > QUICK_NS:
             self._waited_for += 1
@@ -206,7 +210,7 @@ class AioWriter(AsyncWriter):
             try:
                 self._report(number, result)
             except Exception as error:  # a bug in that `done`: call the others nevertheless
-                self._loop.call_exception_handler({"message": "told of a write", "exception": error})
+                self._loop.call_exception_handler({"message": "callback of an ended write", "exception": error})
 
     def _report(self, number: int, result: int) -> None:
         """Call back for one write that has ended. result: bytes written, or below 0 an errno.

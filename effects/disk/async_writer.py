@@ -6,9 +6,12 @@ from typing import Protocol
 from ..gathering import Buffer
 
 Done = Callable[[OSError | None, int], None]
-"""What a write is told with when it has ended: its error, and how many nanoseconds it took."""
+"""Called when a write has ended, with its error or None, and with how many nanoseconds it took."""
 
-WAITED_FOR = 3  # writes in a row that had ended when the call that began them returned, and not soon: no more are begun
+WAITED_FOR = 3
+"""After so many writes in a row no more are begun, if each had ended before the call that began it returned, and that
+call took long: it made the loop wait for the device.
+"""
 
 
 class DirectFile(Protocol):

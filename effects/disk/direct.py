@@ -19,8 +19,11 @@ from ..gathering import Buffer, join_buffers
 
 Views: TypeAlias = list[memoryview]
 
-BLOCK_BYTES = 4096  # of any device met so far, 512 or this
-PIECE_BYTES = 512 << 10  # a call, so what a paced write has at the device (docs/decisions/0028); small writes fit in it
+BLOCK_BYTES = 4096  # devices have blocks of 512 bytes or of this size
+PIECE_BYTES = 512 << 10
+"""What one call writes, so what the device has of a paced write at a time (docs/decisions/0028). Small writes fit in
+one piece.
+"""
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 _UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP)
 
@@ -70,7 +73,7 @@ def write(fd: int, buffers: Views, position: int) -> bool:
     """
     try:
         direct = open_again(fd)
-    except OSError:  # perhaps no descriptor is left: write() needs none
+    except OSError:  # perhaps no descriptor is left; the caller's write through the page cache needs none
         return False
     try:
         return _write(direct, buffers[::-1], position)
@@ -113,7 +116,7 @@ def _write(fd: int, left: Views, position: int) -> bool:
             if error.errno in _UNSUPPORTED:
                 return False
             raise
-        if written != count:  # no space, or a signal: write() tells which
+        if written != count:  # no space, or a signal: the caller's write through the page cache finds out which
             return False
         position += count
         size -= count

@@ -18,7 +18,7 @@ class HeldDirectories:
     __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[int, str]] = {}  # path with a slash behind it → descriptor, absolute path
+        self._held: dict[str, tuple[int, str]] = {}  # path with a slash at its end → descriptor, absolute path
 
     def add(self, directory: str, fd: int) -> None:
         """From now on reach this directory by `fd`, which the caller closes after remove()."""

@@ -185,8 +185,8 @@ class Disk(Protocol):
         ...
 
     def hold(self, directory: str) -> Lock:
-        """Reach this directory by its descriptor, as lock() does, but without a lock, so even if another process has
-        locked it. Raises OSError.
+        """Reach this directory by its descriptor until the returned Lock is released, as with lock(). Nothing is
+        locked, so another process may have the lock. Raises OSError.
         """
         ...
 

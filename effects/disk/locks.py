@@ -65,7 +65,7 @@ class SystemLock(Lock):
         """
         self._before_release = before_release
         directory, name = os.path.split(path)
-        self._fds = [os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY)]
+        self._fds = [os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY)]  # the directory, then the file if any
         try:
             with convert_errors(path):
                 file = self._open_file(name, read_only)

@@ -26,6 +26,6 @@ def run_syncs(syncs: Sequence[Callable[[], None]], write_back: Callable[[], None
 @functools.cache
 def syncfs() -> Callable[[int], int] | None:
     """Return the C function syncfs(2), which Python lacks; None if the system lacks it too."""
-    import ctypes  # costs a start some milliseconds, which only those pay who have many files to sync
+    import ctypes  # takes some milliseconds, so only a process with many files to sync imports it
 
     return getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None

@@ -1,7 +1,7 @@
 """Finds out whether bytes of a file are in the page cache, by cachestat(2), which Python lacks.
 
 The rule: True is an observation, not a promise, because pages may be dropped at any time; False also if the system
-cannot tell. Source: Linux since 6.5; the call has the same number on all processors without numbers of an older ABI.
+cannot tell. Source: Linux since 6.5. The call has one number on x86, ARM, POWER, RISC-V and s390.
 """
 
 import functools
@@ -24,10 +24,10 @@ def holds(fd: int, size: int, position: int) -> bool:
 
 @functools.cache
 def _cachestat() -> Callable[[int, int, int], int] | None:
-    """Return cachestat: (descriptor, size, position) → pages, −1 for an error; None if it is missing or forbidden."""
+    """Return cachestat: (descriptor, size, position) → pages, -1 for an error; None if it is missing or forbidden."""
     if sys.platform != "linux":
         return None
-    import ctypes  # not needed by a broker that nobody reads much from
+    import ctypes  # only a broker that reads from segments needs it
     import errno
 
     call = ctypes.CDLL(None, use_errno=True).syscall

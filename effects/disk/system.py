@@ -37,7 +37,8 @@ def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
         try:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
         except OSError as error:
-            # Not every file system has it (SMB, some FUSE). EIO and the like must not be retried with less.
+            # Not every file system has F_FULLFSYNC (SMB, some FUSE). After EIO and the like no fsync is tried: if it
+            # succeeded, it would hide that bytes are lost.
             if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
                 raise
             os.fsync(fd)
@@ -313,7 +314,7 @@ class SystemDisk(Disk):
 
     def free_bytes(self, path: str) -> int:
         """Return how many bytes this process may still write there. Raises DirectoryMoved."""
-        _, at = self._held.find_to_change(path)  # called often, so that a moved directory is noticed
+        _, at = self._held.find_to_change(path)  # nothing is changed, but here a moved directory is noticed in time
         volume = os.statvfs(path if at is None else at)
         return volume.f_bavail * volume.f_frsize
 

@@ -20,7 +20,7 @@ from . import direct
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 RWF_DONTCACHE = 0x80  # Python has no name for it
 RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
-_UNKNOWN = (errno.EOPNOTSUPP, errno.EINVAL)  # the flag, to a kernel or a file system
+_UNKNOWN = (errno.EOPNOTSUPP, errno.EINVAL)  # raised if the kernel or the file system does not know a flag
 
 
 def _is_linux_from(major: int, minor: int) -> bool:
@@ -29,7 +29,8 @@ def _is_linux_from(major: int, minor: int) -> bool:
     return sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (major, minor)
 
 
-# 6.14 has the flag. Its first versions were not tried, and this is where acknowledged bytes go: tested on 6.18.
+# The flag exists since 6.14. Acknowledged bytes depend on it, so the kernels in which it was new are left out. Tested
+# on 6.18.
 HAS_DONTCACHE = _is_linux_from(6, 16)
 
 
@@ -69,7 +70,7 @@ def write_blocks_synced(direct_fd: int, buffers: Sequence[Buffer], position: int
 
 
 def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: int) -> None:
-    """Write in several calls. After a partial write its bytes are written again, which is harmless."""
+    """Write in several calls. If one call has written a part before, its bytes are written again; that is harmless."""
     left = [memoryview(buffer) for buffer in buffers if len(buffer)]
     left.reverse()
     while left:

@@ -70,7 +70,7 @@ def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     return outcome[0]
 
 
-_left_behind: dict[str, threading.Thread] = {}  # by URL: what did not end in time
+_left_behind: dict[str, threading.Thread] = {}  # by URL: the thread that did not end in time
 
 
 def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
@@ -83,7 +83,7 @@ def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     except (OSError, ValueError, HTTPException) as error:  # most of urllib's own are OSErrors
         found = None
         reason = _why(error)
-        if isinstance(error, HTTPError):  # it is the response, too
+        if isinstance(error, HTTPError):  # an HTTPError is also the response, which has to be closed
             error.close()
     if time.monotonic() > end_s:  # what was read may have been cut short
         raise CannotFetch(f"timed out: it does not come within {timeout_s:g} s")
@@ -118,10 +118,10 @@ class _Guard:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._ended = threading.Event()
+        self._ended = threading.Event()  # set when the fetch has ended
         self._lock = threading.Lock()
-        self._sockets: list[socket.socket] = []
-        self._is_over = False
+        self._sockets: list[socket.socket] = []  # duplicates of the connections' sockets
+        self._is_over = False  # the timeout is over
 
     def __enter__(self) -> "_Guard":
         start_thread(self._watch, "timeout of a fetch")

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 BACKLOG = 1024
-SYSTEMS_OWN = -1
+SYSTEMS_OWN = -1  # a send buffer of the size that the system chooses
 WRITABLES = 32
-UNPACED = b"reno"  # a congestion control that every Linux has
-HAS_LEFT = "has_left"  # get_extra_info of a transport without a socket
+UNPACED = b"reno"  # a congestion control that sends without timers, and that every Linux has
+HAS_LEFT = "has_left"  # a transport without a socket tells by get_extra_info(HAS_LEFT) whether its peer has left
 _PORT_TRIES = 20
 _ADDRESS_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 _NOBODY_THERE = (*_ADDRESS_MISSING, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
@@ -221,7 +221,7 @@ class SystemListener(Listener):
             server.close()
 
     async def wait_closed(self) -> None:
-        # Server.wait_closed waits for the connections too, on some versions. uvloop lets go a turn later.
+        # Server.wait_closed waits for the connections too, on some versions. uvloop closes its sockets a turn later.
         while any(one.fileno() >= 0 for one in self._sockets):  # noqa: ASYNC110 (nothing would set an event)
             await asyncio.sleep(0.001)
 
@@ -239,7 +239,7 @@ class SystemNet(Net):
     ) -> Listener:
         """Listen at host:port; `factory` makes a protocol for each connection. See Net.listen. Raises OSError."""
         loop = asyncio.get_running_loop()
-        sockets = bind(await _places(host, port), dual_stack=host == "::")
+        sockets = bind(await _addresses_of(host, port), dual_stack=host == "::")
         servers: list[asyncio.AbstractServer | TlsAcceptor] = []
         try:
             for one in sockets:
@@ -290,7 +290,7 @@ def _pace_nothing_on_loopback(listener: socket.socket) -> None:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
 
 
-async def _places(host: str, port: int) -> list[tuple[int, Any]]:
+async def _addresses_of(host: str, port: int) -> list[tuple[int, Any]]:
     """Return (family, address) for each address to listen on; for localhost always both families."""
     if host == "localhost":
         return [(socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET6, ("::1", port, 0, 0))]
@@ -320,7 +320,7 @@ def bind(places: Sequence[tuple[int, Any]], *, dual_stack: bool) -> list[socket.
         try:
             return _bind_once(places, dual_stack)
         except OSError as error:
-            # Port 0: the one the first family was given may be taken in the second. Then another is asked for.
+            # With port 0: the port that the system gave to the first family may be taken in the second. Then try again.
             any_port = all(address[1] == 0 for _, address in places)
             if error.errno != errno.EADDRINUSE or not any_port or len(places) == 1 or not tries_left:
                 raise

@@ -1,6 +1,4 @@
-"""An object store in a directory, for URLs of the form `file:
-
-/path`.
+"""An object store in a directory, for URLs of the form `file:///path`.
 
 The rule: an object is written under a temporary name, synced, and linked to its own name, which fails if that name
 exists; then the directory is synced. So an object is complete or does not exist, and of several clients that create one
@@ -19,7 +17,7 @@ from .interface import Content, Exists, Found, Missing, Refused, Unclear
 
 WRITING = ".writing"  # the folder of unfinished objects; a crash leaves some
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
-ATTEMPTS = 10  # a folder may be removed, since it is empty, between making it and using it
+ATTEMPTS = 10  # to link: another client may remove the new folder of the object, because it is still empty
 
 
 class DirectoryObjects:
@@ -45,7 +43,7 @@ class DirectoryObjects:
                         raise
                     continue
                 except FileExistsError:
-                    if os.stat(temporary).st_nlink != 2:
+                    if os.stat(temporary).st_nlink != 2:  # with 2, the existing object is the one that was linked here
                         raise Exists(name, "an object has this name") from None
                 break
             _sync_directory(os.path.dirname(path))

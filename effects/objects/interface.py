@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from ..gathering import Buffer
 
 Content: TypeAlias = bytes | list[Buffer]
-"""The bytes of an object; or buffers that make them up one after another, so that nobody has to join them."""
+"""The bytes of an object; or buffers that make them up one after another, so that they need not be joined."""
 
 
 class ObjectsError(Exception):

@@ -47,6 +47,8 @@ def mount_of(path: str, table: str | None = None) -> Mount | None:
             continue
         point = _ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), fields[4])
         is_above = path == point or path.startswith(point.rstrip("/") + "/")
-        if is_above and (found is None or len(point) >= len(found.point)):  # the last of two on one point is on top
+        if is_above and (
+            found is None or len(point) >= len(found.point)
+        ):  # a later mount at the same point hides the earlier
             found = Mount(point, rest[0], frozenset(fields[5].split(",") + rest[2].split(",")))
     return found

@@ -25,7 +25,7 @@ from .interface import Content, Exists, Found, Missing, Refused, Unclear
 
 T = TypeVar("T")
 CONNECT_S = 4
-IDLE_S = 3  # after which a connection is closed: one that is lost without a word is not used again
+IDLE_S = 3  # an idle connection is closed after this time, because it may be lost without notice
 LISTED_AT_ONCE = 1000
 _PLAIN = "http://"
 _UNSIGNED = "AWS_UNSIGNED_PAYLOAD"
@@ -51,8 +51,9 @@ class RemoteObjects:
         """
         self._scheme = scheme
         self._bucket = bucket
-        self._below = f"{prefix}/" if prefix else ""
+        self._below = f"{prefix}/" if prefix else ""  # what the bucket's names of these objects begin with
         with self._converted(""):
+            # A client of obstore for each deadline.
             self._stores = [_open(scheme, bucket, endpoint, deadline_s) for deadline_s in DEADLINES_S]
         self._deadlines = Deadlines()
 
@@ -112,7 +113,7 @@ class RemoteObjects:
         """Remove an object. Does nothing if it does not exist."""
 
         def remove(store: Any) -> None:
-            """Delete it."""
+            """Delete the object. It need not exist."""
             try:
                 obstore.delete(store, self._below + name)
             except FileNotFoundError as error:

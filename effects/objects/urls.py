@@ -1,12 +1,4 @@
-"""Opens an object store by its URL: `file:
-
-/path`, `s3:
-
-bucket/prefix`, `gs:
-
-bucket/prefix`, `az:
-
-container/prefix`.
+"""Opens an object store by its URL: file:///path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix.
 
 The rule: a URL has no secrets. Keys, endpoint and region come from the places where the provider's own tools look.
 """
@@ -49,12 +41,12 @@ def open_objects(url: str) -> Objects:
     return RemoteObjects(parts.scheme, parts.netloc, parts.path.strip("/"))
 
 
-def addresses_of(url: str) -> list[Objects]:
-    """Open an object store once for each address of its server. Returns an empty list if it has only one, or that is
-    not known.
+def open_at_each_address(url: str) -> list[Objects]:
+    """Open an object store once for each address of its server that accepts connections. Returns an empty list if only
+    one does, or if that is not known.
 
-    Only for S3 without TLS, because a certificate is for the name. Other connections are spread over all addresses
-    anyway.
+    It is known only of S3 without TLS, because a certificate is for the name. Connections with TLS are spread over all
+    addresses anyway.
     """
     parts = _checked(url)
     if parts.scheme != "s3":
@@ -101,7 +93,7 @@ def open_shared(url: str) -> Objects:
     """
     mount = mount_of_url(url)
     if mount is not None and mount.is_cached:
-        cause = f"{url}: {mount.point} is {mount.kind}, mounted without noac, so listings are of another time"
+        cause = f"{url}: {mount.point} is {mount.kind}, mounted without noac, so its listings may be outdated"
         raise BadUrl(cause, "mount it with noac, or name another store")
     return open_objects(url)
 

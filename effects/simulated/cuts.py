@@ -20,10 +20,10 @@ _by_index = attrgetter("index")
 class Cut:
     def __init__(self, base: Volume) -> None:
         self.base = base
-        self._queues: dict[int, list[Operation]] = {}
-        self._names_in: dict[int, list[Operation]] = {}  # of the queue of names: those that no sync has asked for yet
-        self._covered: set[int] = set()
-        self._lost: set[int] = set()
+        self._queues: dict[int, list[Operation]] = {}  # by inode, or _NAMES
+        self._names_in: dict[int, list[Operation]] = {}  # by directory: name operations since its last sync
+        self._covered: set[int] = set()  # indexes of queued operations that a sync made durable
+        self._lost: set[int] = set()  # indexes of queued operations whose sync failed
 
     def copy(self) -> "Cut":
         """Return an independent copy."""

@@ -51,10 +51,10 @@ class SimulatedDisk(Disk):
 
     `is_cold`: returns whether nothing of a path is in the page cache. `latency`: returns the times after which a job of
     an executor or writer made later takes effect and is reported. `inline`: executors made later ignore a running loop.
-    `quick`: the value of their `quick`. `at_once`: how many writes such a writer may have in flight; 0: the disk has no
-    async writer. `begins_in_call`: a write is completely done when it begins, as on btrfs, so the writer soon begins
-    none. `syncs_blocks`: a file can write and sync blocks in one call. With history=False operations are not kept: for
-    long simulations, which need `after_power_cut` but not `at`.
+    `quick`: what their property `quick` returns. `at_once`: how many writes such a writer may have in flight; 0: the
+    disk has no async writer. `begins_in_call`: a write is completely done when it begins, as on btrfs, so the writer
+    soon begins none. `syncs_blocks`: a file can write and sync blocks in one call. With history=False operations are
+    not kept: for long simulations, which need `after_power_cut` but not `at`.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class SimulatedDisk(Disk):
         self.syncs_blocks = True
         self.pid = pid
         self._history = History(Volume(), keep=history)
-        self._opened: dict[int, int] = {}
-        self._nameless: set[int] = set()
-        self._locked: set[int] = set()
+        self._opened: dict[int, int] = {}  # by inode: how often it is open
+        self._nameless: set[int] = set()  # inodes that are open and have no name any more
+        self._locked: set[int] = set()  # inodes
         self._held = HeldInodes()
         self._faults: list[Fault] = []
         self._workers: list[SimulatedExecutor | SimulatedWriter] = []
@@ -96,20 +96,20 @@ class SimulatedDisk(Disk):
         elif inode in self._seen.directories:
             raise os_error(errno.EISDIR, path)
         else:
-            self._look(Open, path)
+            self._check_faults(Open, path)
         self._opened[inode] = self._opened.get(inode, 0) + 1
         return SimulatedFile(self, path, inode, read_only)
 
     def exists(self, path: str) -> bool:
-        self._look(Stat, path)
+        self._check_faults(Stat, path)
         return self._lookup(path) is not None
 
     def is_directory(self, path: str) -> bool:
-        self._look(Stat, path)
+        self._check_faults(Stat, path)
         return self._lookup(path) in self._seen.directories
 
     def list(self, path: str) -> list[str]:
-        self._look(List, path)
+        self._check_faults(List, path)
         return sorted(self._seen.directories[self._directory(path)])
 
     def make_directory(self, path: str) -> None:
@@ -139,7 +139,7 @@ class SimulatedDisk(Disk):
         if replaced is not None:
             check_replaceable(self._seen.directories, inode, replaced, new)
         self._perform(Rename(self.next_index, clean(new), directory, name, inode, new_directory, new_name))
-        self._lost_its_name(replaced)
+        self._drop_nameless(replaced)
 
     def unlink(self, path: str) -> None:
         self._held.check_not_moved(path, self._seen)
@@ -147,7 +147,7 @@ class SimulatedDisk(Disk):
         if inode in self._seen.directories:
             raise os_error(errno.EISDIR, path)
         self._perform(Unlink(self.next_index, clean(path), directory, name, inode))
-        self._lost_its_name(inode)
+        self._drop_nameless(inode)
 
     def remove_tree(self, path: str) -> None:
         self._held.check_not_moved(path, self._seen)
@@ -160,10 +160,10 @@ class SimulatedDisk(Disk):
                 self.unlink(inner)
         directory, name, inode = self._entry(path)
         self._perform(Unlink(self.next_index, clean(path), directory, name, inode))
-        self._lost_its_name(inode)
+        self._drop_nameless(inode)
 
     def size(self, path: str) -> int:
-        self._look(Stat, path)
+        self._check_faults(Stat, path)
         _, _, inode = self._entry(path)
         return 0 if inode in self._seen.directories else self._seen.content(inode).size
 
@@ -209,12 +209,12 @@ class SimulatedDisk(Disk):
         self._opened[inode] = self._opened.get(inode, 0) + 1
         self._held.add(directory, inode)
 
-        def let_go() -> None:
+        def release() -> None:
             """Forget the directory, and close it."""
             self._held.remove(directory)
-            self.closed(inode)
+            self.note_closed(inode)
 
-        return SimulatedHold(let_go)
+        return SimulatedHold(release)
 
     def executor(self, name: str, threads: int = 1) -> Executor:
         made = SimulatedExecutor(threads, latency=self.latency, inline=self.inline, quick=self.quick)
@@ -360,7 +360,7 @@ class SimulatedDisk(Disk):
     def size_of(self, file: SimulatedFile) -> int:
         return self._seen.content(file.inode).size
 
-    def closed(self, inode: int) -> None:
+    def note_closed(self, inode: int) -> None:
         """Note that a descriptor of this inode was closed; drop the inode if it has no name and is not open."""
         self._opened[inode] -= 1
         if inode in self._nameless and not self._opened[inode]:
@@ -406,8 +406,8 @@ class SimulatedDisk(Disk):
             self._write_part(operation, fault.after_bytes)
         raise raised
 
-    def _look(self, kind: type[Unrecorded], path: str) -> None:
-        """Raise the error of a matching fault for an operation that changes nothing, such as Open or Stat."""
+    def _check_faults(self, kind: type[Unrecorded], path: str) -> None:
+        """Raise the error of a matching fault, if any, for an operation that changes nothing, such as Open or Stat."""
         if self._faults:
             operation = kind(self.next_index, clean(path))
             if fault := self._matching_fault(operation):
@@ -441,7 +441,7 @@ class SimulatedDisk(Disk):
             self._history.next_inode += 1
         return inode
 
-    def _lost_its_name(self, inode: int | None) -> None:
+    def _drop_nameless(self, inode: int | None) -> None:
         """Drop a file whose name was removed, at once or when no process has it open any more."""
         if inode is None:
             return

@@ -36,7 +36,7 @@ class _Entry(Entry):
             self.has_run = True
             try:
                 self.result = JobDropped() if self.is_dropped(closed) else self.job()
-            except BaseException as error:  # as a real executor does: whoever submitted it decides what it means
+            except BaseException as error:  # as a real executor does: `done` gets it, and decides what it means
                 self.result = error
 
 
@@ -49,8 +49,8 @@ class SimulatedExecutor(Executor):
         self._latency = latency
         self._inline = inline
         self._waiting: FairQueue[_Entry] = FairQueue()
-        self._started: list[_Entry] = []
-        self._in_turn = False
+        self._started: list[_Entry] = []  # jobs that have a thread, and whose `done` was not called yet
+        self._in_turn = False  # _run_in_turn() is running
         self._closed = False
         self._halted = False
 
@@ -62,7 +62,10 @@ class SimulatedExecutor(Executor):
         owner: Hashable = None,
         wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """Run `job`, then `done` with its result: later on the running loop, or at once if there is none."""
+        """Run `job`, then `done` with its result: later on the running loop; at once if there is none, or `inline`.
+
+        Raises RuntimeError if the executor is closed.
+        """
         if self._closed:
             raise RuntimeError("the executor is closed")
         self._waiting.put(_Entry(job, done, owner, wanted))

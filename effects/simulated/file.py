@@ -39,7 +39,7 @@ class FilesOfDisk(Protocol):
         """Return the file's size in bytes."""
         ...
 
-    def closed(self, inode: int) -> None:
+    def note_closed(self, inode: int) -> None:
         """Note that a descriptor of this inode was closed."""
         ...
 
@@ -97,7 +97,7 @@ class SimulatedFile(File):
     def close(self) -> None:
         disk, self._disk = self._disk, None
         if disk is not None:
-            disk.closed(self.inode)
+            disk.note_closed(self.inode)
 
     def _open(self) -> FilesOfDisk:
         """Return the disk. Raises OSError (EBADF) if the file is closed."""

@@ -78,7 +78,7 @@ class ForgetfulFile(SystemFile):
         """Make all changes before this call durable: they cannot be undone any more. Raises DiskGone."""
         with self._unsynced.lock:
             covered = len(self._unsynced.changes)
-        self._disk.sync_begins(self.path)
+        self._disk.check_sync(self.path)
         if self._disk.syncs:
             super().sync()
         with self._unsynced.lock:
@@ -86,7 +86,7 @@ class ForgetfulFile(SystemFile):
             del self._unsynced.changes[:covered]
 
     def close(self) -> None:
-        self._disk.closed(self)
+        self._disk.note_closed(self)
         super().close()
 
     def _remember(self, position: int, length: int) -> None:
@@ -110,12 +110,12 @@ class ForgetfulDisk(SystemDisk):
         self.syncs = syncs
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
-        self._gone = False
-        self._files: dict[str, _Unsynced] = {}
+        self._gone = False  # vanish() was called
+        self._files: dict[str, _Unsynced] = {}  # by path
         self._open: set[ForgetfulFile] = set()
         self._locks: list[Lock] = []
         self._executors: list[Executor] = []
-        self._failing: Callable[[str], bool] | None = None
+        self._failing: Callable[[str], bool] | None = None  # matches the path whose next sync fails
 
     # ---- what every disk does --------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class ForgetfulDisk(SystemDisk):
         self.check()
         with self._lock:
             super().rename(old, new)
-            self._forget_below(new)
+            self._untrack_below(new)
             for path in [path for path in self._files if _is_below(path, old)]:
                 unsynced = self._files.pop(path)
                 unsynced.path = new + path[len(old) :]
@@ -150,7 +150,7 @@ class ForgetfulDisk(SystemDisk):
         self.check()
         with self._lock:
             super().unlink(path)
-            self._forget_below(path)
+            self._untrack_below(path)
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory, and stop tracking the unsynced changes in it: a simulated power cut does not undo a
@@ -159,11 +159,11 @@ class ForgetfulDisk(SystemDisk):
         self.check()
         with self._lock:
             super().remove_tree(path)
-            self._forget_below(path)
+            self._untrack_below(path)
 
     def sync_directory(self, path: str) -> None:
         """Sync the directory, if syncs are passed to the device. Raises DiskGone after vanish()."""
-        self.sync_begins(path)
+        self.check_sync(path)
         if self.syncs:
             super().sync_directory(path)
         self.check()
@@ -248,18 +248,18 @@ class ForgetfulDisk(SystemDisk):
         if self._gone:
             raise DiskGone(errno.ENODEV, "the broker was killed")
 
-    def sync_begins(self, path: str) -> None:
-        """Raise DiskGone after vanish(), or the OSError that fail_sync() asked for."""
+    def check_sync(self, path: str) -> None:
+        """Raise DiskGone after vanish(), or, once, the OSError that fail_sync() asked for. Called before a sync."""
         self.check()
         failing = self._failing
         if failing is not None and failing(path):
             self._failing = None
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
-    def closed(self, file: ForgetfulFile) -> None:
+    def note_closed(self, file: ForgetfulFile) -> None:
         self._open.discard(file)
 
-    def _forget_below(self, path: str) -> None:
+    def _untrack_below(self, path: str) -> None:
         """Stop tracking the unsynced changes of the file at this path, or of all files below it, because their names
         are gone.
         """

@@ -30,7 +30,7 @@ class History:
     def record(self, operation: Operation) -> None:
         """Add an operation, and apply it to the contents. Any thread may call this."""
         with self.alone:
-            if operation.index != self.next_index:  # that of another thread was quicker
+            if operation.index != self.next_index:  # another thread has recorded one meanwhile
                 operation = replace(operation, index=self.next_index)
             self.next_index += 1
             if self.keep:

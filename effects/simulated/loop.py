@@ -20,7 +20,7 @@ from .clock import SimulatedClock
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _US_PER_S = 1_000_000
-_FLOATS_ADD_US = 1e-3  # by what floats add, nobody waits a microsecond more
+_FLOATS_ADD_US = 1e-3  # an error of floats up to this does not make a timer a microsecond late
 
 
 class Deadlock(RuntimeError):

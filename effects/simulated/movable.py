@@ -15,7 +15,7 @@ from ..clock import SystemClock
 Ts = TypeVarTuple("Ts")
 
 TIMER_RESOLUTION_S = 0.001  # libuv counts milliseconds
-CANCELLED_KEPT = 64
+CANCELLED_KEPT = 64  # as many cancelled timers may stay in the heap, whatever its size
 
 
 class MovableClock(SystemClock):
@@ -67,9 +67,9 @@ class MovableTimers:
         super().__init__()
         self._loop: Any = self
         self._ahead_s = 0.0
-        self._due: list[asyncio.TimerHandle] = []
-        self._cancelled = 0
-        self._ringing: asyncio.TimerHandle | None = None
+        self._heap: list[asyncio.TimerHandle] = []  # a heap, the earliest first
+        self._cancelled = 0  # how many of them are cancelled
+        self._own_timer: asyncio.TimerHandle | None = None  # the loop's own timer, for the earliest of them
 
     def time(self) -> float:
         return float(super().time()) + self._ahead_s  # type: ignore[misc]
@@ -77,7 +77,7 @@ class MovableTimers:
     def move(self, seconds: float) -> None:
         """Move the loop's time ahead: timers due within `seconds` are due now. To be called inside the loop."""
         self._ahead_s += seconds
-        self._set()
+        self._set_again()
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -88,41 +88,41 @@ class MovableTimers:
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self._loop, context)
-        heapq.heappush(self._due, timer)
-        if self._due[0] is timer:
-            self._set()
+        heapq.heappush(self._heap, timer)
+        if self._heap[0] is timer:
+            self._set_again()
         return timer
 
     def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
         """Count a cancelled timer; if there are many, remove them from the heap. Called by asyncio's handles."""
         self._cancelled += 1
-        if self._cancelled > CANCELLED_KEPT and self._cancelled * 2 > len(self._due):
-            self._due = [one for one in self._due if not one.cancelled() and one is not timer]
-            heapq.heapify(self._due)
+        if self._cancelled > CANCELLED_KEPT and self._cancelled * 2 > len(self._heap):
+            self._heap = [one for one in self._heap if not one.cancelled() and one is not timer]
+            heapq.heapify(self._heap)
             self._cancelled = 0
 
-    def _set(self) -> None:
-        """Set the loop's own timer for the earliest timer of the heap."""
-        if self._ringing is not None:
-            self._ringing.cancel()
-            self._ringing = None
-        if self._due and not self._loop.is_closed():
-            delay = max(0.0, self._due[0].when() - self.time())
-            self._ringing = super().call_later(delay, self._ring)  # type: ignore[misc]
+    def _set_again(self) -> None:
+        """Set the loop's own timer for the earliest timer of the heap, instead of the one set before."""
+        if self._own_timer is not None:
+            self._own_timer.cancel()
+            self._own_timer = None
+        if self._heap and not self._loop.is_closed():
+            delay = max(0.0, self._heap[0].when() - self.time())
+            self._own_timer = super().call_later(delay, self._run_due)  # type: ignore[misc]
 
-    def _ring(self) -> None:
+    def _run_due(self) -> None:
         """Run the timers that are due, then set the loop's own timer again."""
-        self._ringing = None
+        self._own_timer = None
         end = self.time() + TIMER_RESOLUTION_S
         due = []
-        while self._due and self._due[0].when() < end:
-            due.append(heapq.heappop(self._due))
+        while self._heap and self._heap[0].when() < end:
+            due.append(heapq.heappop(self._heap))
         for timer in due:
             if timer.cancelled():
                 self._cancelled = max(0, self._cancelled - 1)
             else:
                 timer._run()
-        self._set()
+        self._set_again()
 
 
 def new_movable_loop() -> Any:

@@ -205,7 +205,7 @@ class SimulatedNet(Net):
         await asyncio.sleep(self.network.delay())
         connection = self._reach(host, port)
         try:
-            # The answer to the first packet; what the server sends meanwhile arrives later.
+            # Wait for the answer to the first packet. What the server sends meanwhile arrives after it.
             connection.to_client.not_before += self.network.delay()
             await asyncio.sleep(connection.to_client.not_before - asyncio.get_running_loop().time())
         except BaseException:

@@ -45,11 +45,11 @@ class SimulatedObjects:
         self.calls: list[tuple[str, str]] = []
         self.faults = faults or Faults()
         self.refuses = ""  # if set, every call is refused for this reason
-        self.is_away = False
+        self.is_away = False  # if set, every call raises Unclear
         self.before_each: Callable[[str, str], None] = _nothing  # called with (call, name), may raise
         self._rng = random.Random(f"objects {seed}")
         self._late: list[tuple[int, str, bytes]] = []  # late creates: (call at which it takes effect, name, content)
-        self._cut_at: tuple[int, bool] | None = None
+        self._cut_at: tuple[int, bool] | None = None  # (number of the call, whether after its effect): see cut_at()
 
     @property
     def where(self) -> str:
@@ -122,7 +122,7 @@ class SimulatedObjects:
         unclear: how often it raises Unclear before its effect; None: as faults.before says.
         """
         self.calls.append((call, name))
-        self._let_late_ones_in()
+        self._carry_out_late()
         self.before_each(call, name)
         dies = self._cut_at is not None and len(self.calls) > self._cut_at[0]
         if dies and not (self._cut_at or (0, False))[1]:
@@ -137,7 +137,7 @@ class SimulatedObjects:
         if unclear is None and self._happens(self.faults.after):
             raise Unclear(name, self._rng.choice(ERRORS))
 
-    def _let_late_ones_in(self) -> None:
+    def _carry_out_late(self) -> None:
         """Carry out the late creates that are due, unless their names are taken."""
         due = [each for each in self._late if each[0] <= len(self.calls)]
         self._late = [each for each in self._late if each not in due]

@@ -26,21 +26,21 @@ class SimulatedTransport(asyncio.Transport):
         self._out = out
         self._in = inward
         self._protocol: asyncio.Protocol | None = None
-        self._paused = False
+        self._paused = False  # the protocol does not read
         self._ended = False  # the other end sends no more
-        self._end_sent = False
-        self._closing = False
-        self._finishing = False
-        self._finished = False
-        self._writing_paused = False
+        self._end_sent = False  # by write_eof()
+        self._closing = False  # the protocol may send no more
+        self._finishing = False  # _finish() will be called, or the process was killed
+        self._finished = False  # the socket is closed
+        self._writing_paused = False  # the protocol was told to pause writing
         self._high = HIGH_WATER_BYTES
         self._low = HIGH_WATER_BYTES // 4
 
     def start(self, protocol: asyncio.Protocol) -> None:
-        """Tell the protocol that the connection is made."""
+        """Tell the protocol that the connection is made, and deliver bytes to it from now on."""
         self._protocol = protocol
         protocol.connection_made(self)
-        self._in.go_on_now()
+        self._in.schedule_again()
 
     # What a protocol calls
 
@@ -99,7 +99,7 @@ class SimulatedTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         if self._paused:
             self._paused = False
-            self._in.go_on_now()
+            self._in.schedule_again()
 
     def is_reading(self) -> bool:
         return not self._paused and not self._closing

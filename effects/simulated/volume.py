@@ -15,7 +15,7 @@ _MANY_NULS = bytes(1 << 20)
 
 
 class Content:
-    """The bytes of one file."""
+    """The bytes of one file. blocks: by their number in the file. owner: stands for the volume that may change them."""
 
     __slots__ = ("blocks", "owner", "size")
 
@@ -43,7 +43,9 @@ class Content:
     def write(self, position: int, data: bytes) -> None:
         """Write the data at `position`, block by block; a gap before it is NUL bytes."""
         end = position + len(data)
-        if position >= self.size and _MANY_NULS.startswith(data):  # a file is made ready: no block of NULs is stored
+        if position >= self.size and _MANY_NULS.startswith(
+            data
+        ):  # as if a file is made ready: no block of NULs is stored
             self.size = end if data else self.size
             return
         for number in range(position // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
@@ -94,7 +96,7 @@ class Volume:
         twin = Volume()
         twin.directories = {inode: names.copy() for inode, names in self.directories.items()}
         twin._contents = self._contents.copy()
-        self._owner = object()
+        self._owner = object()  # this volume, too, copies a file before it is written
         return twin
 
     def prune(self) -> "Volume":

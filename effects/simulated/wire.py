@@ -12,8 +12,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-READ_BYTES = 256 * 1024  # the most one data_received gets, as in asyncio
-SOON_S = 1e-6  # loops run a timer that is due within their resolution: what it is for has to be due then too
+READ_BYTES = 256 * 1024  # the maximum that one data_received gets, as in asyncio
+SOON_S = 1e-6  # an event loop may run a timer this much too early: then bytes that are due so soon are delivered
 
 
 class Signal(Enum):
@@ -76,21 +76,21 @@ class Wire:
         self.capacity_bytes = capacity_bytes
         self.not_before = loop.time()  # nothing arrives earlier
         self.waiting_bytes = 0  # in the transport's buffer: the kernels' are full
-        self.ended_before_reset = False
+        self.ended_before_reset = False  # the end of the stream arrived first, then a reset
         self.sender: Sender
         self.receiver: Receiver
         self._loop = loop
         self._rng = rng
-        self._flying: deque[tuple[float, bytes | Signal]] = deque()
-        self._arrived = bytearray()
-        self._end: Signal | None = None
-        self._end_told = False
-        self._waiting: deque[memoryview | Signal] = deque()
+        self._flying: deque[tuple[float, bytes | Signal]] = deque()  # (time of arrival, item)
+        self._arrived = bytearray()  # in the receiver's socket, not read yet
+        self._end: Signal | None = None  # the end or reset that has arrived
+        self._end_given = False  # the receiver was told of _end
+        self._waiting: deque[memoryview | Signal] = deque()  # in the transport's buffer
         self._kernel_bytes = 0  # bytes in the kernels' buffers: on their way, or arrived
         self._held = False
         self._dead = False
-        self._cut: tuple[int, Callable[[], None]] | None = None
-        self._turn_set: asyncio.Handle | None = None
+        self._cut: tuple[int, Callable[[], None]] | None = None  # (bytes until the cut, what to call then)
+        self._scheduled: asyncio.Handle | None = None  # the next delivery
 
     @property
     def has_unread(self) -> bool:
@@ -113,8 +113,8 @@ class Wire:
             self._wait(item)
         else:
             self._fly(item)
-        if self._turn_set is None or self._turn_set._cancelled:  # else a delivery is scheduled already
-            self.go_on()
+        if self._scheduled is None or self._scheduled._cancelled:  # not scheduled yet
+            self.schedule()
 
     def forget_waiting(self) -> None:
         """Drop the bytes in the sending transport's buffer. Those in the kernels' buffers still arrive."""
@@ -128,7 +128,7 @@ class Wire:
     def release(self) -> None:
         """Deliver the bytes that hold() delayed, and later ones."""
         self._held = False
-        self.go_on_now()
+        self.schedule_again()
 
     def kill(self) -> None:
         """Lose all bytes in flight, and all that are sent later. Neither end is told."""
@@ -140,22 +140,22 @@ class Wire:
         """Let the receiver get `size` more bytes, then a reset. `then` is called when those bytes have arrived."""
         self._cut = (size, then)
 
-    def go_on(self) -> None:
+    def schedule(self) -> None:
         """Schedule the next delivery to the receiver, if there is anything to deliver and none is scheduled."""
-        if self._held or self._dead or (self._turn_set is not None and not self._turn_set._cancelled):
+        if self._held or self._dead or (self._scheduled is not None and not self._scheduled._cancelled):
             return
-        if (self._arrived or self._end is not None) and self._can_tell():
-            self._turn_set = self._loop.call_soon(self._turn)
+        if (self._arrived or self._end is not None) and self._can_give():
+            self._scheduled = self._loop.call_soon(self._deliver)
         elif self._flying:
-            self._turn_set = self._loop.call_at(self._flying[0][0], self._turn)
+            self._scheduled = self._loop.call_at(self._flying[0][0], self._deliver)
 
-    def go_on_now(self) -> None:
+    def schedule_again(self) -> None:
         """Schedule the next delivery again: the receiver is ready now, and must not wait for the timer of later
         bytes.
         """
-        if self._turn_set is not None:
-            self._turn_set.cancel()
-        self.go_on()
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+        self.schedule()
 
     def _has_room(self, item: bytes | Signal) -> bool:
         """Return whether the kernels' buffers have room for the whole item."""
@@ -196,24 +196,24 @@ class Wire:
                 self.waiting_bytes -= len(item)
             self._fly(bytes(item) if isinstance(item, memoryview) else item)
 
-    def _can_tell(self) -> bool:
+    def _can_give(self) -> bool:
         """Return whether there is something to give to the receiver that it takes now."""
         if self._arrived:
             return self.receiver.may_read
-        if self._end is None or self._end_told:
+        if self._end is None or self._end_given:
             return False
         return self.receiver.may_read or (self.is_reset and self.receiver.may_notice_reset)
 
-    def _turn(self) -> None:
+    def _deliver(self) -> None:
         """Deliver at most one piece of what has arrived, as a loop does for a readable socket; then schedule the
         next delivery.
         """
-        self._turn_set = None
+        self._scheduled = None
         if self._held or self._dead:
             return
         flying, now = self._flying, self._loop.time() + SOON_S
         if self._arrived or self.fragments or self._cut is not None or self._end is not None:
-            self._take_and_tell(now)
+            self._arrive_and_give(now)
         elif flying and flying[0][0] <= now:
             piece = flying[0][1]
             alone = len(flying) == 1 or flying[1][0] > now
@@ -226,19 +226,19 @@ class Wire:
                 self.receiver.bytes_arrived(piece)
                 self.sender.drained()
             else:
-                self._take_and_tell(now)
+                self._arrive_and_give(now)
         if flying or self._arrived or self._end is not None:
-            self.go_on()
+            self.schedule()
 
-    def _take_and_tell(self, now: float) -> None:
+    def _arrive_and_give(self, now: float) -> None:
         """Move everything that is due by `now` into the receiver's socket, and give one piece to the receiver if it
         takes it.
         """
         flying = self._flying
         while flying and flying[0][0] <= now:
             self._arrive(flying.popleft()[1])
-        if self._can_tell():
-            self._tell()
+        if self._can_give():
+            self._give()
 
     def _arrive(self, item: bytes | Signal) -> None:
         """Put an item that has arrived into the receiver's socket: bytes, the end of the stream, or a reset."""
@@ -251,7 +251,7 @@ class Wire:
             self._arrived.clear()
             self.ended_before_reset = self._end is Signal.END
             self._end = item
-            self._end_told = False
+            self._end_given = False
         elif isinstance(item, Signal):
             self._end = item
         elif self._cut is not None and len(item) >= self._cut[0]:
@@ -263,7 +263,7 @@ class Wire:
             if self._cut is not None:
                 self._cut = (self._cut[0] - len(item), self._cut[1])
 
-    def _tell(self) -> None:
+    def _give(self) -> None:
         """Give the receiver one piece of the bytes that have arrived, or the end of the connection."""
         if self._arrived:
             size = min(len(self._arrived), READ_BYTES)
@@ -275,8 +275,8 @@ class Wire:
             self._launch()
             self.receiver.bytes_arrived(chunk)
             self.sender.drained()
-        elif self._end is not None and not self._end_told:
-            self._end_told = True
+        elif self._end is not None and not self._end_given:
+            self._end_given = True
             if self._end is Signal.END:
                 self.receiver.end_arrived()
             else:

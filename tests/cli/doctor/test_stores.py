@@ -77,7 +77,7 @@ def test_doctor_fails_a_store_if_one_of_its_addresses_ignores_conditional_create
     kept, ignored = SimulatedObjects(), Ignores()
     ignored.content = kept.content
     simulated(kept)
-    monkeypatch.setattr(stores, "addresses_of", lambda url: [kept, ignored])
+    monkeypatch.setattr(stores, "open_at_each_address", lambda url: [kept, ignored])
     found, code = checks("file:///simulated")
     assert (code, found["create"]["state"], found["addresses"]["text"]) == (1, "failed", "2: each takes part")
 

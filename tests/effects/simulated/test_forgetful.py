@@ -75,9 +75,9 @@ def test_a_write_made_while_a_sync_runs_is_not_made_durable_by_that_sync(tmp_pat
     disk = ForgetfulDisk(syncs=False)
     file = disk.open(path_of(tmp_path), create=True)
     file.write([b"before"], 0)
-    disk.sync_begins = lambda path: file.write([b"during"], 6)
+    disk.check_sync = lambda path: file.write([b"during"], 6)
     file.sync()
-    del disk.sync_begins
+    del disk.check_sync
     cut(disk)
     assert (tmp_path / "file").read_bytes() == b"before"
 

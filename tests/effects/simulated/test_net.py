@@ -80,7 +80,7 @@ def test_a_constant_latency_lets_simulated_time_advance(delay_ms):
         net = SimulatedNet()
         net.network.delay_ms = (delay_ms, delay_ms)
         client, server, connection = await pair(net)
-        turns, turn = 0, connection.to_server._turn
+        turns, turn = 0, connection.to_server._deliver
 
         def counted():
             nonlocal turns
@@ -88,7 +88,7 @@ def test_a_constant_latency_lets_simulated_time_advance(delay_ms):
             assert turns < 1000
             turn()
 
-        connection.to_server._turn = counted
+        connection.to_server._deliver = counted
         for number in range(50):
             client.transport.write(b"%02d" % number)
             await asyncio.sleep(0.01)
