@@ -1,7 +1,8 @@
 """The topics that a member of a classic consumer group subscribes to, decoded from its metadata. Pure.
 
 The protocol type "consumer" begins every version of its subscriptions with a version and a list of topics, and those
-are read; metadata in any other form is ignored. Source: Kafka's ClassicGroup.computeSubscribedTopics, ConsumerProtocol.
+are read. Of metadata in any other form, no topics are known. Source: Kafka's ClassicGroup.computeSubscribedTopics,
+ConsumerProtocol.
 """
 
 from collections.abc import Iterable

@@ -110,7 +110,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         name: see Change. value: None removes the value.
         """
         change = Change(kind, name, value)
-        self._made.append((change, self.known(kind, name)))
+        self._made.append((change, self.present_change(kind, name)))
         self.apply(change)
 
     def _topics_changed(self) -> bool:

@@ -67,7 +67,7 @@ class Roster:
         elif kind is Kind.TARGET_EPOCH:
             self.target_epoch = value if isinstance(value, TargetEpoch) else TargetEpoch(FIRST_EPOCH)
 
-    def known(self, kind: Kind, name: str) -> Change:
+    def present_change(self, kind: Kind, name: str) -> Change:
         """Return the change that sets this key to its present value. It undoes later changes of the key."""
         value: Any = None
         if kind in self._of:
@@ -80,11 +80,11 @@ class Roster:
         """Yield a change for each record that the group has in the log now. The group may change while this runs."""
         for kind in (Kind.EPOCH, Kind.TARGET_EPOCH):
             if kind in self._kept:
-                yield self.known(kind, "")
+                yield self.present_change(kind, "")
         for kind, values in self._of.items():
             for name in list(values):
                 if name in values:
-                    yield self.known(kind, name)
+                    yield self.present_change(kind, name)
 
     def _index(self, kind: Kind, name: str, value: Any) -> None:
         """Enter a record's new value into the lookup tables. name: the member's id or the regular expression."""

@@ -51,11 +51,11 @@ class Missing(NamedTuple):
 
 Log = Callable[["ShareGroup", Sequence[Change], Sequence[ShareUnit]], None]
 Begin = Callable[[Sequence[Missing]], tuple[Collection[TopicIdPartition], ShareUnit | None]]
-"""Returns which of the missing share partitions can be begun now, and what creates them."""
+"""Returns which of the missing share partitions can be created now, and the change that creates them (or None)."""
 
 
 class ShareGroup(Roster, AssigningGroup[Change]):
-    """One share group. log: writes changes, or raises KafkaError. rules: called each time, because settings change.
+    """One share group. log: writes changes, or raises KafkaError. rules: returns the settings in effect now.
 
     wake_ms: the monotonic time at which expire() is to be called; it may find nothing to do then.
     """
@@ -77,13 +77,15 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self._made: list[tuple[Change, Change]] = []  # in this event: each change, and the one that undoes it
         self._share_units: list[ShareUnit] = []  # in this event: changes of share partitions
         self._sessions: dict[str, int] = {}  # when a member's session times out, monotonic ms
-        self._seen_version: int | None = None  # the version of topics at which all were initialized
-        self._assigned_ms: int | None = None
+        self._seen_version: int | None = None  # the version of `topics` at which no share partition was missing
+        self._assigned_ms: int | None = None  # when the target assignment was made, monotonic ms
         self._assigned_for: tuple[int, int] | None = None  # what rights.seen was when the target was made
         self._rights_then = (0, 0)  # rights.seen when the computation began
 
     def begin(self, now_ms: int) -> None:
-        """Start a full session timeout for every member, after all records were applied at start."""
+        """Start a full session timeout for every member. To be called once, when the broker starts and all records were
+        applied.
+        """
         for member_id in self.members:
             self._touch(member_id, now_ms)
 
@@ -100,7 +102,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
 
     @property
     def _rights_changed(self) -> bool:
-        """Whether ACLs or the users of members have changed since the target assignment was made."""
+        """Whether ACLs or the users of members have changed since the target assignment was made; False without an
+        authorizer.
+        """
         return self.rights.rules.is_enforced and self._assigned_for != self.rights.seen
 
     def _keep(self, changes: Sequence[Change]) -> None:
@@ -120,7 +124,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         name: see Change. value: None removes the value.
         """
         change = Change(kind, name, value)
-        self._made.append((change, self.known(kind, name)))
+        self._made.append((change, self.present_change(kind, name)))
         self.apply(change)
 
     def _next_epoch(self) -> None:
@@ -163,9 +167,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
 
     def _check_room(self, member_id: str) -> None:
         """Raise GROUP_MAX_SIZE_REACHED if the group is full and this is a new member."""
-        most = self._rules().max_size
-        if len(self.members) >= most and member_id not in self.members:
-            text = f"The share group has reached its maximum capacity of {most} members."
+        max_size = self._rules().max_size
+        if len(self.members) >= max_size and member_id not in self.members:
+            text = f"The share group has reached its maximum capacity of {max_size} members."
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def check_member(self, member_id: str) -> None:
@@ -190,7 +194,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, f"{text}The member must abandon all its partitions and rejoin.")
 
     def _note(self, beat: Heartbeat) -> bool:
-        """Store what a member reports about itself. Returns whether its subscription changed."""
+        """Store what a member reports about itself, and as which user. Returns whether its subscription changed."""
         old = self.members.get(beat.member_id)
         before = old or Member()
         new = Member(
@@ -206,7 +210,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
 
     def _reconcile(self, member_id: str, *, resubscribed: bool) -> None:
         """Give the member its target assignment, without the topics that it does not subscribe to or may not describe
-        now.
+        now. Does nothing if the member has the target's epoch already and its subscription has not changed.
         """
         before, epoch = self.current(member_id), self.target_epoch.epoch
         if before.epoch == epoch and not resubscribed and member_id in self.currents:
@@ -239,7 +243,8 @@ class ShareGroup(Roster, AssigningGroup[Change]):
                     yield Missing((topic_id, partition), is_new)
 
     def _initialize(self, begin: Begin) -> tuple[bool, bool]:
-        """Create share partitions that are missing, INITIALIZED_AT_ONCE at most.
+        """Create share partitions that are missing, INITIALIZED_AT_ONCE at most. The others are noted as still to be
+        initialized, and those of deleted topics are forgotten.
 
         Returns two values: whether none is missing any more, and whether any was created.
         """
@@ -285,7 +290,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:
         """Return the group's epoch, and the steps that compute an assignment for it. The caller passes the result to
-        take_assignment().
+        take_assignment(). Until then, is_assigning is true, so that no other computation begins.
         """
         self.is_assigning = True
         self._rights_then = self.rights.seen

@@ -24,7 +24,7 @@ from ..targets import (
     write_target_epoch,
 )
 
-STABLE = 0  # the only state of a member: it has its target with its next heartbeat
+STABLE = 0  # the only state of a member: it gets its whole target assignment with its next heartbeat
 
 
 class Kind(IntEnum):

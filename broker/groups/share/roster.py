@@ -12,7 +12,7 @@ from ..assigned.topic_view import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TE
 from ..targets import NOTHING, Partitions, Target, TargetEpoch, TopicId
 from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, StatePartitions
 
-SHARE_PARTITION_BYTES = 1_000  # with what its share partition takes, as long as no record of it was fetched
+SHARE_PARTITION_BYTES = 1_000  # memory of a partition in StatePartitions and of its share partition, before any fetch
 _ORDER = Kind.EPOCH, Kind.TARGET_EPOCH, Kind.STATE_PARTITIONS, Kind.MEMBER, Kind.TARGET, Kind.CURRENT
 _NEW = Current(0, 0)
 _NO_STATE_PARTITIONS = StatePartitions()
@@ -22,7 +22,7 @@ Kept = TypeVar("Kept")
 class Roster:
     """The records of one group in memory. members, targets, currents: by member id.
 
-    size_bytes: how much memory they take, approximately.
+    size_bytes: how much memory the records take, approximately.
     """
 
     def __init__(self, group_id: str, topics: TopicView) -> None:
@@ -38,7 +38,7 @@ class Roster:
     # ---- records ---------------------------------------------------------------------------------------------
 
     def apply(self, change: Change) -> None:
-        """Apply one record of the group, read from the log or just written."""
+        """Apply one record of the group: one read from the log, or one that is about to be written."""
         kind, name, value = change
         of_kind = self._of[kind]
         before = of_kind.get(name)
@@ -55,7 +55,7 @@ class Roster:
         if isinstance(value, Member):
             self.subscribers.update(value.topics)
 
-    def known(self, kind: Kind, name: str) -> Change:
+    def present_change(self, kind: Kind, name: str) -> Change:
         """Return the change that sets this key to its present value. It undoes later changes of the key."""
         return Change(kind, name, self._of[kind].get(name))
 
@@ -64,7 +64,7 @@ class Roster:
         for kind, values in self._of.items():
             for name in list(values):
                 if name in values:
-                    yield self.known(kind, name)
+                    yield self.present_change(kind, name)
 
     # ---- questions -------------------------------------------------------------------------------------------
 
