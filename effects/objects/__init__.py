@@ -15,8 +15,8 @@ from .interface import Refused as Refused
 from .interface import Unclear as Unclear
 from .mounts import Mount as Mount
 from .urls import BadUrl as BadUrl
-from .urls import open_at_each_address as open_at_each_address
 from .urls import is_url as is_url
 from .urls import mount_of_url as mount_of_url
+from .urls import open_at_each_address as open_at_each_address
 from .urls import open_objects as open_objects
 from .urls import open_shared as open_shared

@@ -37,7 +37,7 @@ def test_acls_can_be_created_described_and_deleted() -> None:
         assert not broker.broker.metrics.failures
 
 
-def test_without_an_authorizer_acl_requests_are_refused_item_by_item() -> None:
+def test_without_an_authorizer_acl_requests_get_security_disabled() -> None:
     with SimulatedBroker() as broker:
         assert created(broker, ALLOW, DENY) == [DISABLED] * 2
         assert deleted(broker, {}, {}) == [(DISABLED, 0)] * 2
@@ -45,7 +45,7 @@ def test_without_an_authorizer_acl_requests_are_refused_item_by_item() -> None:
 
 
 def test_describing_acls_needs_cluster_describe_and_changing_them_cluster_alter() -> None:
-    """Without any ACL both are allowed with allow.everyone.if.no.acl.found."""
+    """With allow.everyone.if.no.acl.found, both are allowed as long as there is no ACL for the cluster."""
     with SimulatedBroker(guarded()) as broker:
         created(broker, ALLOW, "allow User:ANONYMOUS DESCRIBE CLUSTER = kafka-cluster")
         with broker.again(guarded(super_users="User:admin")) as reading:
@@ -58,7 +58,7 @@ def test_describing_acls_needs_cluster_describe_and_changing_them_cluster_alter(
         assert created(closed, ALLOW) == [FORBIDDEN]
     with SimulatedBroker(guarded(super_users="", allow_everyone_if_no_acl_found=True)) as open_:
         assert created(open_, ALLOW, "allow User:admin ALTER CLUSTER = kafka-cluster") == [OK] * 2
-        assert created(open_, OTHER) == [FORBIDDEN], "there is a rule now, and it is not for everybody"
+        assert created(open_, OTHER) == [FORBIDDEN], "the cluster has an ACL now, and it allows only User:admin"
 
 
 def test_an_acl_change_applies_to_the_next_request_of_the_same_connection() -> None:
@@ -102,13 +102,13 @@ def test_creating_or_deleting_too_many_acls_in_one_request_changes_none(monkeypa
 
 
 def test_delete_acls_with_filters_that_scan_too_many_acls_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each filter that names neither a principal nor a resource looks at all rules."""
+    """A filter that names neither a principal nor a resource is compared with all rules."""
     monkeypatch.setattr(acls, "MOST_LOOKED_AT", 20)
     with SimulatedBroker(guarded()) as broker:
         assert created(broker, *many(8)) == [OK] * 8
         other_hosts = [{"host_filter": f"10.0.0.{number}"} for number in range(3)]
         with monkeypatch.context() as patched:
-            patched.setattr(acls, "_find", lambda *_: pytest.fail("refused before any rule is compared"))
+            patched.setattr(acls, "_find", lambda *_: pytest.fail("a rule is compared before the refusal"))
             asked = {"operation": 3, "resource_name_filter": "t00001"}, *other_hosts
             assert deleted(broker, *asked) == [(INVALID, 0)] * 4
         assert len(described(broker)) == 8
@@ -116,11 +116,11 @@ def test_delete_acls_with_filters_that_scan_too_many_acls_changes_nothing(monkey
         named = [{"principal_filter": f"User:{number}"} for number in range(50)]
         assert deleted(broker, *named, {"principal_filter": "nobody"}) == [(OK, 0)] * 51
         monkeypatch.setattr(acls, "MOST_LOOKED_AT", 1)
-        assert deleted(broker, {}) == [(OK, 8)], "one filter may look at all there are"
+        assert deleted(broker, {}) == [(OK, 8)], "a single filter may be compared with all rules"
 
 
 @pytest.mark.slow
-def test_large_acl_changes_are_made_in_turns_with_other_requests() -> None:
+def test_a_large_acl_change_is_made_in_parts_with_other_requests_between_them() -> None:
     with SimulatedBroker(guarded()) as broker:
         rules = many(2_000)
         store = broker.broker.store
@@ -139,14 +139,16 @@ def test_large_acl_changes_are_made_in_turns_with_other_requests() -> None:
             assert described(again) == []
 
 
-def test_an_acl_deleted_by_a_concurrent_request_is_reported_deleted_only_once() -> None:
+def test_acls_that_two_requests_delete_at_once_are_reported_by_one_of_them() -> None:
     with SimulatedBroker(guarded()) as broker:
         created(broker, *many(300))
         clients = [SimulatedClient(broker) for _ in range(2)]
         for client in clients:
             client.send(deleting({}, {}))
-        for client in clients:
-            assert {each.error_code for each in client.receive().filter_results} == {OK}
+        answers = [client.receive().filter_results for client in clients]
+        assert {each.error_code for results in answers for each in results} == {OK}
+        matched = [[len(each.matching_acls) for each in results] for results in answers]
+        assert sorted(matched) == [[0, 0], [300, 300]], "each of the two filters of one request matches all"
         assert described(broker) == []
         with broker.again() as restarted:
             assert described(restarted) == []

@@ -1,4 +1,7 @@
-"""ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions, DescribeLogDirs, beside what Kafka 4.3.1 answers."""
+"""ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions and DescribeLogDirs, through a whole broker.
+
+What Kafka 4.3.1 answers is in tests/conformance.
+"""
 
 from typing import Any
 
@@ -34,7 +37,7 @@ def make(broker: SimulatedBroker, **partitions: int) -> dict[str, bytes]:
 def test_api_versions_lists_the_served_apis_and_produce_from_version_0(broker: SimulatedBroker) -> None:
     response = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
     listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-    assert listed[0] == (0, 13)  # an old librdkafka takes 3 for "no codecs but zstd"
+    assert listed[0] == (0, 13)  # from 3 on, an old librdkafka would believe that the broker knows no codec but zstd
     assert listed[3] == (0, 13)
     assert listed[22] == (0, 5)
     assert {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 60, 61, 75} <= set(listed)
@@ -47,7 +50,7 @@ def test_api_versions_lists_and_finalizes_exactly_the_features_whose_apis_exist(
     levels = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
     assert levels == {feature.name: (feature.high, feature.high) for feature in complete}
     assert levels["metadata.version"] == (30, 30)
-    assert response.finalized_features_epoch >= 0  # below, clients take nothing for finalized
+    assert response.finalized_features_epoch >= 0  # with a negative one, clients ignore the finalized features
 
 
 def test_api_versions_below_4_lists_no_feature_with_minimum_version_0(broker: SimulatedBroker) -> None:
@@ -205,7 +208,7 @@ def test_describe_cluster_lists_one_broker(broker: SimulatedBroker) -> None:
         (3, 115, "Unsupported endpoint type 3"),
     ],
 )
-def test_describing_the_cluster_for_controllers_is_refused(
+def test_describe_cluster_refuses_every_endpoint_type_but_brokers(
     broker: SimulatedBroker, endpoint: int, code: int, text: str
 ) -> None:
     response = broker.ask(DescribeClusterRequest(endpoint_type=endpoint))
@@ -256,7 +259,7 @@ A, B, C = (0, "a", [0, 1, 2]), (0, "b", [0, 1, 2]), (0, "c", [0, 1, 2])
         ([], 3, ("aa", 0), ([B], ("c", 0))),
     ],
 )
-def test_describe_topic_partitions_returns_pages(
+def test_describe_topic_partitions_returns_pages_in_order_of_names_and_errors_last(
     broker: SimulatedBroker,
     names: list[str],
     limit: int,

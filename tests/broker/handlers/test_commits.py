@@ -1,4 +1,4 @@
-"""Requests about offsets: what is answered when, and what is answered where nothing can be known."""
+"""Commits and fetches of offsets: not answered before the commit is durable, refused while the offsets are offline."""
 
 import pytest
 from broker_lives import slow, small, unplug
@@ -63,7 +63,7 @@ def test_a_retried_offset_commit_is_not_answered_before_the_first_is_durable(slo
     assert [client.receive().topics[0].partitions[0].error_code for client in (first, again)] == [0, 0]
 
 
-def test_offset_fetch_never_returned_an_offset_that_a_power_cut_takes_back(slowly):
+def test_offset_fetch_never_returns_an_offset_that_a_power_cut_undoes(slowly):
     first, reader = on_its_way(slowly, committing(5), 9), on_its_way(slowly, ONE, 9)
     assert first.quiet(0)
     assert reader.quiet(0)
@@ -72,7 +72,7 @@ def test_offset_fetch_never_returned_an_offset_that_a_power_cut_takes_back(slowl
 
 
 @pytest.mark.requirement("S-85")
-def test_offset_fetch_with_require_stable_waits_until_the_commit_is_durable(slowly):
+def test_offset_fetch_waits_until_the_commit_of_a_transaction_is_durable(slowly):
     producer = Producer(slowly, "x")
     assert producer.send_offsets("g", "t", {0: 7}) == [0]
     ending = on_its_way(slowly, EndTxnRequest(**producer.who, committed=True), 4)
@@ -82,7 +82,7 @@ def test_offset_fetch_with_require_stable_waits_until_the_commit_is_durable(slow
     assert reported(reader.receive()) == [7]
 
 
-def test_offset_requests_get_coordinator_not_available_while_offsets_are_offline():
+def test_offset_requests_get_coordinator_not_available_while_their_log_is_offline():
     with SimulatedBroker(BrokerSettings(offsets_topic_num_partitions=1)) as broker:
         broker.ask(create("t"))
         commit(broker, "g", "t", {0: 1})

@@ -1,4 +1,4 @@
-"""fencepost.isolation.level.min=read_committed: a reader that asks for everything sees whole transactions only."""
+"""fencepost.isolation.level.min=read_committed: a reader with read_uncommitted sees only committed transactions."""
 
 import pytest
 from acl_client import guarded
@@ -28,8 +28,10 @@ def client(broker):
     return SimulatedClient(broker)
 
 
-def lie(broker, where):
-    """Have what was written lie in the tail, in segments that are in memory, or in segments that are not."""
+def place_records(broker, where):
+    """Bring the records to the place where a fetch is to find them. tail: in memory, not flushed yet. warm: in segments
+    whose index is in memory. cold: in segments whose index is not in memory.
+    """
     if where != "tail":
         broker.wait(30)  # long enough to be flushed and checkpointed
     log = broker.broker.topics.by_name["t"].partitions[0].log
@@ -39,7 +41,7 @@ def lie(broker, where):
 
 
 def shown(part):
-    """The value of each record, and what each marker is of."""
+    """The value of each record, and "marker" for each marker, in order."""
     found = []
     for one in walk(memoryview(bytes_of(part))):
         found += ["marker"] if one.is_control else [record.value.decode() for record in records(one)]
@@ -68,7 +70,7 @@ def test_broker_side_read_committed_omits_batches_of_aborted_transactions(client
     write(broker, b"c", commit=False, count=3)
     client.ask(produce("t", batch(value=b"d")), 9)
     write(broker, b"e", commit=False, name="y")
-    lie(broker, where)
+    place_records(broker, where)
     part = read(client)
     assert shown(part) == ["a", "b", "marker", "marker", "d", "marker"]
     assert part.aborted_transactions is None
@@ -85,11 +87,11 @@ def test_a_committed_only_fetch_omits_only_the_aborted_of_interleaved_transactio
     kept.commit()
     dropped.write("t", b"again")
     dropped.commit()
-    lie(broker, where)
+    place_records(broker, where)
     assert shown(read(client)) == ["k0", "k1", "k2", "k3", "marker", "marker", "again", "marker"]
 
 
-def test_a_committed_only_topic_hides_open_transactions_and_ends_before_them(client, broker):
+def test_a_committed_only_topic_shows_nothing_from_the_first_open_transaction_on(client, broker):
     client.ask(produce("t", batch(value=b"a")), 9)
     txn = begun(broker)
     txn.write("t", b"b")
@@ -105,14 +107,14 @@ def test_a_committed_only_topic_hides_open_transactions_and_ends_before_them(cli
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
-@pytest.mark.parametrize("most_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("max_bytes", [1, 1 << 20])
 def test_a_committed_only_fetch_moves_past_an_aborted_transaction_of_any_length(
-    client, broker, where, most_bytes, monkeypatch
+    client, broker, where, max_bytes, monkeypatch
 ):
-    monkeypatch.setattr(running_fetch, "READ_ON_BYTES", 200)  # so that it takes many reads
+    monkeypatch.setattr(running_fetch, "READ_ON_BYTES", 200)  # so that the fetch takes many reads
     write(broker, b"x" * 50, commit=False, count=20)
-    lie(broker, where)
-    part = read(client, partition_max_bytes=most_bytes)
+    place_records(broker, where)
+    part = read(client, partition_max_bytes=max_bytes)
     assert shown(part) == ["marker"]
     assert part.high_watermark == 21
     assert shown(read(client, 21)) == []
@@ -122,12 +124,12 @@ def test_records_after_an_aborted_transaction_respect_the_byte_limit(client, bro
     write(broker, b"x" * 500, commit=False, count=5)
     for number in range(5):
         client.ask(produce("t", batch(value=b"%d" % number * 100)), 9)
-    sizes = [len(bytes_of(read(client, partition_max_bytes=most))) for most in (1, 400, 1 << 20)]
+    sizes = [len(bytes_of(read(client, partition_max_bytes=limit))) for limit in (1, 400, 1 << 20)]
     assert sizes[0] == 78  # the marker
     assert 78 < sizes[1] <= 400 < sizes[2]
 
 
-def test_a_partition_after_fetch_max_bytes_is_reached_is_answered_without_records(client, broker):
+def test_once_max_bytes_is_reached_further_partitions_are_answered_without_records(client, broker):
     for partition in (0, 1):
         txn = begun(broker, name=f"x{partition}")
         txn.write("t", b"lost", partition)
@@ -215,7 +217,7 @@ def test_the_brokers_default_isolation_can_be_overridden_per_topic(broker):
     assert [shown(fetched(client.ask(fetch(name), NAMED))) for name in ("t", "u")] == [[], ["a"]]
 
 
-# All there is, for tools.
+# Raw reads: tools may read uncommitted records, too.
 
 
 def test_with_alter_on_a_committed_only_topic_a_raw_fetch_reads_uncommitted_records(client, broker, monkeypatch):

@@ -53,7 +53,7 @@ def test_describe_configs_marks_which_broker_settings_are_read_only(broker: Simu
     assert describe(broker, BROKER, "").configs == []
 
 
-def test_describe_configs_gives_static_broker_as_source_of_a_setting_of_the_start() -> None:
+def test_describe_configs_gives_static_broker_as_source_of_a_setting_made_at_start() -> None:
     with SimulatedBroker(BrokerSettings(num_partitions=3)) as broker:
         (config,) = describe(broker, BROKER, "1", ["num.partitions"]).configs
         assert (config.value, config.config_source) == ("3", 4)
@@ -241,8 +241,8 @@ def test_a_dynamic_broker_setting_applies_to_topics_that_do_not_override_it(topi
 @pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
 @pytest.mark.parametrize("of", ["", "1"], ids=["all brokers", "this broker"])
 def test_alter_configs_refuses_a_connection_limit_below_10(broker: SimulatedBroker, name: str, of: str) -> None:
-    """A lower limit could not be changed back: no client could connect, not even after a restart, and a flag would not
-    override it.
+    """A lower limit could not be changed back: no client could connect, not even after a restart, and a command line
+    flag does not override a dynamic setting.
     """
     for value in ("0", "1", "9"):
         refused = change(broker, BROKER, of, (name, SET, value))
@@ -388,7 +388,9 @@ def test_unknown_settings_stored_by_an_earlier_version_can_be_removed(broker: Si
 
 
 def test_every_kafka_broker_setting_is_shown_with_its_value_for_one_node() -> None:
-    """Settings without effect have documentation too, and passwords no value."""
+    """A setting without effect has the value that is true of a single broker, and a documentation. Passwords have no
+    value.
+    """
     with SimulatedBroker(BrokerSettings(node_id=7, log_retention_ms=7_200_000)) as broker:
         (node,) = (str(broker.broker.node_id),)
         found = {config.name: config for config in describe(broker, BROKER, node, include_documentation=True).configs}
@@ -455,7 +457,7 @@ LOGGER, METRICS = 8, 16
         ),
     ],
 )
-def test_configs_of_loggers_and_client_metrics_can_be_neither_described_nor_altered(
+def test_loggers_and_client_metrics_have_no_configs_and_altering_them_is_refused(
     broker: SimulatedBroker, kind: int, name: str, described: tuple[int, str], altered: tuple[int, str]
 ) -> None:
     found = describe(broker, kind, name)

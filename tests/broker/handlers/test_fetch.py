@@ -18,7 +18,9 @@ Topic, Part, Forgotten = FetchRequest.Topic, FetchRequest.Topic.Partition, Fetch
 
 @pytest.fixture(autouse=True, params=[fetch_module.MANY_PARTITIONS, 0], ids=["at_once", "in_steps"])
 def _(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fetch of few partitions and one of many are one to the client."""
+    """Run each test twice: with fetches that are read at once, and with fetches that are read in steps, as those of
+    many partitions are. The client sees no difference.
+    """
     monkeypatch.setattr(fetch_module, "MANY_PARTITIONS", request.param)
 
 
@@ -243,7 +245,7 @@ def test_a_fetch_never_returns_a_record_that_is_not_durable(client):
     client.broker.wait(0.1)
     part = fetched(reader.ask(fetch("t"), NAMED))
     assert (part.high_watermark, offsets(part)) == (3, [(0, 2)])
-    waiting = fetched(reader.ask(fetch("t", 3), NAMED))  # within the log, though not to be seen
+    waiting = fetched(reader.ask(fetch("t", 3), NAMED))  # offset 3 is in the log, but not visible yet
     assert (waiting.error_code, offsets(waiting)) == (OK, [])
     executor.submit = submit
     submit(*held[0])
@@ -354,7 +356,7 @@ def test_a_waiting_fetch_delays_only_later_replies_of_its_own_connection(client)
     client.send(produce("t", batch(), partition=1), 9)
     assert client.quiet(1)
     other = SimulatedClient(client.broker, "other")
-    assert fetched(other.ask(fetch("t", 0, partition=1), NAMED)).high_watermark == 1  # what is behind it is done
+    assert fetched(other.ask(fetch("t", 0, partition=1), NAMED)).high_watermark == 1  # the produce request was handled
     assert code(client.receive()) == OK
     assert client.receive().responses[0].partition_responses[0].error_code == OK
 

@@ -13,7 +13,7 @@ NAMED = 12  # the newest version that names topics
 
 @pytest.fixture
 def client(broker):
-    """Two partitions with 20 batches of three records, in segments."""
+    """A client, and a topic with two partitions, each with 20 batches of three records, in segments."""
     broker.ask(create("t", 2))
     client = SimulatedClient(broker)
     for _ in range(20):
@@ -30,7 +30,7 @@ def log_of(client, partition=0):
 
 
 def damage(client, number):
-    """One bit, in the last byte of this batch. Returns the file and where the batch begins."""
+    """Flip one bit in the last byte of batch `number`. Returns the file, and the position at which the batch begins."""
     log = log_of(client)
     path = f"{log.directory}/{log.segments[0].stem}.log"
     file = client.broker.broker.store.disk.open(path)
@@ -43,8 +43,10 @@ def damage(client, number):
 
 @pytest.mark.parametrize("offset", [0, 30, 31])
 @pytest.mark.parametrize("loaded", [True, False])
-def test_a_flipped_bit_in_a_record_gives_a_storage_error_and_its_position(client, caplog, offset, loaded):
-    """The partition is offline then: later fetches and produces get KAFKA_STORAGE_ERROR, too."""
+def test_a_fetch_that_meets_a_flipped_bit_gets_a_storage_error_and_logs_its_position(client, caplog, offset, loaded):
+    """The partition is offline then: later fetches and produces get KAFKA_STORAGE_ERROR, too. loaded: the segment's
+    index is in memory.
+    """
     path, position = damage(client, 10)
     log = log_of(client)
     if not loaded:

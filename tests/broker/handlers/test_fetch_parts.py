@@ -1,4 +1,4 @@
-"""Fetch with parts of files, in a world without sockets: each part is let go of, whatever becomes of the fetch."""
+"""Fetch answers with parts of files, on simulated connections: each part is released, whatever becomes of the fetch."""
 
 import gc
 
@@ -23,7 +23,7 @@ Topic, Part = FetchRequest.Topic, FetchRequest.Topic.Partition
 
 @pytest.fixture
 def found(monkeypatch):
-    """Every part that a fetch was given."""
+    """The file parts that fetches have read, in order."""
     parts, look = [], running_fetch.read_as_file_part
 
     def read_as_file_part(*asked):
@@ -38,7 +38,9 @@ def found(monkeypatch):
 
 @pytest.fixture
 def client(broker, monkeypatch, found):
-    """Two partitions with 20 batches of three records, in segments that were read."""
+    """A client, and a topic with two partitions, each with 20 batches of three records, in segments that were read
+    once, so that their indexes are in memory. At the end, every file part must be released, and no file in use.
+    """
     leave_small_parts(monkeypatch)
     broker.ask(create("t", 2))
     client = SimulatedClient(broker)
@@ -63,19 +65,19 @@ def both(**more):
     return fetch(topics=[Topic(topic="t", partitions=parts)], **more)
 
 
-def let_go_of(found):
+def released(found):
     return [part._opened is None for part in found]
 
 
 @pytest.mark.parametrize("version", range(4, NAMED + 1))
-def test_a_fetch_from_file_parts_gives_the_same_answer_in_every_version(client, found, version):
+def test_a_fetch_from_file_parts_returns_the_segments_bytes_in_every_version(client, found, version):
     file = files_of(client)
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
     with file.use(f"{log.directory}/{log.segments[0].stem}.log") as segment:
         whole = segment.read(segment.size(), 0)
     part = fetched(client.ask(fetch("t"), version))
     assert bytes_of(part) == whole
-    assert let_go_of(found) == [True]
+    assert released(found) == [True]
 
 
 def test_file_parts_of_two_partitions_go_in_one_fetch_answer(client, found):
@@ -83,32 +85,32 @@ def test_file_parts_of_two_partitions_go_in_one_fetch_answer(client, found):
     first, second = (bytes_of(part) for part in topic.partitions)
     assert [batch.last_offset for batch in walk(memoryview(first))][-1] == 59
     assert len(second) == len(first)
-    assert let_go_of(found) == [True, True]
+    assert released(found) == [True, True]
 
 
 def test_a_waiting_fetch_releases_the_file_parts_it_has_read(client, found):
     client.send(fetch("t", max_wait_ms=5_000, min_bytes=1 << 20), NAMED)
     client.broker.wait(1)
-    assert let_go_of(found) == [True]
+    assert released(found) == [True]
     client.broker.ask(produce("t", batch(3)), 9)
     part = fetched(client.receive())
     assert [batch.base_offset for batch in walk(memoryview(bytes_of(part)))][:2] == [0, 3]
-    assert let_go_of(found) == [True, True]
+    assert released(found) == [True, True]
 
 
 def test_a_fetch_that_is_woken_and_waits_again_releases_its_buffers(client, found):
     client.send(fetch("t", committed=True, max_wait_ms=5_000, min_bytes=1 << 20), NAMED)
     client.broker.wait(1)
     broker = client.broker.broker
-    broker.waiting.wake([broker.topics.by_name["t"].partitions[0].log])  # as by a transaction that is still open
-    assert let_go_of(found) == [True, True]
+    broker.waiting.wake([broker.topics.by_name["t"].partitions[0].log])  # as records of an open transaction do
+    assert released(found) == [True, True]
 
 
 def test_a_client_that_disconnects_during_its_fetch_leaves_no_open_file_part(client, found):
     client.send(fetch("t", max_wait_ms=60_000, min_bytes=1 << 20), NAMED)
     client.close()
     client.broker.wait(1)
-    assert let_go_of(found) == [True]
+    assert released(found) == [True]
 
 
 def test_a_disconnect_releases_the_file_parts_of_unfinished_and_unsent_fetches(client, found, monkeypatch):
@@ -116,16 +118,16 @@ def test_a_disconnect_releases_the_file_parts_of_unfinished_and_unsent_fetches(c
     read = []
     monkeypatch.setattr(broker.read_executor, "submit", lambda run, done, **_: read.append((run, done)))
     monkeypatch.setattr(broker.store.disk, "is_cold", lambda path: "t-1" in path)
-    client.send(both(max_bytes=WAITING_BYTES // 2), NAMED)  # of more, the second fetch would not be begun
+    client.send(both(max_bytes=WAITING_BYTES // 2), NAMED)  # with more, the second fetch would not begin
     client.send(fetch("t"), NAMED)
     client.broker.wait(1)
-    assert let_go_of(found) == [False, False]
+    assert released(found) == [False, False]
     client.close()
     client.broker.wait(1)
-    assert let_go_of(found) == [False, True]
+    assert released(found) == [False, True]
     ((run, done),) = read
     done(run())
-    assert let_go_of(found) == [True, True]
+    assert released(found) == [True, True]
 
 
 def test_a_worker_reads_a_cold_partition_while_another_is_sent_from_a_file_part(client, found):
@@ -147,7 +149,7 @@ def test_a_fetch_session_without_new_records_answers_empty_and_keeps_no_file_ope
     moved = [Part(partition=index, fetch_offset=60, partition_max_bytes=1 << 20) for index in range(2)]
     request = fetch(session_id=opened.session_id, epoch=1, topics=[Topic(topic="t", partitions=moved)])
     assert client.ask(request, NAMED).responses == []
-    assert let_go_of(found) == [True, True]
+    assert released(found) == [True, True]
 
 
 def test_a_read_committed_fetch_from_a_file_part_has_an_empty_list_of_aborted_txns(client, found):
@@ -163,7 +165,7 @@ def test_an_unreadable_file_part_closes_the_connection_and_takes_the_log_offline
     with pytest.raises(ConnectionError):
         client.ask(fetch("t"), NAMED)
     assert struck.hits == 1
-    assert let_go_of(found) == [True]
+    assert released(found) == [True]
     assert fetched(broker.ask(fetch("t"), NAMED)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert fetched(broker.ask(fetch("t", partition=1), NAMED)).error_code == ErrorCode.NONE
 
@@ -173,7 +175,8 @@ def test_a_file_part_of_a_lost_fetch_answer_is_released_at_the_next_use_of_a_fil
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("fencepost.broker.requests.dispatch.encode_response", broken)
-    monkeypatch.setattr("fencepost.broker.requests.dispatch.log.disabled", True)  # a log would keep the frames
+    # A logged exception would keep the file part alive.
+    monkeypatch.setattr("fencepost.broker.requests.dispatch.log.disabled", True)
     with pytest.raises(ConnectionError):
         client.ask(fetch("t"), NAMED)
     monkeypatch.undo()
@@ -207,5 +210,5 @@ def test_a_file_part_is_released_when_its_aborted_transactions_are_unreadable(cl
     found.clear()
     part = fetched(client.ask(fetch("long", committed=True), NAMED))
     assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert struck.hits, "the index and the segment from which it would be derived"
-    assert let_go_of(found) == [True]
+    assert struck.hits, "neither the index nor the segment was read"
+    assert released(found) == [True]

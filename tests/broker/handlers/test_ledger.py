@@ -99,11 +99,11 @@ def test_offsets_of_a_prepared_transaction_become_committed_with_the_decision(br
         assert values(again, "a") == ([b"t"] if commit else [])
 
 
-# A row each -----------------------------------------------------------------------------------------------------------
+# Each row of the tables in docs/apis.md -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [1, 0])
-def test_a_prepare_after_its_numbers_decision_gets_a_conflict_and_its_txn_is_aborted(broker, number):
+def test_a_prepare_for_a_number_already_decided_gets_a_conflict_and_is_aborted(broker, number):
     decide(broker, prepared(broker, "t"))
     late = written(broker, "late", partition=1)
     answer = prepare(late, number)
@@ -175,7 +175,7 @@ def test_a_transaction_whose_topic_was_deleted_can_be_aborted_but_not_committed(
     lost = prepared(broker, "lost", topic="b")
     kept = prepared(broker, "kept")
     broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="b")], timeout_ms=1000))
-    topics(broker)  # made again: another one
+    topics(broker)  # creates b again: a new topic with the old name
     answer = decide(broker, lost, kept)
     assert [(each.transactional_id, each.error_code) for each in answer.refused] == [("lost", 3)]
     assert decide(broker, kept).aborted == 1
@@ -279,7 +279,7 @@ def test_a_prepared_timeout_above_the_brokers_maximum_is_refused(broker, timeout
     assert ("enable" if timeout_ms < 0 else "transaction.prepared.max.timeout.ms") in refused.error_message
     assert waiting(broker) == []
     broker.wait(80)
-    assert state(broker, "t") == "CompleteAbort", "it is as open as before, and its own timeout ends it"
+    assert state(broker, "t") == "CompleteAbort", "it was not prepared, so its own timeout ends it"
 
 
 def test_the_maximum_prepared_timeout_is_configurable():
@@ -291,7 +291,7 @@ def test_the_maximum_prepared_timeout_is_configurable():
         assert waiting(broker) == [("t", 1)]
 
 
-def test_a_prepared_transaction_is_aborted_after_its_timeout_in_running_time():
+def test_a_prepared_timeout_goes_on_after_a_restart_whatever_the_wall_clock_says():
     """60 s before a restart and 40 s after it exceed 90 s. A simulated broker that is started again has new clocks, so
     the wall clock goes back by a minute.
     """
@@ -326,7 +326,7 @@ def test_a_new_key_beyond_max_ledger_entries_is_refused():
         assert decide(broker, key="one", number=2).error_code == 0
 
 
-def test_a_long_prepared_transaction_is_logged_once_and_counted(caplog):
+def test_a_transaction_that_is_prepared_for_long_is_logged_once_and_counted(caplog):
     settings = BrokerSettings(transaction_prepared_alert_ms=120_000)
     with SimulatedBroker(settings) as broker, caplog.at_level(logging.WARNING, "fencepost.broker"):
         topics(broker)
@@ -364,7 +364,7 @@ def test_ledger_requests_get_coordinator_not_available_while_its_log_is_offline(
     assert decide(broker, txn).error_code == 0
 
 
-# Looking and removing -------------------------------------------------------------------------------------------------
+# Describing and removing ----------------------------------------------------------------------------------------------
 
 
 def test_describe_ledger_returns_keys_with_numbers_and_prepared_transactions(broker):
@@ -401,7 +401,7 @@ def test_ledger_entries_do_not_expire():
         topics(broker)
         decide(broker, prepared(broker, "t"))
         broker.wait(600)
-        assert state(broker, "t") == "105"
+        assert state(broker, "t") == "105"  # TRANSACTIONAL_ID_NOT_FOUND: the id has expired
         with broker.again() as again:
             assert last_number(again) == 1
 
@@ -411,7 +411,7 @@ def test_a_decision_without_transactions_advances_the_ledger_entry(broker):
     assert last_number(broker) == 1
 
 
-def test_ledger_apis_are_announced_by_a_feature_and_not_in_api_versions(broker):
+def test_ledger_apis_are_announced_by_a_feature_and_not_in_the_list_of_apis(broker):
     from fencepost.protocol.messages.cluster import ApiVersionsRequest
 
     answer = broker.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)

@@ -1,4 +1,4 @@
-"""PrepareTxn with `hold`: whoever has decided elsewhere finds it as it was left, through a whole broker."""
+"""PrepareTxn with `hold`: until its decision nothing else ends the transaction. Through a whole broker."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import Txn, state, values
 
-WAIT, BAD_STATE, FENCED, LIMIT = 51, 48, 90, 44
+WAIT, BAD_STATE, FENCED, LIMIT = 51, 48, 90, 44  # WAIT: CONCURRENT_TRANSACTIONS. LIMIT: POLICY_VIOLATION
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def broker() -> Iterator[SimulatedBroker]:
 
 
 def mark(broker, txn, *, commit=False, epoch=None):
-    """An admin's marker, in partition 0 of topic a. Returns the error code."""
+    """Ask for a marker in partition 0 of topic a, as an admin does. Returns the error code."""
     topic = WriteTxnMarkersRequest.Marker.Topic(name="a", partition_indexes=[0])
     marker = WriteTxnMarkersRequest.Marker(
         producer_id=txn.producer_id,
@@ -46,7 +46,7 @@ def pairs(answer):
     return [(each.transactional_id, each.producer_id, each.producer_epoch) for each in answer.ended]
 
 
-# Who may end it ------------------------------------------------------------------------------------------------------
+# What may end a held transaction -------------------------------------------------------------------------------------
 
 
 INITS = [(version, False) for version in range(7)] + [(version, True) for version in range(3, 7)]
@@ -189,7 +189,7 @@ def test_a_held_transaction_can_be_decided_after_a_restart_from_a_snapshot(broke
         assert Txn(again, "t").init() == 0
 
 
-# What its decision is told -------------------------------------------------------------------------------------------
+# The answer to a decision --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -206,7 +206,7 @@ def test_a_ledger_decision_returns_the_producers_next_id_and_epoch(broker, commi
     assert values(broker, "a") == ([b"t", b"next"] if commit else [b"next"])
 
 
-def test_a_repeated_decision_returns_no_identity_after_a_new_init_producer_id(broker):
+def test_a_repeated_decision_returns_no_producer_id_after_a_new_init_producer_id(broker):
     txn = held(broker)
     decide(broker, txn)
     assert Txn(broker, "t").init() == 0
@@ -214,7 +214,7 @@ def test_a_repeated_decision_returns_no_identity_after_a_new_init_producer_id(br
     assert (answer.already_decided, answer.ended) == (True, [])
 
 
-def test_a_repeated_decision_returns_no_identity_once_the_next_transaction_is_open(broker):
+def test_a_repeated_decision_returns_no_producer_id_once_the_next_txn_is_open(broker):
     txn = held(broker, version=2)
     next_pair = pairs(decide(broker, txn))[0][1:]
     listed = Txn(broker, "t")
@@ -224,7 +224,7 @@ def test_a_repeated_decision_returns_no_identity_once_the_next_transaction_is_op
     assert decide(broker, listed).ended == []
 
 
-def test_a_decision_returns_no_next_identity_for_an_ephemeral_transactional_id(broker):
+def test_a_decision_returns_no_next_producer_id_for_an_ephemeral_transactional_id(broker):
     txn = held(broker, "fencepost.once.t")
     assert decide(broker, txn).ended == []
 
@@ -244,7 +244,7 @@ def test_a_decision_at_the_last_epoch_returns_a_new_producer_id_with_epoch_0(bro
     assert pairs(decide(broker, txn)) == pairs(answer)
 
 
-# Its place in the ledger ---------------------------------------------------------------------------------------------
+# The limit of ledger entries -----------------------------------------------------------------------------------------
 
 
 def test_max_ledger_entries_refuses_new_keys_but_no_decision_on_a_held_transaction():
@@ -256,7 +256,7 @@ def test_max_ledger_entries_refuses_new_keys_but_no_decision_on_a_held_transacti
         over = written(broker, "over", partition=1)
         assert prepare(over, key="three", hold=True).error_code == LIMIT
         assert decide(broker, key="three").error_code == LIMIT
-        assert prepare(over, key="one", hold=True).error_code == 0  # the key has its place
+        assert prepare(over, key="one", hold=True).error_code == 0  # the key has an entry already
         with broker.after_power_cut() as again:
             assert decide(again, key="three").error_code == LIMIT
             assert decide(again, txn, over, key="one").error_code == 0
@@ -277,7 +277,7 @@ def test_removing_a_ledger_key_with_a_held_transaction_is_refused(broker):
     assert remove(broker, "sink") == [BAD_STATE]
 
 
-# A topic that went ---------------------------------------------------------------------------------------------------
+# Deleted topics ------------------------------------------------------------------------------------------------------
 
 
 def test_committing_a_held_transaction_names_its_deleted_partitions(broker, caplog):

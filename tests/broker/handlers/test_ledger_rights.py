@@ -22,7 +22,7 @@ def world() -> Iterator[Guarded]:
 
 
 def begun(world: Guarded, name: str) -> Txn:
-    """Something written, by root."""
+    """Begin a transaction as user root, and write a record in it."""
     txn = Txn(world.broker, name, client=world.client)
 
     def begin() -> None:
@@ -69,7 +69,7 @@ def test_write_on_a_ledger_key_allows_to_abort_all_transactions_prepared_for_it(
     assert waiting(world) == []
 
 
-def test_prepare_needs_rights_on_id_and_key_and_one_more_to_wait_without_a_timeout(world: Guarded) -> None:
+def test_prepare_needs_write_on_id_and_key_and_two_phase_commit_without_a_timeout(world: Guarded) -> None:
     txn = begun(world, "mine-1")
 
     def ask(timeout_ms: int = 1000) -> int:
@@ -121,7 +121,7 @@ def test_describe_ledger_shows_only_entries_that_the_user_may_describe(world: Gu
         return [key.error_code for key in answer.keys]
 
     assert named("sink", "none") == [OK, NO_ID]
-    assert named("others", "none") == [NO_ID, NO_ID], "whether there is such a key is not told"
+    assert named("others", "none") == [NO_ID, NO_ID], "the answer does not tell whether the key exists"
 
 
 def test_a_ledger_key_with_only_hidden_transactions_seems_not_to_exist(world: Guarded) -> None:

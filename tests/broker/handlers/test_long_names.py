@@ -1,4 +1,4 @@
-"""Whatever name a client sends, once or twice: the answer to it fits the protocol, and is no bug of the broker."""
+"""A client sends a name of the greatest length, once or twice in a request: the answer fits the protocol."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, 99)
 
 
 def requests(name: str, times: int) -> list[Any]:
-    """Everything that names something and answers with a text, with this name as often."""
+    """Every kind of request that contains names and whose answer contains a text, with this name `times` times."""
     users, changes, replaced = (
         DescribeUserScramCredentialsRequest,
         IncrementalAlterConfigsRequest.Resource,

@@ -36,14 +36,14 @@ def broker() -> Iterator[SimulatedBroker]:
 
 
 def clients(broker: SimulatedBroker) -> dict[str | None, tuple[int, int]]:
-    """By client id: connections, requests."""
+    """The number of connections and of requests of each client, by client id."""
     answer = broker.ask(DescribeClientsRequest())
     assert (answer.error_code, answer.left_out) == (OK, 0)
     return {each.client_id: (each.connections, each.requests) for each in answer.clients}
 
 
 def exported(broker: SimulatedBroker) -> dict[str, dict[tuple[str, ...], float]]:
-    """By name and labels; of histograms how often."""
+    """The value of each metric, by name and labels; of a histogram, how many values it has counted."""
     answer = broker.ask(DescribeMetricsRequest())
     return {
         family.name: {
@@ -114,7 +114,7 @@ def test_the_owner_of_a_transaction_is_the_client_that_last_initialized_its_id(b
     assert owners(broker) == {"x": (OK, "first", True)}
     second = Txn(broker, "x", client=SimulatedClient(broker, "second"))
     assert second.init() == OK
-    assert owners(broker) == {}, "nothing is open"
+    assert owners(broker) == {}, "no transaction is open"
     assert owners(broker, "x", "nobody") == {
         "x": (OK, "second", True),
         "nobody": (ErrorCode.RESOURCE_NOT_FOUND, None, False),
@@ -168,7 +168,7 @@ def test_the_owner_of_a_transaction_is_hidden_without_describe() -> None:
         assert ask(["mine", "hidden"]) == {"": OK, "mine": OK, "hidden": refused}
 
 
-def test_every_metric_family_has_a_valid_prometheus_name() -> None:
+def test_metric_families_have_unique_names_and_only_counters_end_in_total() -> None:
     assert len({each.name for each in FAMILIES}) == len(FAMILIES)
     for each in FAMILIES:
         assert each.name.startswith("fencepost_")

@@ -91,12 +91,12 @@ def test_only_the_newest_epoch_of_a_named_producer_may_write(broker):
         assert answer.error_code == FENCED
         assert "was opened again, by client 'test' at" in answer.error_message
     assert broker.ask(opening("sensor", old, t=2)).error_code == FENCED
-    assert write(broker, "sensor", new + 1, 2).error_code == FENCED  # one that nobody was given
+    assert write(broker, "sensor", new + 1, 2).error_code == FENCED  # an epoch that no client was given
     assert write(broker, "sensor", new, 2).error_code == 0
     assert values(broker, "t") == [b"1", b"2"]
 
 
-def test_two_clients_that_open_a_producer_name_at_once_get_different_epochs(broker):
+def test_each_client_that_opens_a_producer_name_fences_those_that_opened_it_before(broker):
     """Pulsar #25954: two recoveries of one name at a time."""
     others = [SimulatedClient(broker) for _ in range(3)]
     epochs = [opened(client, "sensor", t=2) for client in others]
@@ -123,7 +123,7 @@ def test_a_retried_batch_is_written_if_a_power_cut_lost_its_first_attempt():
         create(broker)
         epoch = opened(broker, "sensor", t=2)
         delays["journal"] = 1.0
-        for client in (SimulatedClient(broker), SimulatedClient(broker)):  # the retry meets what is not durable yet
+        for client in (SimulatedClient(broker), SimulatedClient(broker)):  # at the retry, the first is not durable yet
             client.send(writing("sensor", epoch, [1]))
             assert client.quiet(0.1)
         left = unplug(broker)
@@ -176,7 +176,7 @@ def test_a_named_producer_is_refused_after_its_topic_got_more_partitions(broker)
 def test_a_named_batch_for_a_topic_the_name_did_not_open_is_refused(broker):
     epoch = opened(broker, "sensor")
     assert write(broker, "sensor", epoch, 1).error_code == INVALID
-    assert highest(broker, "sensor", epoch) == {}  # opens it, with the same epoch
+    assert highest(broker, "sensor", epoch) == {}  # highest() opens the topic, with the same epoch
     assert write(broker, "sensor", epoch, 1).error_code == 0
 
 

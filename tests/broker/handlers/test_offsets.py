@@ -39,7 +39,7 @@ def test_list_offsets_by_time_returns_the_first_record_at_or_after_it(client):
     assert {time: found(client, time)[1:] for time in expected} == expected
 
 
-def test_list_offsets_after_the_last_timestamp_returns_minus_1_without_error(client):
+def test_list_offsets_returns_minus_1_without_error_if_no_record_matches(client):
     assert found(client, 301) == (OK, -1, -1)
     assert found(client, TIERED) == found(client, PENDING) == (OK, -1, -1)
     assert found(client, MAX, partition=1) == found(client, 0, partition=1) == (OK, -1, -1)
@@ -49,10 +49,10 @@ def test_list_offsets_max_timestamp_returns_the_first_record_that_has_it(client)
     assert found(client, MAX) == (OK, 1, 300)
 
 
-@pytest.mark.parametrize(("place", "since"), [(MAX, 7), (EARLIEST_LOCAL, 8), (TIERED, 9), (PENDING, 11)])
-def test_list_offsets_refuses_special_timestamps_newer_than_the_version(client, place, since):
-    assert found(client, place, since - 1)[0] == ErrorCode.UNSUPPORTED_VERSION
-    assert found(client, place, since)[0] == OK
+@pytest.mark.parametrize(("special", "since"), [(MAX, 7), (EARLIEST_LOCAL, 8), (TIERED, 9), (PENDING, 11)])
+def test_list_offsets_refuses_special_timestamps_newer_than_the_version(client, special, since):
+    assert found(client, special, since - 1)[0] == ErrorCode.UNSUPPORTED_VERSION
+    assert found(client, special, since)[0] == OK
 
 
 def test_list_offsets_refuses_unknown_special_timestamps(client):

@@ -1,4 +1,4 @@
-"""Produce as clients see it: what is taken, what is refused and how, and what nobody is told too early."""
+"""Produce as clients see it: what is written, what is refused with which error, and when a request is answered."""
 
 import pytest
 import raw_batches
@@ -335,7 +335,7 @@ def test_a_decompression_bomb_is_refused_if_the_topic_recompresses_batches(clien
     assert code(client.ask(produce("t", bomb))) == OK
 
 
-# What is told, and when.
+# When a request is answered.
 
 
 @pytest.mark.requirement("S-11")
@@ -371,7 +371,7 @@ def test_an_out_of_order_error_waits_until_the_earlier_batches_are_durable(clien
     executor, submit = rounds._executor, rounds._executor.submit
     executor.submit = lambda job, done: held.append((job, done))
     client.send(produce("t", idempotent(0)))
-    client.send(produce("t", idempotent(5)))  # out of order only because of the one before
+    client.send(produce("t", idempotent(5)))  # out of order only because the one before was accepted
     assert client.quiet()
     executor.submit = submit
     submit(*held[0])

@@ -1,4 +1,6 @@
-"""What the matrix of rights does not show: what a right is about, and what a refusal leaves as it was."""
+"""What the matrix of rights (tests/conformance/rights) does not show: which resource a right must be for, and that a
+refused request changes nothing.
+"""
 
 from collections.abc import Iterator
 
@@ -79,8 +81,8 @@ def test_batches_are_authorized_by_their_own_producer_id_not_the_requests_id(wor
 @pytest.mark.requirement("S-35", "S-37")
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_user_without_write_on_a_transactional_id_cannot_use_its_producer_id(world: Guarded, version: int) -> None:
-    """Not even in plain batches, whose request names no id: neither as the producer's next batch, nor with a newer
-    epoch, nor in another partition.
+    """This includes plain batches in a request without a transactional id: with the producer's next sequence number,
+    with a newer epoch, and in another partition.
     """
     world.have("allow User:alice WRITE TOPIC = t", "allow User:bob WRITE TOPIC = t")
     world.have("allow User:alice WRITE TRANSACTIONAL_ID = x")
@@ -157,7 +159,7 @@ def test_auto_creation_needs_the_right_to_create_topics(world: Guarded) -> None:
     assert ask() == NO_TOPIC
     assert "new" not in world.broker.broker.topics.by_name
     world.have("allow User:alice CREATE TOPIC = new")
-    assert ask() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "as ever when a topic is made"
+    assert ask() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the usual answer of a request that creates a topic"
     assert ask() == OK
 
 
@@ -187,11 +189,11 @@ def test_a_list_transactions_pattern_is_not_matched_against_hidden_ids(
     assert (code("root"), code("alice")) == (ErrorCode.INVALID_REGULAR_EXPRESSION, OK)
 
 
-def test_without_an_authorizer_acls_are_not_evaluated() -> None:
+def test_without_an_authorizer_produce_needs_no_right_and_takes_the_fast_path() -> None:
     with SimulatedBroker() as broker:
         world = Guarded(broker)
         assert world.write("alice") == OK
-        assert not world.handled["Produce"], "by the fast path"
+        assert not world.handled["Produce"], "only the general path counts requests here"
 
 
 @pytest.mark.parametrize("many", [1, 1_000], ids=["in steps", "at once"])

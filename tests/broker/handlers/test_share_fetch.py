@@ -1,4 +1,7 @@
-"""ShareFetch and ShareAcknowledge as members of a share group see them."""
+"""ShareFetch and ShareAcknowledge as members of a share group see them.
+
+states() gives a letter for each record of the window: A available, L acquired (locked), K acknowledged, X archived.
+"""
 
 import pytest
 from config_requests import change
@@ -102,7 +105,7 @@ def test_a_share_fetch_skips_markers_and_by_default_delivers_aborted_records(bro
         txn.end(commit)
     fill(broker)
     found = got(member.fetch(0))[0]
-    assert found.ranges == [(0, 0, 1), (2, 2, 1), (4, 4, 1)], "uncommitted by default: what was aborted is shown"
+    assert found.ranges == [(0, 0, 1), (2, 2, 1), (4, 4, 1)], "share groups are read_uncommitted by default"
     assert member.states() == "LXLXL"
 
 
@@ -214,7 +217,7 @@ def test_a_waiting_share_fetch_is_answered_when_an_acquisition_lock_expires(brok
 
 
 def test_a_share_fetch_that_times_out_returns_an_empty_answer(broker, member):
-    assert got(member.fetch(0))[0].ranges == [], "the first one of a session names what it asks for, as in Kafka"
+    assert got(member.fetch(0))[0].ranges == [], "the first answer of a session lists all its partitions, as in Kafka"
     before = broker.loop.time()
     response = member.fetch(max_wait_ms=500)
     assert (response.error_code, response.responses) == (0, [])

@@ -1,4 +1,4 @@
-"""Where share groups stand, altered and deleted from outside: kept over restarts, in units of a bounded size."""
+"""Offsets of share groups, altered, deleted and described by an admin: changes survive restarts, in bounded units."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_of_repeated_partitions_in_one_alter_the_last_offset_counts(broker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2, PARTITIONS])
-def test_altering_many_share_offsets_is_split_into_several_units(broker, monkeypatch, at_once):
+def test_share_offsets_altered_in_several_units_all_survive_a_power_cut(broker, monkeypatch, at_once):
     monkeypatch.setattr(share_offsets, "AT_ONCE", at_once)
     altered = alter(broker, *((index, 0) for index in range(PARTITIONS)))
     assert [part.error_code for part in altered.responses[0].partitions] == [0] * PARTITIONS
@@ -97,7 +97,7 @@ def test_altering_offsets_creates_a_share_group_only_if_a_partition_is_altered(b
 
 
 def window(broker: SimulatedBroker) -> Any:
-    """Of the first partition."""
+    """The window of the group's first partition, as it is described."""
     asked = DescribeShareGroupOffsetsRequest.Group(group_id="g", topics=None)
     (found,) = broker.ask(DescribeShareGroupOffsetsRequest(groups=[asked])).groups
     return next(iter(found.topics[0].partitions)).window

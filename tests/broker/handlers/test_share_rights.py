@@ -162,7 +162,7 @@ def test_a_user_without_rights_on_a_share_group_can_do_nothing_with_it(served: S
         bob.call(each).groups[0].error_code for each in (offsets, ShareGroupDescribeRequest(group_ids=[GROUP]))
     ] == [NO_GROUP] * 2
     assert world.states() == {1}
-    assert part_of(world.alice.call(world.acknowledging(1))).error_code == 0, "her session is at the same epoch"
+    assert part_of(world.alice.call(world.acknowledging(1))).error_code == 0, "Alice's session has its old epoch"
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_a_user_who_may_read_a_share_group_but_not_its_topic_gets_no_record(serv
     part = part_of(world.bob.call(world.fetching(2, ranges(0, 0))))
     assert (part.error_code, part.acknowledge_error_code, part.records or b"") == (NO_TOPIC, NO_TOPIC, b"")
     assert world.states() == {1}
-    assert part_of(world.bob.call(world.fetching(0))).error_code == NO_TOPIC, "a session of his own with her member id"
+    assert part_of(world.bob.call(world.fetching(0))).error_code == NO_TOPIC, "in Bob's session, Alice's member id"
     assert part_of(world.bob.call(starts("jobs"))).error_code == NO_TOPIC
     assert world.states() == {1}
 

@@ -1,4 +1,6 @@
-"""Requests with as many ranges as there may be: no turn of the loop is long, and what others do meanwhile counts."""
+"""Requests with the greatest number of ranges: none takes a long turn of the event loop, and a request notices what
+others have changed between its steps.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -37,7 +39,7 @@ class World:
         return self.broker.broker.share_partitions
 
     def states(self) -> dict[str, int]:
-        """How many records are in which state."""
+        """How many records are in each state: A available, L acquired, K acknowledged, X archived, P pending."""
         found = ShareClient(self.broker, "wide", group=share_work.GROUP).states()
         return {letter: found.count(letter) for letter in sorted(set(found))}
 
@@ -64,7 +66,8 @@ def in_transaction(world: World) -> Any:
 @pytest.mark.parametrize(
     ("asking", "after"),
     [
-        (share_work.acknowledging, {"A": 3_333, "K": 3_333, "X": 3_333}),  # the first one is behind the window
+        # The first record is acknowledged, so the window begins after it.
+        (share_work.acknowledging, {"A": 3_333, "K": 3_333, "X": 3_333}),
         (share_work.fetching, {"A": 3_334, "K": 3_333, "L": 3_333}),
         (in_transaction, {"P": RANGES}),
     ],
@@ -80,7 +83,7 @@ def test_acknowledging_many_ranges_keeps_each_loop_turn_within_its_line_limit(
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Sets what happens in the middle of deciding a long request."""
+    """Return a function that sets what happens between two steps of a long request."""
 
     def happens(act: Callable[[], object]) -> None:
         decide_ahead = Acknowledging.decide_ahead
@@ -103,17 +106,17 @@ def code_of(answer: Any) -> int:
 
 @pytest.mark.parametrize("long", [plain, in_transaction])
 @pytest.mark.parametrize("offset", [0, 3_000, RANGES - 1])
-def test_a_request_is_refused_whole_if_its_record_is_released_between_its_steps(
+def test_a_request_is_refused_whole_if_one_of_its_records_is_released_between_steps(
     world: World, meanwhile: Any, long: Any, offset: int
 ) -> None:
     meanwhile(lambda: world.acknowledge(AckRange(offset, offset, [RELEASE])))
     assert code_of(world.broker.ask(long(world))) == NOT_ACQUIRED
-    assert world.states() == {"A": 1, "L": RANGES - 1}, "nothing of it was done"
+    assert world.states() == {"A": 1, "L": RANGES - 1}, "the refused request has changed nothing"
     assert world.broker.broker.transactions.open == {}
 
 
-def test_a_request_is_refused_whole_if_its_record_becomes_pending_meanwhile(world: World, meanwhile: Any) -> None:
-    """Between two steps of the request, another transaction acknowledges one of its records."""
+def test_a_request_is_refused_whole_if_one_of_its_records_becomes_pending(world: World, meanwhile: Any) -> None:
+    """Between two steps of the request, another transaction acknowledges the record."""
     asked = share_work.in_transaction(world, world.member, {0: [(3_000, 3_000, ACCEPT)]}, "other")
 
     def become_pending() -> None:
@@ -152,8 +155,8 @@ def test_a_request_is_refused_if_its_session_epoch_grows_between_its_steps(world
 def test_acknowledgements_of_another_member_between_steps_change_no_result(
     world: World, meanwhile: Any, long: Any
 ) -> None:
-    """The other member rejects three of its own records, which lie between those of the long request, and still has
-    records behind them.
+    """The other member rejects three of its own records, whose offsets lie between those of the long request. Of later
+    offsets it still has records.
     """
     key = SharePartitionKey(share_work.GROUP, *world.place)
     machine = world.shares.state_log.known[key].machine

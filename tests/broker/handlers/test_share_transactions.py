@@ -1,4 +1,8 @@
-"""TxnShareAcknowledge through a whole broker: what is pending, who decides it, and what is refused meanwhile."""
+"""TxnShareAcknowledge through a whole broker: which records are pending, until when, and what is refused until then.
+
+states() gives the window's first offset, and a letter for each of its records: A available, L acquired (locked), K
+acknowledged, X archived, P pending.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -74,7 +78,7 @@ def test_acknowledgements_that_exceed_the_entry_of_the_txns_end_are_refused(
 def test_a_prepare_is_refused_if_one_decision_could_not_end_all_under_its_ledger_key(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One unit ends all transactions under a ledger key. It has room for three ranges here; each has two."""
+    """One unit ends all transactions under a ledger key. It has room for three ranges; each transaction has two."""
     (key,) = begin(world, "orders")
     room = int(handler.PART_OF_UNIT * world.broker.store.largest_append_bytes)
     monkeypatch.setattr(pending, "RANGE_BYTES", (room - pending.UPDATE_BYTES - len(key.group)) // 3)
@@ -91,7 +95,7 @@ def test_a_prepare_is_refused_if_one_decision_could_not_end_all_under_its_ledger
         ).error_code
 
     assert prepare(workers[0], "sink") == NONE
-    assert prepare(workers[0], "sink") == NONE, "the same again"
+    assert prepare(workers[0], "sink") == NONE, "a repeated prepare succeeds"
     assert prepare(workers[1], "sink") == ErrorCode.POLICY_VIOLATION
     assert prepare(workers[1], "other sink") == NONE
 
@@ -120,7 +124,7 @@ def test_the_bound_of_pending_acknowledgements_counts_the_names_of_groups() -> N
     with SimulatedBroker(settings) as world:
         world.broker.topics.create("orders", PARTITIONS)
         for known in range(1, PARTITIONS + 1):
-            keys = begin(world, "orders", "g" * 30_000, known)  # in a unit of its own: together they are too large
+            keys = begin(world, "orders", "g" * 30_000, known)  # one more in each unit: all are too large for one
             world.wait(0.1)
         for key in keys:
             world.broker.share_partitions.state_log.known[key].machine.acquire([AcquiredRange(0, 0, 2)], "m", 1 << 60)
@@ -265,11 +269,11 @@ def test_a_commit_acknowledges_records_at_their_delivery_limit(world: SimulatedB
 
 
 REFUSALS: dict[str, tuple[Callable[[ShareWorker, SharePartitionKey], list[int]], ErrorCode]] = {
-    "a producer id that nobody has": (
+    "another producer id": (
         lambda worker, key: worker.acknowledge((key, 0, 0), producer_id=999),
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ),
-    "an id that nobody knows": (
+    "an unknown transactional id": (
         lambda worker, key: worker.acknowledge((key, 0, 0), transactional_id="nobody"),
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ),
@@ -281,7 +285,10 @@ REFUSALS: dict[str, tuple[Callable[[ShareWorker, SharePartitionKey], list[int]],
         lambda worker, key: worker.acknowledge((key, 0, 0), member_id="other"),
         ErrorCode.INVALID_RECORD_STATE,
     ),
-    "a record that nobody has": (lambda worker, key: worker.acknowledge((key, 5, 5)), ErrorCode.INVALID_REQUEST),
+    "a record that was never acquired": (
+        lambda worker, key: worker.acknowledge((key, 5, 5)),
+        ErrorCode.INVALID_REQUEST,
+    ),
     "a release": (
         lambda worker, key: worker.acknowledge((key, 0, 0), kind=AckType.RELEASE),
         ErrorCode.INVALID_REQUEST,
@@ -290,11 +297,11 @@ REFUSALS: dict[str, tuple[Callable[[ShareWorker, SharePartitionKey], list[int]],
         lambda worker, key: worker.acknowledge(*[(key, 0, 0)] * 10_001),
         ErrorCode.INVALID_REQUEST,
     ),
-    "a share partition that there is not": (
+    "an unknown share partition": (
         lambda worker, key: worker.acknowledge((key._replace(partition=3), 0, 0)),
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ),
-    "a topic that there is not": (
+    "an unknown topic": (
         lambda worker, key: worker.acknowledge((key._replace(topic_id=bytes(range(16))), 0, 0)),
         ErrorCode.UNKNOWN_TOPIC_ID,
     ),
@@ -337,7 +344,7 @@ def test_transactions_of_protocol_tv1_cannot_acknowledge_share_records(world: Si
     worker.producer.send_offsets("other", "invoices", {0: 1})
     assert worker.acknowledge((key, 0, 0)) == [ErrorCode.INVALID_TXN_STATE]
     worker.end(commit=True)
-    assert worker.acknowledge((key, 0, 0)) == [NONE]  # it opens one, of the newer protocol
+    assert worker.acknowledge((key, 0, 0)) == [NONE]  # opens a transaction of TV2
     for committed in (True, False):
         answer = world.ask(EndTxnRequest(**worker.producer.who, committed=committed), 4)
         assert answer.error_code == ErrorCode.INVALID_TXN_STATE

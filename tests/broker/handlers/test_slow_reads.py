@@ -1,4 +1,6 @@
-"""Reads so slow that meanwhile DeleteRecords takes away what they read: two checkpoints on, no file is left of it."""
+"""Reads so slow that DeleteRecords deletes the records before they are read. Two checkpoints later, the files of the
+deleted records are removed.
+"""
 
 import pytest
 from acl_client import ActingUser, creating, deleting, guarded
@@ -18,11 +20,11 @@ pytestmark = pytest.mark.slow
 
 NAMED = 12  # the newest version that names topics
 BEGUN_S = 0.1
-CHECKPOINTED_S = 200  # then two checkpoints have been written, and files are removed
+CHECKPOINTED_S = 200  # after this time, two checkpoints are written and the files of deleted records removed
 
 
 def fill(broker):
-    """One record in each segment: aborted, aborted, committed, and so on; a marker behind each."""
+    """Write one record into each segment: aborted, aborted, committed, and so on; after each comes its marker."""
     broker.ask(create("t", segment_bytes=1 << 20))
     txn = Txn(broker, "x", 2)
     assert txn.init() == ErrorCode.NONE
@@ -40,8 +42,8 @@ def client():
 
 
 @pytest.fixture
-def door():
-    """Who asks a broker with an authorizer; root may do everything, alice read `t`."""
+def acting():
+    """A user of a broker with an authorizer: root, until a test makes it alice, who may only read topic t."""
     with SimulatedBroker(guarded(super_users="User:root", log_segment_bytes=1 << 20)) as broker:
         found = ActingUser(broker.broker, "root")
         fill(broker)
@@ -58,7 +60,9 @@ def delete_below(client, offset):
 
 
 def slowly(client, request, version, meanwhile, until=None):
-    """The answer to a request that reads from the disk long after `meanwhile`, or in the second when `until` is so."""
+    """Send a request and delay its read from disk: first `meanwhile` is called, then CHECKPOINTED_S pass, or less if
+    `until` returns true before. Returns the answer.
+    """
     files, executor = client.broker.broker.store.open_files, client.broker.broker.read_executor
     for path in list(files._entries):
         files.forget(path)
@@ -79,6 +83,7 @@ def slowly(client, request, version, meanwhile, until=None):
 
 
 def seen(part):
+    """The first four bytes of each record that a read_committed consumer would deliver."""
     found = []
     named = [(each.producer_id, each.first_offset) for each in part.aborted_transactions]
     for each in walk(memoryview(bytes_of(part))):
@@ -111,7 +116,9 @@ def test_a_fetch_from_below_a_log_start_moved_during_its_read_is_out_of_range(cl
 
 
 def test_a_fetch_above_a_log_start_moved_during_its_read_lists_aborted_transactions(client):
-    """The index of aborted transactions has to be derived while earlier segments disappear."""
+    """The index files of aborted transactions are gone, so the broker has to derive them from segments while earlier
+    segments disappear.
+    """
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
     for name in client.broker.disk.list(log.directory):
         if name.endswith(".txnindex"):
@@ -129,17 +136,17 @@ def test_a_fetch_whose_topic_is_deleted_during_its_read_is_refused(client):
     assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def read_by_alice(door, offset, version, meanwhile, **more):
-    """The answer, where root does something while the disk is read."""
-    topic = door.client.broker.broker.topics.by_name["t"]
+def read_by_alice(acting, offset, version, meanwhile, **more):
+    """Fetch as alice; root does `meanwhile` before the read from disk. Returns the partition of the answer."""
+    topic = acting.client.broker.broker.topics.by_name["t"]
 
     def by_root():
-        door.user = "root"
+        acting.user = "root"
         meanwhile()
 
-    door.user = "alice"
+    acting.user = "alice"
     named = {"topic_id": topic.id} if version > NAMED else {"topic": "t"}
-    return fetched(slowly(door.client, fetch(**named, offset=offset, **more), version, by_root))
+    return fetched(slowly(acting.client, fetch(**named, offset=offset, **more), version, by_root))
 
 
 def forbid(client):
@@ -148,11 +155,11 @@ def forbid(client):
 
 @pytest.mark.parametrize("version", [NAMED, NAMED + 1])
 @pytest.mark.parametrize("may_still", [True, False])
-def test_a_slow_fetch_checks_the_right_to_read_again_before_it_answers(door, version, may_still):
+def test_a_slow_fetch_checks_the_right_to_read_again_before_it_answers(acting, version, may_still):
     """The first read has to be repeated because segments disappeared; the repeated read must not return records after
     the right was removed.
     """
-    client = door.client
+    client = acting.client
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
     for name in client.broker.disk.list(log.directory):
         if name.endswith(".txnindex"):
@@ -163,27 +170,27 @@ def test_a_slow_fetch_checks_the_right_to_read_again_before_it_answers(door, ver
         if not may_still:
             forbid(client)
 
-    part = read_by_alice(door, 12, version, meanwhile, committed=True)
+    part = read_by_alice(acting, 12, version, meanwhile, committed=True)
     assert part.error_code == (ErrorCode.NONE if may_still else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert (bool(bytes_of(part)), part.high_watermark >= 0) == (may_still, may_still)
 
 
 @pytest.mark.parametrize("version", [NAMED, NAMED + 1])
-def test_a_reader_that_loses_its_right_does_not_learn_the_log_start(door, version):
+def test_a_reader_that_loses_its_right_does_not_learn_the_log_start(acting, version):
     def meanwhile():
-        delete_below(door.client, 9)
-        forbid(door.client)
+        delete_below(acting.client, 9)
+        forbid(acting.client)
 
-    part = read_by_alice(door, 0, version, meanwhile)
+    part = read_by_alice(acting, 0, version, meanwhile)
     assert (part.error_code, part.log_start_offset) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
 
 
-def test_a_reader_that_loses_its_right_does_not_learn_of_a_deletion(door):
+def test_a_reader_that_loses_its_right_does_not_learn_of_a_deletion(acting):
     def meanwhile():
-        door.client.broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000))
-        forbid(door.client)
+        acting.client.broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000))
+        forbid(acting.client)
 
-    part = read_by_alice(door, 0, NAMED, meanwhile)
+    part = read_by_alice(acting, 0, NAMED, meanwhile)
     assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 

@@ -49,7 +49,7 @@ def syncing(members, index):
 
 
 def answered_in_order(broker, members):
-    """The members' indexes, as their answers arrive."""
+    """Return a list to which the index of each member is added when its answer arrives."""
     order = []
     for index, (client, _, _) in enumerate(members):
         arrived = client.line.data_received

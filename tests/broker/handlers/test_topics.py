@@ -71,7 +71,7 @@ def test_partition_count_minus_1_creates_the_brokers_default_number() -> None:
 def test_create_topics_with_validate_only_creates_nothing(broker: SimulatedBroker) -> None:
     (answer,) = create(broker, New(name="a", num_partitions=3), validate_only=True)
     assert (answer.error_code, answer.num_partitions) == (0, 3)
-    assert answer.topic_id == ZERO_UUID  # Kafka tells an id that it forgets again
+    assert answer.topic_id == ZERO_UUID  # Kafka returns an id here that it does not keep
     assert names(broker) == []
 
 
@@ -178,7 +178,7 @@ def test_a_topic_name_that_exists_or_differs_only_in_dot_and_underscore_is_refus
 
 
 def test_of_two_colliding_names_in_one_request_only_the_first_is_created(broker: SimulatedBroker) -> None:
-    # Kafka makes both, and their metrics are one ever after.
+    # Kafka creates both, although their metrics then have the same names.
     answers = create(broker, New(name="e.1"), New(name="e_1"))
     assert [answer.error_code for answer in answers] == [0, 17]
 

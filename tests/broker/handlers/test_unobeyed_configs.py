@@ -1,4 +1,4 @@
-"""Settings of Kafka brokers that nothing here obeys: which values are taken, where they show, what a start says."""
+"""Settings of Kafka's brokers that have no effect here: which values are accepted, described, and logged at start."""
 
 import pytest
 from config_requests import APPEND, BROKER, OK, SET, TOPIC, change, describe

@@ -52,7 +52,7 @@ def describing(*names: str) -> DescribeUserScramCredentialsRequest:
 
 
 def described(broker: Any, *names: str) -> dict[str, list[int] | int]:
-    """Of each user its mechanisms, or the error."""
+    """The mechanisms of each user, or its error code."""
     answer = broker.ask(describing(*names))
     assert answer.error_code == OK
     return {each.user: each.error_code or [info.mechanism for info in each.credential_infos] for each in answer.results}
@@ -96,7 +96,7 @@ def test_no_password_equivalent_is_on_disk_or_in_the_log(caplog: pytest.LogCaptu
         held += bytes_of(broker.disk, broker.settings.log_dir)
     kept = broker.broker.security_log.state.users.find("alice", Mechanism.SHA_256)
     assert kept is not None
-    assert kept.stored_key in held, "it is looked for where it would be"
+    assert kept.stored_key in held, "the files that are searched are those with the credentials"
     for secret in (asked.salted_password, b"secret of a user"):
         assert secret not in held
         assert secret.hex() not in caplog.text
@@ -166,7 +166,7 @@ def test_users_whose_journal_entry_fails_get_a_storage_error_and_others_are_chan
 
 
 @pytest.mark.slow
-def test_many_users_are_changed_in_turns_with_other_requests() -> None:
+def test_a_change_of_many_users_is_made_in_parts_with_other_requests_between_them() -> None:
     names = [f"u{number}" for number in range(2_000)]
     with SimulatedBroker() as broker:
         client, other = SimulatedClient(broker), SimulatedClient(broker)

@@ -1,4 +1,4 @@
-"""fencepost.writes.refused=true: nobody adds a record to the topic; what is in it is ended and read as ever."""
+"""fencepost.writes.refused=true: no record is added to the topic. It can be read, and its open transactions end."""
 
 import pytest
 from config_requests import change
