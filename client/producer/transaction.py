@@ -268,13 +268,13 @@ class Transaction:
                 failure = failure or raised
                 error.add_note(f"the transaction could not be aborted: {raised}")
         driver.sources.notify(driver.machine.outcome)
+        if failure is not None and not isinstance(failure, Exception | type(error)):
+            raise failure  # cancelled meanwhile
         if isinstance(error, AbortableTransactionError | ProducerFencedError):
             known = driver.machine.error
             reason = error.reason if isinstance(error, ProducerFencedError) else None
             if isinstance(known, ProducerFencedError) and known.reason != reason:
                 raise driver.machine.failure() from error
-        if failure is not None and not isinstance(failure, Exception | type(error)):
-            raise failure  # cancelled meanwhile
 
 
 _NAMES = {

@@ -8,7 +8,7 @@ import contextlib
 
 import pytest
 from cancelled_everywhere import at_every_turn
-from fencepost.client.errors import AlreadyCommittedError, CommitOutcomeUnknownError
+from fencepost.client.errors import AlreadyCommittedError, CommitOutcomeUnknownError, ProducerFencedError
 from reading import member, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
@@ -78,3 +78,29 @@ def test_an_abort_cancelled_at_any_await_leaves_no_visible_record(version):
             assert (await consumer.committed())[T0].offset == 2
 
     assert at_every_turn(main, version) > PLENTY
+
+
+@both
+def test_a_fenced_transaction_cancelled_at_any_await_of_its_abort_raises_cancelled(version):
+    """Not the error that fenced it: whoever cancels a task, as Ctrl-C does, waits for its end."""
+    raised = set()
+
+    async def main(world, cancelling):
+        producer = await world.producer()
+
+        async def fail(tx):
+            async with tx:
+                await tx.send_and_wait("out", b"x")
+                await world.producer()
+                await tx.send_and_wait("out", b"y")
+
+        try:
+            await cancelling(fail(producer.transaction()))
+        except asyncio.CancelledError:
+            raised.add("cancelled")
+        except ProducerFencedError:
+            assert not cancelling.__self__.is_cancelled
+            raised.add("fenced")
+
+    assert at_every_turn(main, version) > PLENTY
+    assert raised == {"cancelled", "fenced"}
