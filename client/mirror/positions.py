@@ -7,7 +7,7 @@ target.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...protocol.batches import Batch
@@ -22,27 +22,26 @@ class BatchMark(NamedTuple):
     still has it.
 
     A source that was restored or cut may have written other records at the same offsets since. So each read begins at
-    this batch, and what is there must be it, or what compaction has left of it.
+    this batch, and what is there must be it, or what compaction has left of it; or what it was before compaction, as
+    the source may have crashed since, or another replica that is behind with compacting may be the leader.
     """
 
     first: int
     last: int
     crc: int
-    count: int  # type: ignore[assignment]  # hides the method of tuples
+    is_compacted: bool
     producer_id: int
     producer_epoch: int
     sequence: int
 
     def is_in(self, batch: Batch) -> bool:
-        """Return whether this batch is the one of which the mark was made, or what compaction has left of that one.
+        """Return whether this batch is the one of which the mark was made, before or after a compaction.
 
-        Compaction keeps a batch's first and last offset, its producer and its sequence, and adds no record.
+        Compaction keeps a batch's first and last offset, its producer and its sequence.
         """
-        if batch.crc == self.crc:
-            return batch.last_offset == self.last
-        was_compacted = batch.record_count < self.count or batch.delete_horizon_ms is not None
         now = mark_of(batch)
-        return was_compacted and now.count <= self.count and now[:2] == self[:2] and now[-3:] == self[-3:]
+        was_compacted = self.is_compacted or now.is_compacted
+        return now[:2] == self[:2] and now[-3:] == self[-3:] and (was_compacted or now.crc == self.crc)
 
     def is_kept_by(self, found: Batch) -> bool:
         """Return whether the log may still have the batch: what is found from its last offset on is it, or lies behind
@@ -53,11 +52,12 @@ class BatchMark(NamedTuple):
 
 def mark_of(batch: Batch) -> BatchMark:
     """Return the mark of a batch: the fields by which BatchMark.is_in() recognizes it later."""
+    has_gaps = batch.record_count <= batch.last_offset - batch.base_offset
     return BatchMark(
         batch.base_offset,
         batch.last_offset,
         batch.crc,
-        batch.record_count,
+        has_gaps or batch.delete_horizon_ms is not None,
         batch.producer_id,
         batch.producer_epoch,
         batch.base_sequence,
@@ -96,7 +96,7 @@ def decode_position(committed: OffsetAndMetadata) -> Position:
         kept = json.loads(committed.metadata)
         if kept["version"] != VERSION:
             raise ValueError(f"it has version {kept['version']}")
-        mark = None if kept["mark"] is None else BatchMark(*map(int, kept["mark"]))
+        mark = None if kept["mark"] is None else _decode_mark(kept["mark"])
         ids = bytes.fromhex(kept["topic_id"]), bytes.fromhex(kept.get("copy_id", ""))
         return Position(committed.offset, ids[0], mark, ids[1])
     except (ValueError, KeyError, TypeError) as error:
@@ -120,3 +120,9 @@ def known_positions(
         if at is not None and (position := decode_position(at)).is_of_copy(copies[tp.topic]):
             found[tp] = position._replace(copy_id=copies[tp.topic])
     return found
+
+
+def _decode_mark(fields: Sequence[int]) -> BatchMark:
+    """Return the mark of which these are the fields."""
+    first, last, crc, is_compacted, *producer = map(int, fields)
+    return BatchMark(first, last, crc, bool(is_compacted), *producer)

@@ -128,3 +128,12 @@ def test_the_mirror_continues_if_its_last_copied_batch_was_compacted_at_the_sour
     assert values(ahead.take(0, 1)) == [b"e"]
     ahead.feed([records(9, b"f")], (), 0)  # the batch before it is gone
     assert values(ahead.take(0, 1)) == [b"f"]
+
+
+def test_the_mirror_continues_if_the_source_has_its_last_batch_as_before_compaction() -> None:
+    """A broker that crashed soon after, or another replica that became the leader, has not compacted it yet."""
+    left = read(memoryview(build([Record(4, 1001, None, b"d")], base_offset=3)))
+    ahead = fed(records(0, b"a"), left)
+    ahead.take(0, 1 << 20)
+    ahead.feed([records(3, b"c", b"d"), records(5, b"e")], (), 0)
+    assert values(ahead.take(0, 1)) == [b"e"]
