@@ -76,8 +76,8 @@ DATED = compacted(WHOLE, 0, 1, 2, horizon_ms=2000)
         "unchanged", "without its last record", "without its first record", "with a gap", "with a delete horizon",
         "with a gap and a delete horizon", "with the same gap", "with a larger gap", "without records",
         "with a gap, then without records", "without records before", "with records where a gap was",
-        "without the delete horizon it had", "with the records it had lost", "a marker", "a marker with a delete horizon",
-        "a marker without its record", "a marker without the delete horizon it had",
+        "without the delete horizon it had", "with the records it had lost", "a marker",
+        "a marker with a delete horizon", "a marker without its record", "a marker without the delete horizon it had",
     ],
 )  # fmt: skip
 def test_a_batch_mark_recognizes_its_batch_as_compaction_leaves_it_or_found_it(before: Batch, now: Batch) -> None:

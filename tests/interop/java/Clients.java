@@ -86,9 +86,10 @@ public class Clients {
             case "commit" -> producers.get(name).commitTransaction();
             case "abort" -> producers.get(name).abortTransaction();
             case "round" -> round(producers.get(name), call);
-            case "subscribe" -> consumers.get(name).subscribe(List.of(call.get("topic")));
+            case "subscribe" -> consumers.get(name).subscribe(List.of(call.get("topic").split(",")));
             case "subscribePattern" -> consumers.get(name).subscribe(new SubscriptionPattern(call.get("pattern")));
             case "commitSync" -> consumers.get(name).commitSync();
+            case "commitAt" -> consumers.get(name).commitSync(places(call.get("places")));
             case "assigned" -> answer.put("assigned", consumers.get(name).assignment().stream()
                 .map(TopicPartition::toString).sorted().collect(Collectors.joining(",")));
             case "poll" -> poll(consumers.get(name), call, answer);
@@ -167,6 +168,17 @@ public class Clients {
             ? new ConsumerGroupMetadata(call.get("group"))
             : consumer.groupMetadata();
         producer.sendOffsetsToTransaction(Map.of(place, offset), group);
+    }
+
+    // Offsets to commit, of any partitions: "topic/partition/offset topic/partition/offset".
+    static Map<TopicPartition, OffsetAndMetadata> places(String text) {
+        var found = new HashMap<TopicPartition, OffsetAndMetadata>();
+        for (var place : text.split(" ")) {
+            var words = place.split("/");
+            found.put(new TopicPartition(words[0], Integer.parseInt(words[1])),
+                new OffsetAndMetadata(Long.parseLong(words[2])));
+        }
+        return found;
     }
 
     void poll(KafkaConsumer<String, String> consumer, Map<String, String> call, Map<String, String> answer) {

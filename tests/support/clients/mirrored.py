@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 from fencepost.client.admin.admin import Admin
 from fencepost.client.consumer.consumer import Consumer
+from fencepost.client.mirror.cutover.record import is_cutover_key
 from fencepost.client.mirror.names import MAP_TOPIC, group_id
 from fencepost.client.mirror.offset_map import EntryKey, Run, decode_entry, decode_key
 from fencepost.client.mirror.positions import decode_position
 from fencepost.client.mirror.task import MirrorTask
 from fencepost.client.net.environment import SYSTEM, Environment
+from fencepost.client.settings import IsolationLevel
 from fencepost.client.values import Record, TopicPartition
 
 _numbers = itertools.count()
@@ -89,7 +91,9 @@ class Sides:
                 await asyncio.sleep(0.05)
 
     async def drained(self, *topics: str, mirror: str = "default") -> None:
-        """Wait until the mirror's positions are at the source's ends."""
+        """Wait until the mirror's positions are at the source's ends, and its last transactions end everywhere: Kafka
+        commits the positions, the copies and the map one after the other.
+        """
         async with asyncio.timeout(PATIENCE_S), Admin(self.source) as source, Admin(self.target) as target:
             while True:
                 found = await source.describe_topics(topics)
@@ -98,14 +102,18 @@ class Sides:
                 listed = await target.list_group_offsets(group_id(mirror))
                 at = {tp: each.offset for tp, each in listed.items() if tp in ends}
                 if at == ends:
-                    return
+                    copies = [*ends, TopicPartition(MAP_TOPIC, 0)]
+                    if await target.ends(copies, -1) == await target.ends(copies, -1, "read_committed"):
+                        return
                 await asyncio.sleep(0.05)
 
 
-async def records_of(bootstrap: str, topic: str) -> dict[int, list[Record]]:
-    """The committed records of each partition, in order."""
+async def records_of(
+    bootstrap: str, topic: str, isolation_level: IsolationLevel = "read_committed"
+) -> dict[int, list[Record]]:
+    """The records of each partition, in order: the committed ones, or all that are there."""
     found = dict[int, list[Record]]()
-    async with Consumer(bootstrap) as consumer:
+    async with Consumer(bootstrap, isolation_level=isolation_level) as consumer:
         partitions = [TopicPartition(topic, each) for each in sorted(await consumer.partitions_for_topic(topic))]
         consumer.assign(partitions)
         await consumer.seek_to_beginning()
@@ -127,6 +135,8 @@ async def map_entries(sides: Sides) -> dict[EntryKey, tuple[Run, ...]]:
     """The newest runs of each entry of the map on the target."""
     found = dict[EntryKey, tuple[Run, ...]]()
     for record in (await records_of(sides.target, MAP_TOPIC))[0]:
+        if is_cutover_key(record.key):
+            continue
         key = decode_key(record.key)
         found.pop(key, None)
         if record.value is not None:
