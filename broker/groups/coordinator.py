@@ -147,14 +147,14 @@ class GroupCoordinator:
         has_room = self._has_room(growth, self._settings.now.group_metadata_max_bytes, group_id)
         return None if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
 
-    def _has_room(self, growth: int, most: int, group_id: str) -> bool:
-        """Return whether all groups together have room for `growth` more bytes, if they may use `most` in all. To make
-        room, delete empty groups without offsets.
+    def _has_room(self, growth: int, max_bytes: int, group_id: str) -> bool:
+        """Return whether all groups together have room for `growth` more bytes, if they may use max_bytes in all. To
+        make room, delete empty groups without offsets.
 
         group_id: the group that grows, which is not deleted.
         """
         memory, offsets = self.memory, self._offsets
-        if growth <= 0 or memory.size_bytes + growth <= most:
+        if growth <= 0 or memory.size_bytes + growth <= max_bytes:
             return True
         for empty in list(islice(memory.empty, EVICTED_AT_ONCE)):
             if empty == group_id:
@@ -166,9 +166,9 @@ class GroupCoordinator:
                     self.delete(empty)
                 except KafkaError:  # its partition of the log is offline: try it last
                     memory.empty.move_to_end(empty)
-            if memory.size_bytes + growth <= most:
+            if memory.size_bytes + growth <= max_bytes:
                 return True
-        log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
+        log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", max_bytes)
         return False
 
     def _unknown(self, group_id: str) -> ErrorCode:

@@ -186,8 +186,8 @@ class GroupKinds:
         elif classic is not None:
             if not classic.members:
                 return [Change(Kind.CLASSIC_GROUP, "", None)]
-            most = self._settings.now.group_consumer_max_size
-            return upgraded(classic, self._consumer.topics, self._consumer.policy, most)
+            max_size = self._settings.now.group_consumer_max_size
+            return upgraded(classic, self._consumer.topics, self._consumer.policy, max_size)
         return []
 
     def _take_back(self, handed: HandOver) -> str | None:

@@ -26,7 +26,7 @@ class Rules(NamedTuple):
     max_size: int = LAST_GENERATION
     initial_delay_ms: int = 3_000
     newcomer_timeout_ms: int = 300_000  # of a new member's delayed join (KAFKA-7610)
-    most_pending: int = 10_000  # members that were given an id and have not joined with it
+    max_pending: int = 10_000  # members that were given an id and have not joined with it
 
 
 class Group(Roster):
@@ -139,7 +139,7 @@ class Group(Roster):
             self._act(Event.JOIN_RETURNING if known else Event.JOIN, asked, reply, now_ms, new_id)
         elif not asked.must_know_id or self.state is State.DEAD:
             self._act(Event.JOIN, asked, reply, now_ms, new_id)
-        elif len(self.pending) >= self._rules.most_pending:
+        elif len(self.pending) >= self._rules.max_pending:
             reply(Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER))
         else:
             self.pending[new_id] = now_ms + asked.session_timeout_ms
@@ -267,7 +267,7 @@ class Group(Roster):
             if member.join is None and member.instance_id is None:
                 self._remove(member.member_id)
         self._first = None
-        if self.members and not self._has_leader():
+        if self.members and not self._choose_leader():
             self._join_due(now_ms + self._rebalance_timeout_ms())  # no leader has joined: wait for one
             return
         self._join_due_ms = NEVER

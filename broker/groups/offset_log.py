@@ -201,11 +201,11 @@ class GroupOffsets:
     def fetch(self, group: str, key: PartitionKey) -> Committed | None:
         """Return the group's committed offset of a partition; None if it has none, or the topic was deleted."""
         found = self.state.get(Place(group, *key))
-        return found if found is not None and self._counts(found) else None
+        return found if found is not None and self._has_topic(found) else None
 
     def all_of(self, group: str) -> dict[PartitionKey, Committed]:
         """Return all offsets that the group has committed, by partition, without those of deleted topics."""
-        return {key: found for key, found in self.state.of_group(group).items() if self._counts(found)}
+        return {key: found for key, found in self.state.of_group(group).items() if self._has_topic(found)}
 
     def is_pending(self, group: str, key: PartitionKey) -> bool:
         """Return whether an open transaction may still change this offset (KIP-447)."""
@@ -221,9 +221,9 @@ class GroupOffsets:
 
     def has_committed(self, group: str) -> bool:
         """Return whether the group has a committed offset of a topic that still exists."""
-        return any(map(self._counts, self.state.of_group(group).values()))
+        return any(map(self._has_topic, self.state.of_group(group).values()))
 
-    def _counts(self, committed: Committed) -> bool:
+    def _has_topic(self, committed: Committed) -> bool:
         """Return whether the offset's topic still exists; True if the topic's id is not known."""
         return committed.topic_id == ZERO_UUID or committed.topic_id in self._topics.by_id
 
@@ -326,7 +326,7 @@ class GroupOffsets:
             expired = (
                 unused is not None and unused(key[0]) and is_expired(committed, idle_since_ms, now_ms, retention_ms)
             )
-            if expired or not self._counts(committed):
+            if expired or not self._has_topic(committed):
                 yield key
 
 

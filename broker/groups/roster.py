@@ -111,9 +111,9 @@ class Roster:
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
-    def _has_leader(self) -> bool:
-        """Return whether the group has a leader that has joined. If the present leader has not joined, the first member
-        that has joined becomes the leader. Returns False if none has joined.
+    def _choose_leader(self) -> bool:
+        """If the present leader has not joined, make the first member that has joined the leader. Returns whether there
+        is a leader that has joined; False if no member has joined.
         """
         leader = self.members.get(self.leader or NO_MEMBER)
         if leader is None or leader.join is None:

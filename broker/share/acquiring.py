@@ -108,22 +108,22 @@ class _Taking:
             last = min(last, self._end)
         self._begins_batch = True
         for begins, ends, deliveries, size in self._available_in(first, last):
-            most = bad_records.most_at_once(deliveries, self._limits.deliveries, size)
-            if most is not None and self._count:
+            together = bad_records.max_together(deliveries, self._limits.deliveries, size)
+            if together is not None and self._count:
                 return False
             allowed = self._allowed(begins, ends) if self._wanted.exact else ends - begins + 1
-            if most is not None:
-                allowed = min(allowed, most)
+            if together is not None:
+                allowed = min(allowed, together)
             if allowed > 0:
                 self._add(begins, begins + allowed - 1, deliveries + 1)
-            if most is not None or allowed < ends - begins + 1:
+            if together is not None or allowed < ends - begins + 1:
                 return False
         return True
 
     def _allowed(self, begins: int, ends: int) -> int:
         """Return how many of these records the member may acquire if it must not get more than max_records."""
-        most = min(ends - begins + 1, self._wanted.max_records - self._count)
-        return min(most, max(0, min(ends, self._end + max(0, self._limits.room)) - begins + 1))
+        wanted = min(ends - begins + 1, self._wanted.max_records - self._count)
+        return min(wanted, max(0, min(ends, self._end + max(0, self._limits.room)) - begins + 1))
 
     def _add(self, first: int, last: int, deliveries: int) -> None:
         """Let the member acquire this range. It is joined with the range before if they are adjacent and were delivered

@@ -20,7 +20,7 @@ def suspected_from(limit: int) -> int:
     return max(FEWEST_DELIVERIES, (limit + 1) // 2)
 
 
-def most_at_once(deliveries: int, limit: int, size: int) -> int | None:
+def max_together(deliveries: int, limit: int, size: int) -> int | None:
     """Return how many records of a run may be delivered together, and without any others; None if there is no limit.
 
     deliveries: how often they were delivered. limit: how often a record is delivered at most. size: how many records

@@ -24,18 +24,18 @@ class Acquired(NamedTuple):
     go_on: int | None
 
 
-def find_acquired(machine: SharePartition, member: str, offset: int, most_runs: int) -> Acquired:
-    """Examine at most most_runs runs (ranges of records in the same state) from this offset on. Returns those that the
+def find_acquired(machine: SharePartition, member: str, offset: int, max_runs: int) -> Acquired:
+    """Examine at most max_runs runs (ranges of records in the same state) from this offset on. Returns those that the
     member has acquired.
     """
-    columns = machine.runs.next_part(offset, most_runs)
+    columns = machine.runs.next_part(offset, max_runs)
     found = [
         (first, last, standing)
         for first, last, standing in zip(*columns, strict=True)
         if standing.state is State.ACQUIRED and standing.member == member
     ]
     looked_at = len(columns[0])
-    return Acquired(found, looked_at, columns[1][-1] + 1 if looked_at == most_runs else None)
+    return Acquired(found, looked_at, columns[1][-1] + 1 if looked_at == max_runs else None)
 
 
 def find_expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:

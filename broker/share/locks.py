@@ -88,7 +88,7 @@ class Locks:
         """Return how many alarms are set, by which locks end at their deadlines."""
         return len(self._alarms)
 
-    def see_to_alarm(self, key: SharePartitionKey, kept: LoggedPartition) -> None:
+    def ensure_alarm(self, key: SharePartitionKey, kept: LoggedPartition) -> None:
         """Make sure that the timer goes off at the earliest deadline of this share partition, or before."""
         alarm_ms = kept.machine.alarm_ms
         if alarm_ms is not None:
@@ -136,7 +136,7 @@ class Locks:
             if not self._log(ending, timed_out=False):
                 for key, runs, _ in ending:
                     self._known[key].machine.end_locks(runs, self._clock.monotonic_ms())
-                    self.see_to_alarm(key, self._known[key])
+                    self.ensure_alarm(key, self._known[key])
         if not release.keys:
             self._releases.pop((release.group, release.member), None)
         return 1 + (RUNS - left) * UNITS_OF_A_RUN
@@ -193,7 +193,7 @@ class Locks:
         if alarm_ms is not None and alarm_ms <= now_ms:
             self._due[key] = None
         else:
-            self.see_to_alarm(key, kept)
+            self.ensure_alarm(key, kept)
 
     # ---- both ------------------------------------------------------------------------------------------------
 

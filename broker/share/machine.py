@@ -293,14 +293,14 @@ class SharePartition:
         """The earliest deadline that has an alarm; its lock may have ended meanwhile. None if there is no alarm."""
         return self._alarms[0][0] if self._alarms else None
 
-    def due_alarms(self, now_ms: int, most_runs: int) -> tuple[list[Alarm], int]:
-        """Remove and return the alarms that are due, for about most_runs runs at most; and how many runs these are."""
+    def due_alarms(self, now_ms: int, max_runs: int) -> tuple[list[Alarm], int]:
+        """Remove and return the alarms that are due, for about max_runs runs at most; and how many runs these are."""
         due: list[Alarm] = []
         runs = 0
-        while runs < most_runs and self._alarms and self._alarms[0][0] <= now_ms:
+        while runs < max_runs and self._alarms and self._alarms[0][0] <= now_ms:
             deadline_ms, first, last = heappop(self._alarms)
             begins = max(first, self.start)
-            ends = self.runs.last_of(begins, most_runs - runs)
+            ends = self.runs.last_of(begins, max_runs - runs)
             if ends is not None and ends < last:
                 heappush(self._alarms, (deadline_ms, ends + 1, last))
                 last = ends

@@ -38,20 +38,20 @@ class RunMemory:
         else:
             del self._of_group[group]
 
-    def part_bytes(self, key: SharePartitionKey, most_bytes: int) -> int:
-        """Return how many bytes of the limit most_bytes are reserved for this share partition, however many
+    def part_bytes(self, key: SharePartitionKey, max_bytes: int) -> int:
+        """Return how many bytes of the limit max_bytes are reserved for this share partition, however many
         others use.
         """
         groups = len(self._of_group) + (key.group not in self._of_group)
         share_partitions = self._of_group.get(key.group, 0) + (key not in self._counted)
-        return most_bytes // groups // share_partitions
+        return max_bytes // groups // share_partitions
 
-    def has_room(self, key: SharePartitionKey, most_bytes: int, more_runs: int = 0, times: int = 1) -> bool:
+    def has_room(self, key: SharePartitionKey, max_bytes: int, more_runs: int = 0, times: int = 1) -> bool:
         """Return whether the share partition may have more_runs more runs.
 
-        It may while all share partitions together take less than `times` the limit most_bytes; otherwise only while it
+        It may while all share partitions together take less than `times` the limit max_bytes; otherwise only while it
         takes no more than part_bytes() itself.
         """
-        if self.size_bytes < times * most_bytes:
+        if self.size_bytes < times * max_bytes:
             return True
-        return RUN_BYTES * (self._counted.get(key, 0) + more_runs) <= self.part_bytes(key, most_bytes)
+        return RUN_BYTES * (self._counted.get(key, 0) + more_runs) <= self.part_bytes(key, max_bytes)

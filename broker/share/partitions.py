@@ -307,7 +307,7 @@ class SharePartitions:
             self._wake_soon([key])
         machine.acquire(acquired, member, self._lock_until_ms(configs))
         self.state_log.count_runs(key)
-        self.locks.see_to_alarm(key, kept)
+        self.locks.ensure_alarm(key, kept)
         return acquired
 
     def _delivery_limit(self, group: str) -> int:
@@ -384,7 +384,7 @@ class SharePartitions:
             if error is None:
                 key = SharePartitionKey(acknowledging.group, *place)
                 self.state_log.count_runs(key)
-                self.locks.see_to_alarm(key, self._known[key])
+                self.locks.ensure_alarm(key, self._known[key])
         return answers
 
     def _machine(self, key: SharePartitionKey) -> SharePartition:

@@ -272,9 +272,9 @@ class ShareStateLog:
 
     def _is_due(self, kept: LoggedPartition) -> bool:
         """Return whether so much was logged since the last snapshot that a new one is due."""
-        most_updates = self._settings.now.share_coordinator_snapshot_update_records_per_snapshot
-        most_bytes = max(LEAST_BYTES, TIMES_ITS_SIZE * kept.snapshot_bytes)
-        return kept.updates > 0 and (kept.updates >= most_updates or kept.update_bytes >= most_bytes)
+        max_updates = self._settings.now.share_coordinator_snapshot_update_records_per_snapshot
+        max_bytes = max(LEAST_BYTES, TIMES_ITS_SIZE * kept.snapshot_bytes)
+        return kept.updates > 0 and (kept.updates >= max_updates or kept.update_bytes >= max_bytes)
 
     def write_snapshots(self, keys: Sequence[SharePartitionKey]) -> None:
         """Write snapshots of these share partitions, in one unit. Raises COORDINATOR_NOT_AVAILABLE."""

@@ -37,8 +37,8 @@ def _free(machine: SharePartition, first: int, last: int, is_freed: Callable[[St
 @breaks(NOBODYS)
 def the_end_of_a_lock_frees_what_is_pending(stack: ExitStack) -> None:
     def wrapper(due_alarms: Any) -> Any:
-        def freeing(self: SharePartition, now_ms: int, most_runs: int) -> Any:
-            due, runs = due_alarms(self, now_ms, most_runs)
+        def freeing(self: SharePartition, now_ms: int, max_runs: int) -> Any:
+            due, runs = due_alarms(self, now_ms, max_runs)
             for _, first, last in due:
                 _free(self, first, last, lambda standing: True)
             return due, runs
@@ -51,9 +51,9 @@ def the_end_of_a_lock_frees_what_is_pending(stack: ExitStack) -> None:
 @caught_with_queues(seed=2)
 @breaks(NOBODYS)
 def the_end_of_a_session_frees_what_is_pending(stack: ExitStack) -> None:
-    def freeing(machine: SharePartition, member: str, offset: int, most_runs: int) -> Any:
+    def freeing(machine: SharePartition, member: str, offset: int, max_runs: int) -> Any:
         _free(machine, machine.start, machine.end, lambda standing: standing.member == member)
-        return find_acquired(machine, member, offset, most_runs)
+        return find_acquired(machine, member, offset, max_runs)
 
     _replaced(stack, locks, "find_acquired", freeing)
 

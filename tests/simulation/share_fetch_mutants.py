@@ -99,7 +99,7 @@ def a_new_session_loses_what_it_has_to_the_end_of_the_old_one(stack: ExitStack) 
 @killed_by(LOCKS)
 @breaks("security.md: What a client can make the broker do is bounded")
 def all_that_a_session_had_is_released_in_one_step(stack: ExitStack) -> None:
-    def at_once(machine: Any, member: str, offset: int, most_runs: int) -> Any:
+    def at_once(machine: Any, member: str, offset: int, max_runs: int) -> Any:
         return find_acquired(machine, member, offset, 1 << 40)
 
     _replaced(stack, locks, "find_acquired", at_once)
@@ -109,7 +109,7 @@ def all_that_a_session_had_is_released_in_one_step(stack: ExitStack) -> None:
 @breaks("security.md: What a client can make the broker do is bounded")
 def all_locks_that_are_due_end_in_one_step(stack: ExitStack) -> None:
     def wrapper(due_alarms: Any) -> Any:
-        return lambda self, now_ms, most_runs: due_alarms(self, now_ms, 1 << 40)
+        return lambda self, now_ms, max_runs: due_alarms(self, now_ms, 1 << 40)
 
     around(stack, SharePartition.due_alarms, wrapper)
 

@@ -71,7 +71,7 @@ def anybody_may_acknowledge_what_somebody_has(stack: ExitStack) -> None:
 @breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
 def locks_end_before_their_time(stack: ExitStack) -> None:
     def wrapper(due_alarms: Any) -> Any:
-        return lambda self, now_ms, most_runs: due_alarms(self, now_ms + 1_500, most_runs)
+        return lambda self, now_ms, max_runs: due_alarms(self, now_ms + 1_500, max_runs)
 
     around(stack, SharePartition.due_alarms, wrapper)
 
@@ -162,15 +162,15 @@ def windows_have_no_limit(stack: ExitStack) -> None:
 @killed_by("tests/broker/share/test_memory.py")
 @breaks("guarantees.md: keeps no other group waiting")
 def a_group_full_of_runs_keeps_all_others_waiting(stack: ExitStack) -> None:
-    replaced(stack, RunMemory.part_bytes, lambda self, key, most_bytes: -1)
+    replaced(stack, RunMemory.part_bytes, lambda self, key, max_bytes: -1)
 
 
 @killed_by("tests/broker/share/test_memory.py")
 @breaks("guarantees.md: none of its own partitions of which little is kept")
 def a_partition_full_of_runs_keeps_all_of_its_group_waiting(stack: ExitStack) -> None:
-    def part_bytes(self: RunMemory, key: SharePartitionKey, most_bytes: int) -> int:
+    def part_bytes(self: RunMemory, key: SharePartitionKey, max_bytes: int) -> int:
         of_group = sum(runs for each, runs in self._counted.items() if each.group == key.group)
-        return most_bytes // max(1, len(self._of_group)) - of_group * RUN_BYTES
+        return max_bytes // max(1, len(self._of_group)) - of_group * RUN_BYTES
 
     replaced(stack, RunMemory.part_bytes, part_bytes)
 

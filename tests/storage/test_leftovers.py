@@ -264,7 +264,7 @@ def test_a_leftover_that_cannot_be_removed_is_a_warning_and_the_start_succeeds()
 
 
 @pytest.mark.parametrize("name", ["logs/.DS_Store", "journal/notes.txt", "logs/backup"])
-def test_a_directory_with_only_foreign_files_is_opened_as_a_new_one(tmp_path: Path, name: str) -> None:
+def test_a_data_directory_with_only_foreign_files_is_opened_as_a_new_store(tmp_path: Path, name: str) -> None:
     path = tmp_path / "data" / name
     path.parent.mkdir(parents=True)
     a_file(path)
@@ -273,7 +273,7 @@ def test_a_directory_with_only_foreign_files_is_opened_as_a_new_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["logs/t-0.3", f"journal/{3:020d}.journal"])
-def test_a_directory_with_logs_or_a_journal_but_no_checkpoint_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_data_directory_with_logs_or_a_journal_but_no_checkpoint_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "data" / name
     path.parent.mkdir(parents=True)
     a_file(path)

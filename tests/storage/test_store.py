@@ -101,6 +101,7 @@ def test_append_next_changes_the_counts_and_the_log_exactly_as_append():
 @pytest.mark.parametrize("beside", [100_000, 3_000])
 @pytest.mark.parametrize("together", [True, False])
 def test_an_unflushed_batch_keeps_at_most_4_times_its_size_of_request_bytes_alive(together, beside):
+    """Otherwise the batch is copied out of its request. beside: how many other bytes the request has."""
     driven = Driven(SimulatedDisk())
     log = driven.create("t")
     driven.round()

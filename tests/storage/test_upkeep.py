@@ -136,6 +136,7 @@ def test_a_checkpoint_captured_in_slices_covers_journal_units_up_to_its_beginnin
 
 
 def test_a_checkpoint_waits_only_for_the_sync_of_joint_journal_units():
+    """A joint unit is any but the single batch of one client, on which nothing else builds."""
     driver = Driven(SimulatedDisk())
     a, b = (driver.create(name, durability_mode="os") for name in "ab")
     driver.round()

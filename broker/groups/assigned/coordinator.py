@@ -260,9 +260,9 @@ class AssignedGroups(Generic[Group, Change]):
 
     def _check_bytes(self, more_bytes: int) -> None:
         """Raise GROUP_MAX_SIZE_REACHED if more_bytes of additional memory would exceed group.metadata.max.bytes."""
-        most = self._settings.now.group_metadata_max_bytes
-        if self.size_bytes + more_bytes + GROUP_BYTES > most:
-            log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
+        max_bytes = self._settings.now.group_metadata_max_bytes
+        if self.size_bytes + more_bytes + GROUP_BYTES > max_bytes:
+            log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", max_bytes)
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def dismiss(self) -> int:

@@ -114,15 +114,15 @@ class AssigningGroup(Generic[Change]):
         """Return whether the interval since the last assignment is over."""
         return self._assigned_ms is None or now_ms >= self._assigned_ms + self._assignment_interval_ms
 
-    def _assign_at_once(self, most_units: int, now_ms: int, wall_ms: int) -> None:
-        """Compute the assignment at once if it costs at most most_units; otherwise do nothing.
+    def _assign_at_once(self, max_units: int, now_ms: int, wall_ms: int) -> None:
+        """Compute the assignment at once if it costs at most max_units; otherwise do nothing.
 
         The cost is about one unit for each member and partition. A larger group keeps its assignment until the
         coordinator has computed the next one in steps.
         """
         partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
         named = sum(map(len, self._topics_of_members))
-        if len(self.member_ids) + named // TOPICS_OF_A_UNIT + partitions <= most_units:
+        if len(self.member_ids) + named // TOPICS_OF_A_UNIT + partitions <= max_units:
             epoch, steps = self.begin_assignment()
             self._set_target(epoch, run_steps(steps), now_ms, wall_ms)
             self.is_assigning = False

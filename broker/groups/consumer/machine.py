@@ -171,9 +171,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
 
     def _check_room(self, member_id: str) -> None:
         """Raise GROUP_MAX_SIZE_REACHED if the group is full and this is a new member."""
-        most = self._rules().max_size
-        if len(self.subscriptions) >= most and member_id not in self.subscriptions:
-            text = f"The consumer group has reached its maximum capacity of {most} members."
+        max_size = self._rules().max_size
+        if len(self.subscriptions) >= max_size and member_id not in self.subscriptions:
+            text = f"The consumer group has reached its maximum capacity of {max_size} members."
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def _admit(self, beat: Heartbeat) -> None:

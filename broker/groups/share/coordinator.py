@@ -177,8 +177,8 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         Returns their keys, and the changes that create them, which the caller writes together with the group's; no
         keys and None if there are none, or after a KafkaError, which is logged.
         """
-        most = max(0, self._settings.now.group_metadata_max_bytes - self.size_bytes) // SHARE_PARTITION_BYTES
-        starts = dict(islice(self._starts(group_id, looked_up, missing), most))
+        max_new = max(0, self._settings.now.group_metadata_max_bytes - self.size_bytes) // SHARE_PARTITION_BYTES
+        starts = dict(islice(self._starts(group_id, looked_up, missing), max_new))
         self._turns.spend(UNITS_OF_A_SHARE_PARTITION * len(starts))
         try:
             return starts.keys(), self._share_partitions.initialize(group_id, starts) if starts else None

@@ -125,7 +125,7 @@ def test_a_client_of_a_version_without_member_id_required_is_a_member_at_once() 
 
 @pytest.mark.parametrize("most", [3, 300])
 def test_only_a_limited_number_of_pending_members_get_ids(most: int) -> None:
-    driver = GroupDriver(most_pending=most)
+    driver = GroupDriver(max_pending=most)
     errors = [driver.join().error for _ in range(most + 1)]
     assert errors == [ErrorCode.MEMBER_ID_REQUIRED] * most + [ErrorCode.GROUP_MAX_SIZE_REACHED]
     driver.wait(SESSION_MS)

@@ -5,7 +5,7 @@ A letter of states(): A available, L acquired, K acknowledged, X archived, P pen
 """
 
 import pytest
-from fencepost.broker.share.bad_records import most_at_once, suspected_from
+from fencepost.broker.share.bad_records import max_together, suspected_from
 from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Found, Wanted
 from share_driver import ShareDriver
 
@@ -140,13 +140,13 @@ def test_after_a_restart_share_records_without_stored_state_are_acquired_again()
 @pytest.mark.parametrize(("limit", "suspected"), [(2, 2), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (10, 5), (25, 13)])
 def test_records_at_half_of_their_delivery_limit_are_acquired_in_smaller_numbers(limit: int, suspected: int) -> None:
     assert suspected_from(limit) == suspected
-    assert most_at_once(suspected - 1, limit, 100) is None
-    assert most_at_once(suspected, limit, 100) is not None
+    assert max_together(suspected - 1, limit, 100) is None
+    assert max_together(suspected, limit, 100) is not None
 
 
 def test_kafka_17541_near_the_delivery_limit_the_acquired_number_is_halved_down_to_1() -> None:
-    assert [most_at_once(deliveries, 10, 500) for deliveries in range(10)] == [None] * 5 + [250, 125, 62, 31, 1]
-    assert most_at_once(5, 10, 1) == 1
+    assert [max_together(deliveries, 10, 500) for deliveries in range(10)] == [None] * 5 + [250, 125, 62, 31, 1]
+    assert max_together(5, 10, 1) == 1
 
 
 def test_only_the_failing_record_is_archived_at_the_delivery_limit() -> None:

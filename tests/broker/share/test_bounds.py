@@ -87,7 +87,7 @@ def test_a_share_partition_delivers_at_most_max_record_locks_unacknowledged_reco
 
 
 @pytest.mark.slow
-def test_the_runs_of_all_share_partitions_are_limited_and_acknowledging_frees_them() -> None:
+def test_the_runs_of_all_share_partitions_are_limited_until_their_group_is_deleted() -> None:
     """A run is consecutive records of one state; many acknowledged ranges make many runs. Above the limit no records
     are delivered; above twice the limit no acknowledgement may split a run.
     """

@@ -61,7 +61,7 @@ def with_many_runs(world: SimulatedBroker, member: str = "m") -> ShareClient:
     until_ms = world.broker.clock.monotonic_ms() + LOCK_S * 1000
     for key, kept in world.broker.share_partitions.state_log.known.items():
         kept.machine.acquire([AcquiredRange(n, n, 1 + n % 2) for n in range(RECORDS)], member, until_ms)
-        world.broker.share_partitions.locks.see_to_alarm(key, kept)
+        world.broker.share_partitions.locks.ensure_alarm(key, kept)
     return client
 
 

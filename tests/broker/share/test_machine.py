@@ -218,7 +218,7 @@ def test_lock_renewal_is_refused_where_the_group_disables_it() -> None:
     assert code is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_kafka_19476_a_renewed_lock_lasts_and_an_acknowledged_record_has_none() -> None:
+def test_kafka_19476_a_renewed_lock_lasts_longer_and_an_acknowledgement_ends_a_lock() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 4), until=30)
     driver.acknowledge("me", ack(1, 1, RENEW), until=60)
