@@ -129,7 +129,7 @@ class AioWriter(AsyncWriter):
 
     @property
     def at_once(self) -> int:
-        """How many writes may be in flight; 0 once begin() begins none any more."""
+        """How many writes may be in flight; 0 once no further write will be begun."""
         return self._at_once
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:

@@ -38,8 +38,8 @@ def scheme_of(url: str) -> str:
     return parts.scheme
 
 
-def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
-    """Return the whole content of the URL. Raises CannotFetch, also after timeout_s or for more than most_bytes.
+def fetch(url: str, timeout_s: float, max_bytes: int) -> bytes:
+    """Return the whole content of the URL. Raises CannotFetch, also after timeout_s or for more than max_bytes.
 
     If an earlier fetch of the same URL still hangs after its timeout, this one fails at once.
     """
@@ -52,7 +52,7 @@ def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     def run() -> None:
         """Read the URL in a thread of its own, and keep the content or the exception."""
         try:
-            outcome.append(_fetch(url, timeout_s, most_bytes))
+            outcome.append(_fetch(url, timeout_s, max_bytes))
         except Exception as error:
             outcome.append(error)
 
@@ -73,13 +73,13 @@ def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
 _left_behind: dict[str, threading.Thread] = {}  # by URL: the thread that did not end in time
 
 
-def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
+def _fetch(url: str, timeout_s: float, max_bytes: int) -> bytes:
     """Read the URL in this thread. Returns its content. Raises CannotFetch."""
     end_s = time.monotonic() + timeout_s
     try:
         scheme_of(url)
         with _Guard(timeout_s) as guard, guard.opener().open(url, timeout=timeout_s) as answer:
-            found = _read(answer, end_s, most_bytes)
+            found = _read(answer, end_s, max_bytes)
     except (OSError, ValueError, HTTPException) as error:  # most of urllib's own are OSErrors
         found = None
         reason = _why(error)
@@ -98,18 +98,18 @@ def _why(error: Exception) -> str:
     return text or f"no answer of a web server ({type(error).__name__})"
 
 
-def _read(answer: Any, end_s: float, most_bytes: int) -> bytes:
+def _read(answer: Any, end_s: float, max_bytes: int) -> bytes:
     """Read the response until its end, or until end_s (monotonic seconds). Returns the bytes. Raises CannotFetch for
-    more than most_bytes.
+    more than max_bytes.
     """
     read = getattr(answer, "read1", answer.read)
     pieces: list[bytes] = []
-    left = most_bytes
+    left = max_bytes
     while time.monotonic() <= end_s and (piece := read(min(PIECE_BYTES, left + 1))):
         pieces.append(piece)
         left -= len(piece)
         if left < 0:
-            raise CannotFetch(f"it has more than {most_bytes} bytes")
+            raise CannotFetch(f"it has more than {max_bytes} bytes")
     return b"".join(pieces)
 
 

@@ -245,7 +245,7 @@ class SystemNet(Net):
             for one in sockets:
                 if send_buffer_bytes != SYSTEMS_OWN:  # accepted connections inherit this
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-                _pace_nothing_on_loopback(one)
+                _use_reno_on_loopback(one)
                 if not callable(factory):
                     one.listen(self._backlog)
                 else:
@@ -282,8 +282,10 @@ class SystemNet(Net):
         raise errors[0]
 
 
-def _pace_nothing_on_loopback(listener: socket.socket) -> None:
-    """Use Reno for connections over loopback, because BBR would send by timers, which takes twice the CPU."""
+def _use_reno_on_loopback(listener: socket.socket) -> None:
+    """Use Reno for connections over loopback, because BBR would send by timers, which takes twice the CPU. Does nothing
+    for other addresses and systems.
+    """
     address = listener.getsockname()[0]
     if sys.platform == "linux" and (address == "::1" or address.startswith("127.")):
         with contextlib.suppress(OSError):  # this process is not allowed to choose it
@@ -311,30 +313,30 @@ async def resolve(host: str | None, port: int | None, flags: int = 0) -> list[tu
     return [(family, address) for family, _, _, _, address in dict.fromkeys(found)]
 
 
-def bind(places: Sequence[tuple[int, Any]], *, dual_stack: bool) -> list[socket.socket]:
+def bind(addresses: Sequence[tuple[int, Any]], *, dual_stack: bool) -> list[socket.socket]:
     """Bind a socket for each (family, address), all at the same port, and return them. Raises OSError.
 
     Families that this machine lacks are left out. dual_stack: IPv6 sockets take IPv4 connections too.
     """
     for tries_left in reversed(range(_PORT_TRIES)):
         try:
-            return _bind_once(places, dual_stack)
+            return _bind_once(addresses, dual_stack)
         except OSError as error:
             # With port 0: the port that the system gave to the first family may be taken in the second. Then try again.
-            any_port = all(address[1] == 0 for _, address in places)
-            if error.errno != errno.EADDRINUSE or not any_port or len(places) == 1 or not tries_left:
+            any_port = all(address[1] == 0 for _, address in addresses)
+            if error.errno != errno.EADDRINUSE or not any_port or len(addresses) == 1 or not tries_left:
                 raise
     raise AssertionError("unreachable")
 
 
-def _bind_once(places: Sequence[tuple[int, Any]], dual_stack: bool) -> list[socket.socket]:
+def _bind_once(addresses: Sequence[tuple[int, Any]], dual_stack: bool) -> list[socket.socket]:
     """Bind a socket for each address, and return them. If the port is 0, all get the one that the first is given.
     Raises OSError.
     """
     bound: list[socket.socket] = []
     missing: OSError | None = None
     try:
-        for family, (host, port, *rest) in places:
+        for family, (host, port, *rest) in addresses:
             try:
                 bound.append(_bind(family, (host, port or _port_of(bound), *rest), dual_stack))
             except OSError as error:

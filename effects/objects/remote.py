@@ -100,7 +100,7 @@ class RemoteObjects:
         """Return the objects whose names begin with `prefix` and come after `after`, in the store's order."""
 
         def list_pages(store: Any) -> list[Found]:
-            """Ask for one page after the other. The deadline is that of each."""
+            """Ask for one page after the other. Each page has the deadline of the call."""
             found: list[Found] = []
             offset = self._below + after if after else None
             for page in obstore.list(store, prefix=self._below + prefix, offset=offset, chunk_size=LISTED_AT_ONCE):

@@ -259,15 +259,15 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         later = [each.place for each in left if not each.is_new]
         gone = [topic_id for topic_id in self.state_partitions.initialized if self._topics.name_of(topic_id) is None]
         left_over = without(self.state_partitions, gone)
-        self._set_state_partitions(with_initialized(left_over, self._named(begun), self._named(later)))
+        self._set_state_partitions(with_initialized(left_over, self._by_topic(begun), self._by_topic(later)))
         return not left, bool(begun)
 
-    def _named(self, places: Iterable[TopicIdPartition]) -> dict[TopicId, SharedTopic]:
-        """Group these partitions by topic, with the topics' names."""
-        by_topic: dict[TopicId, set[int]] = {}
+    def _by_topic(self, places: Iterable[TopicIdPartition]) -> dict[TopicId, SharedTopic]:
+        """Return these partitions by topic id, with the topics' names."""
+        found: dict[TopicId, set[int]] = {}
         for topic_id, partition in places:
-            by_topic.setdefault(topic_id, set()).add(partition)
-        return {key: SharedTopic(self._topics.name_of(key) or "", frozenset(each)) for key, each in by_topic.items()}
+            found.setdefault(topic_id, set()).add(partition)
+        return {key: SharedTopic(self._topics.name_of(key) or "", frozenset(each)) for key, each in found.items()}
 
     def _set_state_partitions(self, found: StatePartitions) -> None:
         """Set which share partitions the group has, within an event. Nothing is written if that changes nothing."""
@@ -333,7 +333,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return Answer(beat.member_id, beat.epoch)
 
     def remove(self, member_ids: Collection[str]) -> None:
-        """Remove members from the group. Raises KafkaError if that cannot be written."""
+        """Remove members from the group, which begins a new epoch. Raises KafkaError if that cannot be written."""
         with self._event():
             for member_id in member_ids:
                 for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
@@ -356,8 +356,8 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return [Change(change.kind, change.name, None) for change in self.changes()]
 
     def begin_anew(self, places: Collection[TopicIdPartition], share_unit: ShareUnit) -> None:
-        """Write the reset of share partitions to other start offsets. share_unit: the changes of the share partitions,
-        which are written with those of the group.
+        """Write the reset of share partitions to other start offsets, and begin a new group epoch. share_unit: the
+        changes of the share partitions, which are written with those of the group.
 
         Raises NON_EMPTY_GROUP, or KafkaError if it cannot be written. The other partitions of the same topics are noted
         as still to be initialized, so that they do not count as new partitions.
@@ -369,7 +369,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         with self._event():
             self._next_epoch()
             self._share_units.append(share_unit)
-            self._set_state_partitions(with_initialized(self.state_partitions, self._named(places), self._named(later)))
+            self._set_state_partitions(
+                with_initialized(self.state_partitions, self._by_topic(places), self._by_topic(later))
+            )
 
     def _is_uninitialized(self, topic_id: TopicId, partition: int) -> bool:
         """Return whether the partition is still to be initialized, or no partition of its topic is initialized."""

@@ -44,8 +44,8 @@ OF_THE_GROUP = frozenset({Kind.EPOCH, Kind.TARGET_EPOCH, Kind.STATE_PARTITIONS})
 
 
 class GroupEpoch(NamedTuple):
-    """The epoch of the group, which grows with each change. metadata_hash: of the topics that the group
-    subscribes to.
+    """The epoch of the group, which grows with each change. metadata_hash: of the subscribed topics and their partition
+    counts when the epoch began (assigned/topic_view.py).
     """
 
     epoch: int
@@ -62,7 +62,9 @@ class Member(NamedTuple):
 
 
 class Current(NamedTuple):
-    """A member's epoch and assignment. previous_epoch: accepted too, because the last answer may have been lost."""
+    """A member's epoch and assignment. previous_epoch: a heartbeat with it is accepted, too, because the answer with
+    the present epoch may have been lost.
+    """
 
     epoch: int
     previous_epoch: int

@@ -25,6 +25,7 @@ def committing(offset: int) -> OffsetCommitRequest:
 
 
 def reported(answer):
+    """The committed offsets in an answer to OffsetFetch."""
     return [part.committed_offset for topic in answer.groups[0].topics for part in topic.partitions]
 
 
@@ -42,6 +43,7 @@ def slowly():
 
 
 def on_its_way(broker, request, version):
+    """Send a request on a new connection, and let the broker handle it. Returns the client, which has to receive."""
     client = SimulatedClient(broker)
     client.send(request, version)
     broker.wait(0.1)

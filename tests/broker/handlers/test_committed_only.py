@@ -64,7 +64,7 @@ def write(broker, value, *, commit, count=1, name="x"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
-def test_broker_side_read_committed_omits_batches_of_aborted_transactions(client, broker, where):
+def test_a_fetch_of_a_committed_only_topic_omits_batches_of_aborted_transactions(client, broker, where):
     client.ask(produce("t", batch(value=b"a")), 9)
     write(broker, b"b", commit=True)
     write(broker, b"c", commit=False, count=3)

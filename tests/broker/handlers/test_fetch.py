@@ -383,6 +383,7 @@ def session(client, *topics):
 
 
 def named(response):
+    """The partitions in an answer, as (topic, number)."""
     return {(topic.topic, part.partition_index) for topic in response.responses for part in topic.partitions}
 
 

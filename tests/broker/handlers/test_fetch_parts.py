@@ -66,6 +66,7 @@ def both(**more):
 
 
 def released(found):
+    """Whether each file part is released."""
     return [part._opened is None for part in found]
 
 
@@ -98,7 +99,7 @@ def test_a_waiting_fetch_releases_the_file_parts_it_has_read(client, found):
     assert released(found) == [True, True]
 
 
-def test_a_fetch_that_is_woken_and_waits_again_releases_its_buffers(client, found):
+def test_a_fetch_that_is_woken_and_waits_again_releases_its_file_parts(client, found):
     client.send(fetch("t", committed=True, max_wait_ms=5_000, min_bytes=1 << 20), NAMED)
     client.broker.wait(1)
     broker = client.broker.broker

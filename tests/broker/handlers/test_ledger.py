@@ -103,7 +103,7 @@ def test_offsets_of_a_prepared_transaction_become_committed_with_the_decision(br
 
 
 @pytest.mark.parametrize("number", [1, 0])
-def test_a_prepare_for_a_number_already_decided_gets_a_conflict_and_is_aborted(broker, number):
+def test_a_prepare_for_a_number_already_decided_gets_a_conflict_and_aborts_its_txn(broker, number):
     decide(broker, prepared(broker, "t"))
     late = written(broker, "late", partition=1)
     answer = prepare(late, number)

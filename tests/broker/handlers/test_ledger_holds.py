@@ -43,6 +43,7 @@ def delete_b(broker):
 
 
 def pairs(answer):
+    """(transactional id, next producer id, next epoch) of each transaction that a decision has ended."""
     return [(each.transactional_id, each.producer_id, each.producer_epoch) for each in answer.ended]
 
 

@@ -223,7 +223,7 @@ def test_describing_a_name_returns_its_owner_and_highest_sequences(broker):
     assert unknown.error_code == ErrorCode.RESOURCE_NOT_FOUND
 
 
-def test_names_beyond_the_size_limit_of_an_answer_get_a_retriable_error(broker, monkeypatch):
+def test_described_names_beyond_the_answers_size_limit_get_a_retriable_error(broker, monkeypatch):
     for name in "abc":
         write(broker, name, opened(broker, name, t=2), 5)
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)

@@ -134,8 +134,8 @@ def test_produce_with_a_producer_id_not_yet_assigned_is_refused(world: Guarded) 
     assert (txn.producer_id, values(world.broker, "t")[1:]) == (bobs + 1, [b"1"])
 
 
-def test_errors_do_not_reveal_partition_counts_of_hidden_topics(world: Guarded) -> None:
-    """A different error for an existing topic would reveal that it exists."""
+def test_the_error_of_a_wrong_partition_count_does_not_reveal_a_hidden_topic(world: Guarded) -> None:
+    """A topic that exists and one that does not get the same error."""
     many = 10_003
     growing = [CreatePartitionsRequest.Topic(name=name, count=many) for name in ("t", "none")]
     making = [CreateTopicsRequest.Topic(name=name, num_partitions=many) for name in ("t", "none")]

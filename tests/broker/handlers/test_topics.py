@@ -350,6 +350,7 @@ Cut = DeleteRecordsRequest.Topic.Partition
 
 
 def cut(broker: SimulatedBroker, topic: str, *partitions: Cut) -> dict[int, tuple[int, int]]:
+    """Delete records. Returns (log start offset, error code) of each partition, by number."""
     asked = DeleteRecordsRequest.Topic(name=topic, partitions=list(partitions))
     (answer,) = broker.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=1000)).topics
     return {each.partition_index: (each.low_watermark, each.error_code) for each in answer.partitions}

@@ -30,7 +30,7 @@ def test_without_two_phase_commit_version_6_of_init_producer_id_is_not_offered()
 
 
 @pytest.mark.slow
-def test_with_two_phase_commit_enabled_a_transaction_never_times_out():
+def test_a_transaction_with_enable_2pc_never_times_out():
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True, **OFTEN)) as broker:
         assert listed(broker) == 6
         broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
