@@ -94,7 +94,7 @@ class Group(Roster):
             self._rebalance(now_ms)
 
     def end(self) -> None:
-        """Answer waiting members that they must join again, because the group becomes a consumer group."""
+        """Become DEAD, because this is a consumer group from now on. Waiting members are told to join again."""
         for member in list(self.members.values()):
             member.tell_joined(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
             member.tell_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))

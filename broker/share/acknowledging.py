@@ -102,7 +102,7 @@ class Acknowledging:
 
     def _take_steps(self, key: SharePartitionKey, steps: Callable[[Portions], Iterator[int]]) -> Steps[bool]:
         """Run steps that decide a share partition's acknowledgements; yields the work that each took. Returns whether
-        there were any.
+        there were any steps.
 
         A KafkaError is not raised, but noted as the error of the share partition.
         """
@@ -144,7 +144,8 @@ class Acknowledging:
 
     def _check_memory(self, key: SharePartitionKey, portions: Portions) -> None:
         """Raise INVALID_RECORD_STATE if there is no memory for the additional runs (ranges of records in the same
-        state) that the acknowledgements make. The records are then delivered again later.
+        state) that the acknowledgements make. The records are then delivered again later. Acknowledgements may take
+        twice the limit, because new deliveries stop at the limit itself.
         """
         if portions.more_runs > 0 and not self._has_memory(key, portions.more_runs, 2):
             text = "there is no memory for so many ranges of different states: group.metadata.max.bytes"

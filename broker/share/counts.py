@@ -33,8 +33,10 @@ def count_rejected(metrics: Metrics, machines: Iterable[SharePartition], transac
 
 
 def count_released(metrics: Metrics, changed: Sequence[StateBatch], *, timed_out: bool) -> None:
-    """Count the records that were archived at the delivery limit when they were released. timed_out: whether they were
-    released because their locks timed out; then all of them are counted as timed out, too.
+    """Count released records that were archived, because they had reached the delivery limit.
+
+    changed: all released ranges, with their new states. timed_out: whether they were released because their locks timed
+    out; then all of them are counted as timed out, too.
     """
     metrics.share_archived[AT_THE_LIMIT] += _archived(changed)
     if timed_out:

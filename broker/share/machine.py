@@ -71,7 +71,7 @@ class SharePartition:
         self.state_epoch = state_epoch
         self.runs = Runs()
         self._pending: dict[Transaction, dict[int, set[Range]]] = {}  # by position of the record in the log
-        self._alarms: list[Alarm] = []  # a heap; some are of locks that are gone
+        self._alarms: list[Alarm] = []  # a heap; some are of locks that have ended
         self._look_from = start  # nothing below is available
 
     # ---- questions -------------------------------------------------------------------------------------------

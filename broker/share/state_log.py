@@ -263,7 +263,7 @@ class ShareStateLog:
                 yield SUBJECT_UNITS
 
     def _write_one(self, key: SharePartitionKey, kept: LoggedPartition, encoding: Encoding) -> None:
-        """Write the snapshot of a share partition if it is still due. If that fails, its next change tries again."""
+        """Write the snapshot of a share partition if it is still due. If that fails, a later change tries again."""
         if self.known.get(key) is kept and self._is_due(kept):
             try:
                 self._commit([(key, kept.encoded_snapshot(encoding.finish(), self._clock.now_ms()))])
@@ -408,8 +408,8 @@ class ShareStateLog:
         """Yield a row for each share partition, for a snapshot of the coordinators' state.
 
         Each row contains the end offset of its log at that moment. A start replays only the log above it, because
-        updates below are in the row already, and could make acknowledgements pending again about which the row has the
-        decision.
+        updates below are in the row already. Replaying them could make acknowledgements pending again that have been
+        decided in the row.
         """
         for key in list(self.known):
             kept = self.known.get(key)

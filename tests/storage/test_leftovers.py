@@ -86,7 +86,7 @@ Make = Callable[[Path], None]
 
 def check_left_alone(directory: Path, *paths: Path, named: bool = True) -> None:
     """Check that two starts leave these paths as they are and find all records. named: whether a warning must name each
-    path, or none may.
+    path; otherwise none may.
     """
     before = [seen(path) for path in paths]
     for _ in range(2):

@@ -53,7 +53,8 @@ class Class:
 
 
 def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[Class]]:
-    """Group the topics into classes, one for each set of subscribers. Yields the cost of each step; returns them.
+    """Group the topics into classes, one for each set of subscribers. Yields the cost of each step; returns the
+    classes.
 
     Classes with the fewest subscribers come first, because they leave the least choice. Topics that do
     not exist, or that nobody subscribes to, are in no class. members: all members of the group; a class refers to them

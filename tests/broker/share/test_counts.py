@@ -24,7 +24,7 @@ def test_metrics_count_share_records_by_acknowledgement_type() -> None:
     assert counts.share_archived == {REJECTED: 1, NO_DATA: 1, AT_THE_LIMIT: 0}
 
 
-def test_a_record_released_at_the_delivery_limit_is_counted_as_archived() -> None:
+def test_records_released_at_the_delivery_limit_are_counted_as_archived_at_the_limit() -> None:
     counts = Metrics()
     count_acknowledged(counts, {RELEASE: 5}, archived=5)
     count_released(counts, [batch(5, 6, State.ARCHIVED), batch(7, 9, State.AVAILABLE)], timed_out=True)
