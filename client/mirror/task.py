@@ -26,7 +26,7 @@ from ..errors import (
 from ..net.environment import SYSTEM, Environment
 from ..producer.producer import Producer
 from ..settings import AdminSettings, ConsumerSettings, ProducerSettings
-from ..values import TopicPartition
+from ..values import OffsetAndMetadata, TopicPartition
 from . import machine, others
 from .ahead import ANEW, Ahead, Chunk, StoppedError
 from .leftovers import Leftovers
@@ -252,13 +252,24 @@ class MirrorTask:
             return
         if (failed := self._source.failed) is not None:
             self._source.failed = None
-            await self._ids.check({tp: position for tp, position in self._task.positions if tp.topic == failed.topic})
-            raise failed
+            await self._stop_unless_old(self._membership, failed)
+            return
         chunks = self._take()
         if chunks:
             await self._cycle(chunks)
         else:
             await self._wait_for_records()
+
+    async def _stop_unless_old(self, membership: Membership, failed: StoppedError) -> None:
+        """Raise the error, which says that the source does not have what comes after this task's position. If the
+        position on the target is another one, or pending, ask for it instead: the task has slept, and others went on.
+        """
+        positions = {tp: position for tp, position in self._task.positions if tp.topic == failed.topic}
+        await self._ids.check(positions)
+        committed = await membership.stable_offsets(positions)
+        if all(tp in committed and _offset(committed[tp]) == position.offset for tp, position in positions.items()):
+            raise failed
+        await self._doubt()
 
     async def _follow_when_due(self) -> None:
         """Every follow_ms, make the source's topics and added partitions on the target too, and subscribe to the
@@ -429,3 +440,7 @@ class MirrorTask:
             await producer.start()
             self._producer = producer
         return self._producer
+
+
+def _offset(committed: OffsetAndMetadata | None) -> int | None:
+    return None if committed is None else committed.offset

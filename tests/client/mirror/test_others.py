@@ -7,6 +7,7 @@ import pytest
 from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
+from fencepost.client.mirror.ahead import StoppedError
 from fencepost.client.mirror.machine import Step
 from fencepost.client.mirror.names import group_id
 from fencepost.client.mirror.positions import Position, encode_position
@@ -157,6 +158,27 @@ async def test_a_record_that_the_target_refuses_does_not_stop_other_topics(sides
     assert why.startswith("refused-1: the target does not take a record at offset 1")
     assert await assert_exact(sides, "refused-2") == 10
     assert not (await records_of(sides.target, "refused-1"))[0]
+
+
+async def test_a_task_with_an_old_position_does_not_stop_a_topic_that_others_copy(sides: Sides) -> None:
+    """A sleeping task wakes where retention has taken what another has copied meanwhile: its own position is old."""
+    await make(sides.source, "old")
+    await write(sides.source, "old", range(10))
+    tp = TopicPartition("old", 0)
+    async with sides.running(task := sides.task("old")):
+        await sides.drained("old")
+        task._take = list  # type: ignore[method-assign]  # it copies nothing
+        await write(sides.source, "old", range(10, 20))
+        await write(sides.target, "old", range(10, 20))
+        position = dict(task._task.positions)[tp]
+        moved = {tp: encode_position(position._replace(offset=20, mark=None))}
+        await task._membership.commit(moved)  # type: ignore[union-attr]
+        task._source.failed = StoppedError("old", "it begins behind the mirror's position")
+        del task._take
+        await write(sides.source, "old", range(20, 25))
+        await sides.drained("old")
+    assert not sides.told
+    assert [each.value for each in (await records_of(sides.target, "old"))[0]] == [b"v%d" % each for each in range(25)]
 
 
 async def test_a_task_goes_on_where_another_task_began_while_it_looked_at_the_target(sides: Sides) -> None:
