@@ -9,6 +9,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.net.features import complete_features
 from fencepost.broker.requests.dispatch import HANDLERS
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import (
     ApiVersionsRequest,
     Cursor,
@@ -23,6 +24,8 @@ from fencepost.protocol.schema import OWN_APIS_FROM
 from simulated_broker import SimulatedBroker
 
 Asked = MetadataRequest.Topic
+UNKNOWN, UNKNOWN_ID = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
+BAD_NAME, INVALID = ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REQUEST
 SOME_ID = bytes(15) + b"c"
 
 
@@ -101,16 +104,16 @@ def test_metadata_answers_unknown_and_invalid_topics_with_different_error_codes(
         Asked(topic_id=SOME_ID, name=None),
         Asked(topic_id=ZERO_UUID, name=None),
     ) == [
-        (3, "nope", ZERO_UUID, 0),
-        (17, "a b", ZERO_UUID, 0),
-        (17, "", ZERO_UUID, 0),
-        (100, None, SOME_ID, 0),
-        (42, "", ZERO_UUID, 0),
+        (UNKNOWN, "nope", ZERO_UUID, 0),
+        (BAD_NAME, "a b", ZERO_UUID, 0),
+        (BAD_NAME, "", ZERO_UUID, 0),
+        (UNKNOWN_ID, None, SOME_ID, 0),
+        (INVALID, "", ZERO_UUID, 0),
     ]
-    assert metadata(broker, Asked(topic_id=ids["a"], name=None), version=10) == [(42, "", ids["a"], 0)]
+    assert metadata(broker, Asked(topic_id=ids["a"], name=None), version=10) == [(INVALID, "", ids["a"], 0)]
     twice = [Asked(topic_id=bytes([number]) * 16, name="a") for number in (1, 2)]
     assert metadata(broker, *twice, version=11) == [(0, "a", ids["a"], 1)]
-    assert metadata(broker, Asked(topic_id=SOME_ID, name="a")) == [(100, None, SOME_ID, 0)]
+    assert metadata(broker, Asked(topic_id=SOME_ID, name="a")) == [(UNKNOWN_ID, None, SOME_ID, 0)]
 
 
 def test_an_empty_topic_list_means_all_topics_in_metadata_v0_and_none_later(broker: SimulatedBroker) -> None:
@@ -121,12 +124,15 @@ def test_an_empty_topic_list_means_all_topics_in_metadata_v0_and_none_later(brok
 
 
 def test_metadata_creates_a_missing_topic_if_auto_creation_is_allowed(broker: SimulatedBroker) -> None:
-    assert [answer[:2] for answer in metadata(broker, Asked(name="a"))] == [(3, "a")]
+    assert [answer[:2] for answer in metadata(broker, Asked(name="a"))] == [(UNKNOWN, "a")]
     first, then = (metadata(broker, Asked(name="a"), create=True) for _ in range(2))
-    assert [(code, name, partitions) for code, name, _, partitions in first] == [(3, "a", 0)]
+    assert [(code, name, partitions) for code, name, _, partitions in first] == [(UNKNOWN, "a", 0)]
     assert [(code, name, partitions) for code, name, _, partitions in then] == [(0, "a", 1)]
-    assert [[answer[0] for answer in metadata(broker, Asked(name="b"), version=3)] for _ in range(2)] == [[3], [0]]
-    assert metadata(broker, Asked(name="a b"), create=True)[0][0] == 17
+    assert [[answer[0] for answer in metadata(broker, Asked(name="b"), version=3)] for _ in range(2)] == [
+        [UNKNOWN],
+        [0],
+    ]
+    assert metadata(broker, Asked(name="a b"), create=True)[0][0] == BAD_NAME
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__fencepost_ledger"])
@@ -145,7 +151,7 @@ def test_metadata_creates_an_internal_topic_with_the_coordinators_settings(name:
 
 def test_metadata_creates_no_topic_with_auto_creation_off() -> None:
     with SimulatedBroker(BrokerSettings(auto_create_topics_enable=False)) as broker:
-        assert [answer[:2] for answer in metadata(broker, Asked(name="a"), create=True)] == [(3, "a")]
+        assert [answer[:2] for answer in metadata(broker, Asked(name="a"), create=True)] == [(UNKNOWN, "a")]
         assert metadata(broker, version=0) == []
 
 
@@ -175,7 +181,7 @@ def test_metadata_lists_an_offline_partition_without_a_leader(broker: SimulatedB
     broker.broker.topics.by_name["a"].partitions[1].log.offline = "bad bytes"
     first, second = broker.ask(MetadataRequest(topics=None)).topics[0].partitions
     assert (first.error_code, first.leader_id, first.offline_replicas) == (0, 1, [])
-    assert (second.error_code, second.leader_id, second.offline_replicas) == (5, -1, [1])
+    assert (second.error_code, second.leader_id, second.offline_replicas) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, [1])
 
 
 def test_the_cluster_id_survives_a_restart() -> None:
@@ -202,10 +208,10 @@ def test_describe_cluster_lists_one_broker(broker: SimulatedBroker) -> None:
     [
         (
             2,
-            114,
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
         ),
-        (3, 115, "Unsupported endpoint type 3"),
+        (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "Unsupported endpoint type 3"),
     ],
 )
 def test_describe_cluster_refuses_every_endpoint_type_but_brokers(
@@ -252,9 +258,9 @@ A, B, C = (0, "a", [0, 1, 2]), (0, "b", [0, 1, 2]), (0, "c", [0, 1, 2])
         (["c", "a", "b"], 4, ("b", 1), ([(0, "b", [1, 2]), (0, "c", [0, 1])], ("c", 2))),
         (["c", "a", "b"], 4, ("b", 3), ([(0, "b", []), C], None)),
         (["nope", "a", "b"], 3, None, ([A], ("b", 0))),
-        (["a", "nope", "b b"], 9, None, ([A, (17, "b b", []), (3, "nope", [])], None)),
-        (["a", "b"], 9, ("z", 0), ([(42, "a", []), (42, "b", [])], None)),
-        (["a", "b"], 9, ("a", -1), ([(42, "a", []), (42, "b", [])], None)),
+        (["a", "nope", "b b"], 9, None, ([A, (BAD_NAME, "b b", []), (UNKNOWN, "nope", [])], None)),
+        (["a", "b"], 9, ("z", 0), ([(INVALID, "a", []), (INVALID, "b", [])], None)),
+        (["a", "b"], 9, ("a", -1), ([(INVALID, "a", []), (INVALID, "b", [])], None)),
         ([], 9, None, ([A, B, C], None)),
         ([], 3, ("aa", 0), ([B], ("c", 0))),
     ],

@@ -220,7 +220,7 @@ def test_the_brokers_default_isolation_can_be_overridden_per_topic(broker):
 # Raw reads: tools may read uncommitted records, too.
 
 
-def test_with_alter_on_a_committed_only_topic_a_raw_fetch_reads_uncommitted_records(client, broker, monkeypatch):
+def test_with_alter_on_a_committed_only_topic_a_raw_fetch_reads_uncommitted_records(client, broker):
     txn = begun(broker)
     txn.write("t", b"a")
     request, asked = fetch("t"), list_offsets("t", -1)

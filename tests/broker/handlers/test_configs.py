@@ -62,12 +62,12 @@ def test_describe_configs_gives_static_broker_as_source_of_a_setting_made_at_sta
 @pytest.mark.parametrize(
     ("kind", "name", "code", "text"),
     [
-        (TOPIC, "nope", 3, None),
+        (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
         (TOPIC, "", 17, "Topic name is invalid: the empty string is not allowed"),
         (BROKER, "2", 42, "Unexpected broker id, expected 1 or empty string, but received 2"),
         (BROKER, "x", 42, "Broker id must be an integer, but it is: x"),
-        (0, "1", 42, None),
-        (99, "1", 42, None),
+        (0, "1", ErrorCode.INVALID_REQUEST, None),
+        (99, "1", ErrorCode.INVALID_REQUEST, None),
     ],
 )
 def test_describe_configs_gives_each_unknown_resource_its_own_error(
@@ -184,12 +184,12 @@ def test_an_invalid_config_change_is_refused_with_kafkas_text(
 
 def test_incremental_alter_configs_refuses_an_unknown_operation(topic: SimulatedBroker) -> None:
     # Kafka answers UNKNOWN_SERVER_ERROR here.
-    assert change(topic, TOPIC, "a", ("cleanup.policy", 9, "compact"))[0] == 42
+    assert change(topic, TOPIC, "a", ("cleanup.policy", 9, "compact"))[0] == ErrorCode.INVALID_REQUEST
 
 
 def test_one_invalid_setting_leaves_the_whole_resource_unchanged(topic: SimulatedBroker) -> None:
     code, _ = change(topic, TOPIC, "a", ("retention.ms", SET, "5"), ("segment.ms", SET, "0"))
-    assert code == 40
+    assert code == ErrorCode.INVALID_CONFIG
     assert overrides(topic) == {}
 
 
@@ -304,7 +304,7 @@ def test_alter_configs_accepts_only_the_canonical_spelling_of_the_broker_id(
     assert change(broker, BROKER, spelling, entry) == change(broker, BROKER, spelling, entry, validate_only=True)
     assert change(broker, BROKER, spelling, entry) == alter(broker, BROKER, spelling, {entry[0]: "5000"}) == refused
     found = describe(broker, BROKER, spelling)
-    assert (found.error_code, found.configs) == (42, [])
+    assert (found.error_code, found.configs) == (ErrorCode.INVALID_REQUEST, [])
     assert found.error_message == f"Unexpected broker id, expected 1 or empty string, but received {spelling}"
     assert broker.broker.topics.catalogue.broker_configs == {}
 
@@ -325,7 +325,7 @@ def test_settings_stored_for_another_broker_id_are_shown_and_can_be_removed(brok
         assert again.broker.topics.broker_configs(name) == {"mesage.max.bytes": "1", "num.io.threads": "9"}
         assert alter(again, BROKER, name, {}) == OK
         assert again.broker.topics.broker_configs(name) == {}
-        assert describe(again, BROKER, name).error_code == 42
+        assert describe(again, BROKER, name).error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("of", ["", "1"], ids=["all brokers", "this broker"])
@@ -392,7 +392,7 @@ def test_every_kafka_broker_setting_is_shown_with_its_value_for_one_node() -> No
     value.
     """
     with SimulatedBroker(BrokerSettings(node_id=7, log_retention_ms=7_200_000)) as broker:
-        (node,) = (str(broker.broker.node_id),)
+        node = str(broker.broker.node_id)
         found = {config.name: config for config in describe(broker, BROKER, node, include_documentation=True).configs}
         kafkas = NO_EFFECT.keys() | SPELT_OTHERWISE.keys()
         assert len(kafkas) == 224, "of the 340 that 4.3.1 has; the others are obeyed"
@@ -470,7 +470,7 @@ def test_loggers_and_client_metrics_have_no_configs_and_altering_them_is_refused
 def test_a_setting_without_effect_is_stored_and_survives_a_restart(broker: SimulatedBroker) -> None:
     name = "sasl.kerberos.min.time.before.relogin"
     assert change(broker, BROKER, "1", (name, SET, "60000")) == (0, None)
-    assert change(broker, BROKER, "1", (name, SET, "soon"))[0] == 42
+    assert change(broker, BROKER, "1", (name, SET, "soon"))[0] == ErrorCode.INVALID_REQUEST
     with broker.again() as second:
         assert second.broker.topics.broker_configs("1") == {name: "60000"}
         assert change(second, BROKER, "1", (name, DELETE, None)) == (0, None)

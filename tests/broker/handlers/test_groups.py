@@ -1,6 +1,7 @@
 """FindCoordinator."""
 
 import pytest
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.groups import FindCoordinatorRequest
 from simulated_broker import SimulatedBroker
 
@@ -36,9 +37,9 @@ def test_find_coordinator_answers_each_key_of_a_list(broker: SimulatedBroker, ve
 @pytest.mark.parametrize("kind", [2, 3, -1])
 def test_find_coordinator_refuses_share_groups_and_unknown_key_types(broker: SimulatedBroker, kind: int) -> None:
     old = broker.ask(FindCoordinatorRequest(key="x", key_type=kind), 2)
-    assert (old.error_code, old.node_id, old.host, old.port) == (42, *NOBODY)
+    assert (old.error_code, old.node_id, old.host, old.port) == (ErrorCode.INVALID_REQUEST, *NOBODY)
     new = broker.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=["x", "y"]), 6).coordinators
     assert [(each.key, each.error_code, each.node_id, each.host, each.port) for each in new] == [
-        ("x", 42, *NOBODY),
-        ("y", 42, *NOBODY),
+        ("x", ErrorCode.INVALID_REQUEST, *NOBODY),
+        ("y", ErrorCode.INVALID_REQUEST, *NOBODY),
     ]

@@ -13,7 +13,10 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import Txn, offset_of, state, values
 
-BAD_STATE, FENCED, UNKNOWN = 48, 90, 49
+BAD_STATE, FENCED = ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED
+UNKNOWN, INVALID = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_REQUEST
+LIMIT, UNAVAILABLE = ErrorCode.POLICY_VIOLATION, ErrorCode.COORDINATOR_NOT_AVAILABLE
+NOT_FOUND = ErrorCode.RESOURCE_NOT_FOUND
 
 
 @pytest.fixture
@@ -177,7 +180,9 @@ def test_a_transaction_whose_topic_was_deleted_can_be_aborted_but_not_committed(
     broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="b")], timeout_ms=1000))
     topics(broker)  # creates b again: a new topic with the old name
     answer = decide(broker, lost, kept)
-    assert [(each.transactional_id, each.error_code) for each in answer.refused] == [("lost", 3)]
+    assert [(each.transactional_id, each.error_code) for each in answer.refused] == [
+        ("lost", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    ]
     assert decide(broker, kept).aborted == 1
     assert state(broker, "lost") == "CompleteAbort"
     assert values(broker, "b", committed=False) == []
@@ -241,15 +246,15 @@ def test_prepare_is_refused_without_an_open_transaction_or_with_a_fenced_produce
 )
 def test_a_malformed_prepare_is_an_invalid_request(broker, wrong):
     txn = written(broker, "t")
-    assert prepare(txn, **wrong).error_code == 42
+    assert prepare(txn, **wrong).error_code == INVALID
     assert state(broker, "t") == "Ongoing"
 
 
 def test_a_malformed_ledger_decision_is_an_invalid_request(broker):
     txn = prepared(broker, "t")
     for wrong in ({"key": ""}, {"number": -1}, {"digest": bytes(257)}, {"owner": "o" * 1001}):
-        assert decide(broker, txn, **wrong).error_code == 42
-    assert decide(broker, txn, txn).error_code == 42
+        assert decide(broker, txn, **wrong).error_code == INVALID
+    assert decide(broker, txn, txn).error_code == INVALID
     assert state(broker, "t") == "Ongoing"
 
 
@@ -312,7 +317,7 @@ def test_a_prepare_beyond_max_prepared_transactions_is_refused():
         topics(broker)
         txns = [prepared(broker, f"t{n}", partition=n) for n in range(2)]
         third = written(broker, "third", partition=2)
-        assert prepare(third).error_code == 44
+        assert prepare(third).error_code == LIMIT
         assert prepare(txns[0]).error_code == 0
         assert state(broker, "third") == "Ongoing"
         decide(broker, *txns)
@@ -322,7 +327,7 @@ def test_a_prepare_beyond_max_prepared_transactions_is_refused():
 def test_a_new_key_beyond_max_ledger_entries_is_refused():
     with SimulatedBroker(BrokerSettings(max_ledger_entries=1)) as broker:
         assert decide(broker, key="one").error_code == 0
-        assert decide(broker, key="two").error_code == 44
+        assert decide(broker, key="two").error_code == LIMIT
         assert decide(broker, key="one", number=2).error_code == 0
 
 
@@ -357,9 +362,9 @@ def test_ledger_requests_get_coordinator_not_available_while_its_log_is_offline(
     txn, open_ = prepared(broker, "t"), written(broker, "open", partition=1)
     log = broker.broker.topics.by_name["__fencepost_ledger"].partitions[0].log
     log.offline = "damaged"
-    assert decide(broker, txn).error_code == prepare(open_).error_code == 15
-    assert broker.ask(DescribeLedgerRequest(keys=["sink"])).error_code == 15
-    assert remove(broker, "sink") == [15]
+    assert decide(broker, txn).error_code == prepare(open_).error_code == UNAVAILABLE
+    assert broker.ask(DescribeLedgerRequest(keys=["sink"])).error_code == UNAVAILABLE
+    assert remove(broker, "sink") == [UNAVAILABLE]
     log.offline = None
     assert decide(broker, txn).error_code == 0
 
@@ -379,13 +384,13 @@ def test_describe_ledger_returns_keys_with_numbers_and_prepared_transactions(bro
     assert (one.transactional_id, one.number, one.timeout_ms) == ("t", 2, HOUR_MS)
     assert 5_000 <= one.waits_for_ms < 6_000
     (missing,) = broker.ask(DescribeLedgerRequest(keys=["nope"])).keys
-    assert (missing.key, missing.error_code) == ("nope", 91)
+    assert (missing.key, missing.error_code) == ("nope", NOT_FOUND)
 
 
 def test_an_admin_can_delete_a_ledger_key_without_prepared_transactions(broker):
     txn = prepared(broker, "t")
     decide(broker, number=0)
-    assert remove(broker, "sink", "nope") == [BAD_STATE, 91]
+    assert remove(broker, "sink", "nope") == [BAD_STATE, NOT_FOUND]
     decide(broker, txn)
     assert remove(broker, "sink") == [0]
     assert last_number(broker) == -1

@@ -14,7 +14,8 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import Txn, state, values
 
-WAIT, BAD_STATE, FENCED, LIMIT = 51, 48, 90, 44  # WAIT: CONCURRENT_TRANSACTIONS. LIMIT: POLICY_VIOLATION
+WAIT, BAD_STATE = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
+FENCED, LIMIT = ErrorCode.PRODUCER_FENCED, ErrorCode.POLICY_VIOLATION
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_end_txn_ends_a_held_transaction_only_with_its_exact_producer_epoch(brok
     right = txn.epoch
     for wrong in (right - 1, right + 1):
         txn.epoch = wrong
-        assert txn.end(commit) in (FENCED, 47)
+        assert txn.end(commit) in (FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
     txn.epoch = right
     assert txn.end(commit) == 0
     assert values(broker, "a") == ([b"t"] if commit else [])
@@ -315,7 +316,9 @@ def test_committing_a_not_held_transaction_with_a_deleted_topic_is_refused(broke
     txn, plain = held(broker), prepared(broker, "plain", topic="b")
     delete_b(broker)
     answer = decide(broker, txn, plain)
-    assert [(each.transactional_id, each.error_code) for each in answer.refused] == [("plain", 3)]
+    assert [(each.transactional_id, each.error_code) for each in answer.refused] == [
+        ("plain", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    ]
 
 
 # What is shown -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,9 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import values
 
-FENCED, OUT_OF_ORDER, INVALID, PARTITIONS, POLICY = 90, 45, 42, 37, 44
+FENCED, OUT_OF_ORDER = ErrorCode.PRODUCER_FENCED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+INVALID, POLICY = ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION
+WRONG_COUNT = ErrorCode.INVALID_PARTITIONS
 LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -157,7 +159,7 @@ def test_producer_names_and_sequences_survive_a_power_cut_and_a_snapshot(broker)
 
 def test_opening_a_name_with_a_wrong_partition_count_is_refused(broker):
     (topic,) = broker.ask(opening("sensor", t=3)).topics
-    assert (topic.error_code, topic.error_message is not None) == (PARTITIONS, True)
+    assert (topic.error_code, topic.error_message is not None) == (WRONG_COUNT, True)
 
 
 def test_a_named_producer_is_refused_after_its_topic_got_more_partitions(broker):
@@ -166,9 +168,9 @@ def test_a_named_producer_is_refused_after_its_topic_got_more_partitions(broker)
     more = CreatePartitionsRequest.Topic(name="t", count=3)
     assert broker.ask(CreatePartitionsRequest(topics=[more], timeout_ms=1000)).results[0].error_code == 0
     answer = write(broker, "sensor", epoch, 2)
-    assert (answer.error_code, "had 2" in answer.error_message) == (PARTITIONS, True)
+    assert (answer.error_code, "had 2" in answer.error_message) == (WRONG_COUNT, True)
     (topic,) = broker.ask(opening("sensor", t=3)).topics
-    assert (topic.error_code, "had 2" in topic.error_message) == (PARTITIONS, True)
+    assert (topic.error_code, "had 2" in topic.error_message) == (WRONG_COUNT, True)
     assert remove(broker, "sensor") == [0]
     assert write(broker, "sensor", opened(broker, "sensor", t=3), 2).error_code == 0
 
@@ -184,7 +186,7 @@ def test_a_removed_name_starts_without_sequences_and_its_old_client_is_fenced(br
     """Pulsar #15204: unused names could not be removed."""
     old = opened(broker, "sensor", t=2)
     write(broker, "sensor", old, 5)
-    assert remove(broker, "sensor", "sensor") == [0, 91]
+    assert remove(broker, "sensor", "sensor") == [0, ErrorCode.RESOURCE_NOT_FOUND]
     assert write(broker, "sensor", old, 6).error_code == FENCED
     new = opened(broker, "sensor", t=2)
     assert new > old

@@ -59,7 +59,7 @@ def test_altered_share_group_offsets_survive_a_restart(broker):
 
 def test_of_repeated_partitions_in_one_alter_the_last_offset_counts(broker):
     assert [part.error_code for part in alter(broker, (0, 1), (0, 2)).responses[0].partitions] == [0, 0]
-    assert stands(broker) == {0: (2, -2)}
+    assert stands(broker) == {0: (2, -2)}  # a negative lag: the partition is empty
 
 
 @pytest.mark.slow

@@ -22,6 +22,8 @@ from simulated_broker import SimulatedBroker
 
 New = CreateTopicsRequest.Topic
 OK = (0, None)
+UNKNOWN, UNKNOWN_ID = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
+OUT_OF_RANGE, POLICY = ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.POLICY_VIOLATION
 
 
 def create(broker: SimulatedBroker, *topics: New, version: int | None = None, validate_only: bool = False) -> list[Any]:
@@ -180,7 +182,7 @@ def test_a_topic_name_that_exists_or_differs_only_in_dot_and_underscore_is_refus
 def test_of_two_colliding_names_in_one_request_only_the_first_is_created(broker: SimulatedBroker) -> None:
     # Kafka creates both, although their metrics then have the same names.
     answers = create(broker, New(name="e.1"), New(name="e_1"))
-    assert [answer.error_code for answer in answers] == [0, 17]
+    assert [answer.error_code for answer in answers] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
 def test_a_name_repeated_in_create_topics_is_answered_once_and_not_created(broker: SimulatedBroker) -> None:
@@ -193,7 +195,7 @@ def test_a_name_repeated_in_create_topics_is_answered_once_and_not_created(broke
 
 def test_too_many_partitions_in_one_request_refuse_the_whole_request(broker: SimulatedBroker) -> None:
     answers = create(broker, New(name="a", num_partitions=6000), New(name="b", num_partitions=6000))
-    assert [answer.error_code for answer in answers] == [44, 44]
+    assert [answer.error_code for answer in answers] == [POLICY, POLICY]
 
 
 @pytest.mark.parametrize("version", range(2, 8))
@@ -222,7 +224,7 @@ def test_a_deleted_topics_name_can_be_used_again_at_once(broker: SimulatedBroker
     produce(broker, "a", 3)
     assert delete(broker, Gone(name="a")) == [("a", 0, None)]
     assert names(broker) == []
-    assert produce(broker, "a", 1).error_code == 3
+    assert produce(broker, "a", 1).error_code == UNKNOWN
     (second,) = create(broker, New(name="a", num_partitions=1))
     assert second.topic_id != first.topic_id
     assert produce(broker, "a", 1).base_offset == 0
@@ -231,8 +233,8 @@ def test_a_deleted_topics_name_can_be_used_again_at_once(broker: SimulatedBroker
 def test_a_topic_may_be_deleted_by_its_id(broker: SimulatedBroker) -> None:
     (made,) = create(broker, New(name="a"))
     assert delete(broker, Gone(topic_id=made.topic_id)) == [("a", 0, None)]
-    assert [answer[:2] for answer in delete(broker, Gone(topic_id=made.topic_id))] == [(None, 100)]
-    assert [answer[:2] for answer in delete(broker, Gone(name="a"))] == [("a", 3)]
+    assert [answer[:2] for answer in delete(broker, Gone(topic_id=made.topic_id))] == [(None, UNKNOWN_ID)]
+    assert [answer[:2] for answer in delete(broker, Gone(name="a"))] == [("a", UNKNOWN)]
 
 
 def test_delete_topics_refuses_duplicates_and_entries_with_both_or_no_name_and_id(broker: SimulatedBroker) -> None:
@@ -258,10 +260,13 @@ def test_delete_topics_refuses_duplicates_and_entries_with_both_or_no_name_and_i
 def test_delete_topics_below_version_6_deletes_by_name(broker: SimulatedBroker, version: int) -> None:
     create(broker, New(name="a"))
     response = broker.ask(DeleteTopicsRequest(topic_names=["a", "nope"], timeout_ms=1000), version)
-    assert [(answer.name, answer.error_code) for answer in response.responses] == [("a", 0), ("nope", 3)]
+    assert [(answer.name, answer.error_code) for answer in response.responses] == [("a", 0), ("nope", UNKNOWN)]
 
 
-@pytest.mark.parametrize(("version", "code"), [(1, 42), (3, 73), (6, 73)])
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(1, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED), (6, ErrorCode.TOPIC_DELETION_DISABLED)],
+)
 def test_with_delete_topic_enable_off_every_deletion_is_refused(version: int, code: int) -> None:
     with SimulatedBroker(BrokerSettings(delete_topic_enable=False)) as broker:
         create(broker, New(name="a"))
@@ -334,7 +339,7 @@ def test_create_partitions_with_validate_only_returns_its_error_and_changes_noth
     create(broker, New(name="a", num_partitions=2))
     ((found, message),) = grow(broker, asked, validate_only=True)
     assert found == code
-    if code != 3:
+    if code != UNKNOWN:
         assert message == text
     assert len(broker.ask(MetadataRequest(topics=None)).topics[0].partitions) == 2
 
@@ -380,16 +385,16 @@ def test_delete_records_beyond_the_log_end_is_refused(broker: SimulatedBroker) -
     create(broker, New(name="a", num_partitions=1))
     produce(broker, "a", 4)
     assert cut(broker, "a", Cut(partition_index=0, offset=5), Cut(partition_index=1, offset=0)) == {
-        0: (-1, 1),
-        1: (-1, 3),
+        0: (-1, OUT_OF_RANGE),
+        1: (-1, UNKNOWN),
     }
-    assert cut(broker, "a", Cut(partition_index=0, offset=-2)) == {0: (-1, 1)}
-    assert cut(broker, "nope", Cut(partition_index=0, offset=0)) == {0: (-1, 3)}
+    assert cut(broker, "a", Cut(partition_index=0, offset=-2)) == {0: (-1, OUT_OF_RANGE)}
+    assert cut(broker, "nope", Cut(partition_index=0, offset=0)) == {0: (-1, UNKNOWN)}
 
 
 def test_delete_records_on_a_compacted_topic_is_refused(broker: SimulatedBroker) -> None:
     create(broker, New(name="a", configs=[New.Config(name="cleanup.policy", value="compact")]))
-    assert cut(broker, "a", Cut(partition_index=0, offset=0)) == {0: (-1, 44)}
+    assert cut(broker, "a", Cut(partition_index=0, offset=0)) == {0: (-1, POLICY)}
 
 
 def test_delete_records_is_refused_while_the_journal_is_full(

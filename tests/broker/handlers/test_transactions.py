@@ -10,6 +10,8 @@ from produce_requests import answers, batch, create, one, produce
 from simulated_broker import SimulatedBroker
 from txn_client import PRODUCE, Txn, values
 
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
 
 def init(broker: SimulatedBroker, version: int | None = None, **fields: object) -> tuple[int, int, int]:
     asked: dict[str, object] = {"transaction_timeout_ms": 1000} | fields
@@ -52,7 +54,7 @@ def test_init_producer_id_without_a_transactional_id_ignores_the_claimed_produce
 
 @pytest.mark.parametrize("fields", [{"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}])
 def test_a_malformed_init_producer_id_request_is_refused(broker: SimulatedBroker, fields: dict[str, object]) -> None:
-    assert init(broker, **fields) == (42, -1, -1)
+    assert init(broker, **fields) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
 @pytest.mark.requirement("S-61")
@@ -67,7 +69,11 @@ def test_a_repeated_init_producer_id_keeps_the_producer_id_and_increments_the_ep
 def test_a_transaction_timeout_below_1_or_above_the_brokers_limit_is_refused(
     broker: SimulatedBroker, timeout_ms: int
 ) -> None:
-    assert init(broker, transactional_id="t", transaction_timeout_ms=timeout_ms) == (50, -1, -1)
+    assert init(broker, transactional_id="t", transaction_timeout_ms=timeout_ms) == (
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        -1,
+        -1,
+    )
 
 
 def test_describe_producers_lists_the_producers_of_a_partition(broker: SimulatedBroker) -> None:
@@ -82,7 +88,7 @@ def test_describe_producers_lists_the_producers_of_a_partition(broker: Simulated
     asked = DescribeProducersRequest.Topic(name="a", partition_indexes=[0, 9])
     (topic,) = broker.ask(DescribeProducersRequest(topics=[asked])).topics
     there, missing = topic.partitions
-    assert (missing.partition_index, missing.error_code, missing.active_producers) == (9, 3, [])
+    assert (missing.partition_index, missing.error_code, missing.active_producers) == (9, UNKNOWN, [])
     (producer,) = there.active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (producer_id, 0, 2)
     assert (producer.last_timestamp, producer.current_txn_start_offset) == (1_700_000_000_000, -1)
@@ -93,8 +99,8 @@ def test_describe_producers_gives_each_unknown_topic_its_own_error(broker: Simul
     asked = [Topic(name="nope", partition_indexes=[0]), Topic(name="a b", partition_indexes=[1])]
     found = broker.ask(DescribeProducersRequest(topics=asked)).topics
     assert [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in found] == [
-        ("nope", [(0, 3)]),
-        ("a b", [(1, 17)]),
+        ("nope", [(0, UNKNOWN)]),
+        ("a b", [(1, ErrorCode.INVALID_TOPIC_EXCEPTION)]),
     ]
 
 
@@ -113,7 +119,7 @@ def test_a_tv2_produce_adds_all_its_partitions_to_the_transaction_at_once(broker
     before = log.end_offset
     asked = produce("wide", *[first] * (many - 1), late, first, transactional_id="x")
     reported = [code for code, _ in answers(txn.client.ask(asked, 12))]
-    assert reported == [0] * (many - 1) + [45, 3]  # out of order; no such partition
+    assert reported == [0] * (many - 1) + [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN]
     assert log.end_offset == before + 1
     assert txn.commit() == 0
     assert [values(broker, "wide", index) for index in (0, many - 2, many - 1)] == [[b"v"], [b"v"], []]

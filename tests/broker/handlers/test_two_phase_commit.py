@@ -2,6 +2,7 @@
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
@@ -58,4 +59,4 @@ def test_a_transaction_without_enable_2pc_still_times_out():
 
 def test_init_producer_id_with_keep_prepared_transaction_is_refused_as_in_kafka():
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True)) as broker:
-        assert init(broker, keep_prepared_txn=True).error_code == 35
+        assert init(broker, keep_prepared_txn=True).error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -93,7 +93,10 @@ def test_settings_without_effect_are_described_with_their_stored_values(broker: 
     ]
     for name, value in (("log.flush.interval.messages", "0"), ("log.flush.interval.ms", "soon")):
         code, text = change(broker, BROKER, "", (name, SET, value))
-        assert code == 42
+        assert code == ErrorCode.INVALID_REQUEST
         assert text.startswith(f"Invalid value {value} for configuration {name}: ")
     code, text = change(broker, BROKER, "", ("num.io.threads", APPEND, "9"))
-    assert (code, text) == (40, "Can't APPEND to key num.io.threads because its type is not LIST.")
+    assert (code, text) == (
+        ErrorCode.INVALID_CONFIG,
+        "Can't APPEND to key num.io.threads because its type is not LIST.",
+    )

@@ -56,7 +56,7 @@ def test_with_acks_0_a_batch_to_a_topic_that_refuses_writes_closes_the_connectio
 
 
 def test_a_retried_batch_written_before_writes_were_refused_gets_its_offset(client, broker):
-    (producer_id,) = {begun(broker, name="other").producer_id}
+    producer_id = begun(broker, name="other").producer_id
     mine = idempotent(0, producer_id=producer_id + 1)
     assert answers(client.ask(produce("t", mine), 9)) == [(0, 0)]
     refuse_writes(broker)
