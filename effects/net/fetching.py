@@ -124,7 +124,7 @@ class _Guard:
         self._is_over = False  # the timeout is over
 
     def __enter__(self) -> "_Guard":
-        start_thread(self._watch, "timeout of a fetch")
+        start_thread(self._end_at_timeout, "timeout of a fetch")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -144,7 +144,7 @@ class _Guard:
                 raise TimeoutError("timed out")
             self._sockets.append(one.dup())
 
-    def _watch(self) -> None:
+    def _end_at_timeout(self) -> None:
         """Wait for the end of the fetch; at the timeout, shut down its connections. Runs in a thread."""
         if self._ended.wait(self._timeout_s):
             return

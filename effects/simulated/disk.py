@@ -415,7 +415,7 @@ class SimulatedDisk(Disk):
 
     def _matching_fault(self, operation: Operation) -> Fault | None:
         """Return the fault that makes this operation fail; None if none does. Counts the hit."""
-        return next((fault for fault in self._faults if fault.strikes(operation)), None)
+        return next((fault for fault in self._faults if fault.count_hit(operation)), None)
 
     def _write_part(self, operation: Write, length: int) -> None:
         """Record a write of only the first `length` bytes."""

@@ -13,7 +13,7 @@ Matches = Callable[[Operation], bool]
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """Makes matching operations fail. times: how often; None: always.
+    """Makes matching operations fail. times: how often; None: always. hits: how often it has done so.
 
     after_bytes: how many bytes a write writes before it fails; negative: counted from its end.
     """
@@ -24,8 +24,8 @@ class Fault:
     after_bytes: int = 0
     hits: int = 0
 
-    def strikes(self, operation: Operation) -> bool:
-        """Return whether this operation must fail; if so, count it."""
+    def count_hit(self, operation: Operation) -> bool:
+        """Return whether this operation must fail; if so, count it as a hit."""
         if self.times == self.hits or not self.matches(operation):
             return False
         self.hits += 1

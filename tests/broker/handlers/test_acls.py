@@ -20,10 +20,12 @@ def many(count: int, who: str = "User:alice") -> list[str]:
 
 
 def created(broker: SimulatedBroker, *rules: str) -> list[int]:
+    """Create ACLs. Returns the error code of each."""
     return [each.error_code for each in broker.ask(creating(*rules)).results]
 
 
 def deleted(broker: SimulatedBroker, *filters: dict[str, object]) -> list[tuple[int, int]]:
+    """Delete ACLs. Returns the error code, and how many ACLs matched, of each filter."""
     return [(each.error_code, len(each.matching_acls)) for each in broker.ask(deleting(*filters)).filter_results]
 
 

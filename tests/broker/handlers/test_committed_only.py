@@ -53,6 +53,7 @@ def read(client, offset=0, **more):
 
 
 def write(broker, value, *, commit, count=1, name="x"):
+    """Write `count` batches in one transaction, and commit or abort it."""
     txn = begun(broker, name=name)
     for _ in range(count):
         txn.write("t", value)

@@ -55,6 +55,7 @@ def exported(broker: SimulatedBroker) -> dict[str, dict[tuple[str, ...], float]]
 
 
 def owners(broker: SimulatedBroker, *names: str) -> dict[str, tuple[int, str | None, bool]]:
+    """(error code, client id, whether it is connected) of each transaction's owner, by transactional id."""
     answer = broker.ask(DescribeTransactionOwnersRequest(transactional_ids=list(names) or None))
     return {each.transactional_id: (each.error_code, each.client_id, each.connected) for each in answer.owners}
 

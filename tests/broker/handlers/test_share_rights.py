@@ -102,10 +102,12 @@ class World:
 
 
 def ranges(first: int, last: int) -> AcknowledgementBatch:
+    """Return an acknowledgement that accepts these records."""
     return AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[1])
 
 
 def starts(*topics: str) -> AlterShareGroupOffsetsRequest:
+    """Return a request that sets the group's start offset in partition 0 of each topic to 0."""
     Topic = AlterShareGroupOffsetsRequest.Topic
     parts = [Topic.Partition(partition_index=0, start_offset=0)]
     return AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[Topic(topic_name=t, partitions=parts) for t in topics])

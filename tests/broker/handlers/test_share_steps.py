@@ -56,10 +56,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def plain(world: World) -> Any:
+    """Return a ShareAcknowledge of all records, each in a range of its own."""
     return world.member.acknowledging(share_work.many_acks(ACCEPT, REJECT))
 
 
 def in_transaction(world: World) -> Any:
+    """Return a TxnShareAcknowledge of all records, each in a range of its own."""
     return share_work.in_transaction(world, world.member, share_work.many_acks(ACCEPT, REJECT))
 
 

@@ -14,6 +14,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def init(broker: SimulatedBroker, version: int | None = None, **fields: object) -> tuple[int, int, int]:
+    """Send an InitProducerId. Returns (error code, producer id, epoch)."""
     asked: dict[str, object] = {"transaction_timeout_ms": 1000} | fields
     response = broker.ask(InitProducerIdRequest(**asked), version)  # type: ignore[arg-type]
     return response.error_code, response.producer_id, response.producer_epoch

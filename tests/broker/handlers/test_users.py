@@ -40,6 +40,7 @@ def altering(*changes: Request.Deletion | Request.Upsertion) -> Request:
 
 
 def altered(broker: Any, *changes: Request.Deletion | Request.Upsertion) -> dict[str, int]:
+    """Alter credentials. Returns the error code of each user."""
     results = broker.ask(altering(*changes)).results
     codes = {each.user: each.error_code for each in results}
     assert len(codes) == len(results), "each user is answered once"
