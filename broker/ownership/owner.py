@@ -124,6 +124,7 @@ class StoreOwner:
         self._saying = threading.Lock()
         self._said_ms: dict[type[BaseException], int] = {}  # when errors were logged, by kind
         self.trouble: ObjectsError | None = None  # the store's last answer, if it was an error
+        self._is_empty_beside_another = False  # which has begun to put its directory into the store
         self._created_ms = 0  # when a round was created in the store
 
     # ---- taking over -----------------------------------------------------------------------------------------
@@ -150,6 +151,7 @@ class StoreOwner:
                 )
                 break
             except AdoptionBegun as begun:
+                self._is_empty_beside_another = True
                 if self._is_due(AdoptionBegun):
                     log.warning("%s: %s; waiting for it, since this directory is empty", self._objects.where, begun)
             except Overtaken as overtaken:
@@ -253,7 +255,7 @@ class StoreOwner:
         if newest.epoch and await self._in_worker(partial(self._is_free, newest.epoch, is_own=is_own)):
             return newest.epoch
         silence.saw(newest, self._clock.monotonic_ms())
-        if newest != NOWHERE:
+        if newest.epoch or (newest != NOWHERE and not self._is_empty_beside_another):
             log.info("waiting until the owner of %s is silent for %d ms", self._objects.where, silence_ms)
         while not (silence.is_over(self._clock.monotonic_ms()) and await self._in_worker(self._newest) == newest):
             follow(newest)

@@ -110,8 +110,7 @@ def serve(
     given = {"--data-dir": [data_dir], "--listen": listen, "--advertise": advertise, "--sasl": [sasl]}
     given |= {"--tls-cert": [tls_cert], "--tls-key": [tls_key], "--tls-client-ca": [tls_client_ca]}
     _check_given(given, {"--data-dir": data_dir, "--backup": backup} if ephemeral else {})
-    if standby and store is None:
-        raise Failure("--standby is given without --store", "--store URL says of which store", WRONG_USAGE)
+    _check_store(store, backup, standby=standby)
     flags |= {name: text for name, text in named.items() if text}
     flags |= protection(sasl, tls_cert, tls_key, tls_client_ca, super_user, insecure)
     with _collector_off():
@@ -129,6 +128,15 @@ def serve(
             store=store,
             is_standby=standby,
         )
+
+
+def _check_store(store: str | None, backup: str | None, *, standby: bool) -> None:
+    """Raise Failure if --store is given with an option that does not go with it, or lacks for one that needs it."""
+    if standby and store is None:
+        raise Failure("--standby is given without --store", "--store URL says of which store", WRONG_USAGE)
+    if store is not None and backup is not None:
+        hint = f"fencepost restore {store} makes a directory of it, which fencepost backup takes: docs/store.md"
+        raise Failure("--backup cannot follow a journal that is in a store (--store)", hint, WRONG_USAGE)
 
 
 def _check_given(given: Mapping[str, Sequence[str | None]], not_ephemeral: Mapping[str, str | None]) -> None:

@@ -35,6 +35,7 @@ from .points import Points, PointTaken
 from .takeover import ScanOfObjects, Taken, Takeover, read_identity, runs_from
 
 _EMPTY_ONE = "start with an empty --data-dir: it is filled from the store; nothing was changed"
+_NO_STORE = "look for a mistake in the URL: with an empty --data-dir an empty journal begins there; nothing was changed"
 _ONE_OF_THEM = "start with an empty --data-dir for the store's data, or with a new --store for the directory's"
 
 
@@ -95,6 +96,24 @@ class JournalOfObjects:
             epochs = Epochs(self._objects, self._pause)
             if begun := epochs.newest_begun(epochs.places()):
                 self._refuse(begun)
+        if mark is not None and not mark.adopting:
+            self._check_identity(mark)
+
+    def _check_identity(self, mark: Mark) -> None:
+        """Raise StoreDamaged if the store has no identity and no epoch, or another identity than the mark of the
+        directory says. Creates nothing in a store that was named by mistake.
+        """
+        try:
+            content = until_clear(lambda: self._objects.read(format.IDENTITY_NAME), self._pause)
+            if format.read_identity(content) == mark.identity:
+                return
+        except (Missing, Malformed, NewerObject):
+            pass  # lost or damaged, if an epoch has begun; prepare() finds that
+        epochs = Epochs(self._objects, self._pause)
+        if not epochs.newest_begun(epochs.places()):
+            where = self._objects.where
+            reason = f"it is of another store than {where}, in which nothing was ever written"
+            raise StoreDamaged(self._directory, reason, _NO_STORE)
 
     def prepare(self) -> None:
         """Take the store over, and fetch what the directory lacks. Only to be called when the directory is locked and

@@ -240,6 +240,7 @@ def test_a_failed_write_halts_serve_with_code_70_and_closes_every_connection(ser
         (["--advertise", "h:0"], 2, "clients cannot connect to port 0", "clients get to connect"),
         (["--ephemeral", "--data-dir", "d"], 2, "cannot be used together", "removed at the end"),
         (["--standby"], 2, "--standby is given without --store", "--store URL"),
+        (["--store", "file:///s", "--backup", "file:///b"], 2, "--backup cannot follow a journal", "fencepost restore"),
         (["-X", "ssl.provider=x"], 2, "asks for protection", "settings_page lists every setting"),
     ],
 )

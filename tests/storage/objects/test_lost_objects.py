@@ -7,6 +7,7 @@ from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.effects.simulated.rng import SeededRng
+from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects import format as form
 from fencepost.storage.objects.errors import ObjectDamaged
 from fencepost.storage.objects.fence import Place
@@ -131,3 +132,18 @@ def test_an_owner_restarted_in_its_directory_replaces_nothing_that_its_store_has
     again = Owning(objects, owner.disk)
     assert again.source.replaced == []
     assert again.values() == acked
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_copy_of_a_store_is_refused_with_an_empty_one_and_nothing_is_written(is_named):
+    """The URL has a mistake. The hint to start with an empty directory would begin an empty journal there."""
+    _, owner, _ = owner_with_points()
+    owner.store.close()
+    other = SimulatedObjects()
+    if is_named:
+        other.content[form.IDENTITY_NAME] = form.pack_identity(b"another store...")
+    before = dict(other.content)
+    with pytest.raises(StoreDamaged, match="in which nothing was ever written") as refused:
+        Owning(other, owner.disk)
+    assert "mistake in the URL" in refused.value.hint
+    assert other.content == before

@@ -415,8 +415,11 @@ def test_a_directory_whose_journal_is_in_one_store_is_refused_with_another_store
     owner.store.close()
     other = SimulatedObjects()
     other.content[form.IDENTITY_NAME] = form.pack_identity(b"another store...")
-    with pytest.raises(StoreDamaged, match="it is of another store"):
+    take(other, node=2)
+    begin(other)
+    with pytest.raises(StoreDamaged, match="it is of another store") as refused:
         Owning(other, owner.disk)
+    assert "it is filled from the store" in refused.value.hint
 
 
 # ---- every step ----------------------------------------------------------------------------------------------
