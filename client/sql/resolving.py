@@ -44,7 +44,8 @@ async def resolve(
     environment: Environment = SYSTEM,
     **keywords: Any,
 ) -> list[Resolved]:
-    """End each transaction that a writer left prepared for this database, and return what became of each.
+    """End each transaction that a writer left prepared for this database, and return what became of each. One that its
+    own writer ends meanwhile may be left out.
 
     dry_run: end nothing, and only return what would become of them. adopt: end them also if the database was restored
     from a backup that is older than the broker; else they are returned as diverged. older_ms: leave those alone that
@@ -72,18 +73,20 @@ async def resolve_by(
         await decisions.check_holding("")
         found = await decisions.find_standings(ledger_key(db.database_id, ""))
         old = [(standing, each) for standing, each in found if each.waits_for_ms >= older_ms]
-        return [
+        ended = [
             await _end(decisions, db, each, None if adopt else standing, dry_run, terminate) for standing, each in old
         ]
+        return [each for each in ended if each is not None]
     finally:
         await cluster.close()
 
 
 async def _end(
     decisions: Decisions, db: Database, waiting: Waiting, standing: Standing | None, dry_run: bool, terminate: bool
-) -> Resolved:
+) -> Resolved | None:
     """Close the number of this transaction in the database, tell the broker what was decided, and return what became of
-    it. standing: what the broker knows, which the row must not be older than; None: the row may be older.
+    it; None if its own producer has ended it meanwhile, and the next one too. standing: what the broker knows, which
+    the row must not be older than; None: the row may be older.
     """
     about = waiting.transactional_id, waiting.number, waiting.waits_for_ms
     try:
@@ -95,7 +98,7 @@ async def _end(
     except DatabaseAway as away:
         return Resolved(*about, "undecided", f"the database: {away}")
     if row.number > waiting.number:
-        return Resolved(*about, "diverged", f"the database has decided number {row.number}, and it still waits")
+        return await _if_it_still_waits(decisions, waiting, row)
     committed = row.committed and row.number == waiting.number
     result: Result = "committed" if committed else "aborted"
     if dry_run:
@@ -110,6 +113,20 @@ async def _end(
         opposite = ended.number == waiting.number
         return Resolved(*about, "diverged" if opposite else result, f"{ended.error}" if opposite else "")
     return Resolved(*about, "undecided", f"{result} in the database; the broker: {ended.error}")
+
+
+async def _if_it_still_waits(decisions: Decisions, waiting: Waiting, row: Row) -> Resolved | None:
+    """Ask the broker again about a transaction of which the database has decided a later number. Returns None if it was
+    ended since it was found waiting, as by its own producer, which is alive.
+    """
+    about = waiting.transactional_id, waiting.number, waiting.waits_for_ms
+    try:
+        now = (await decisions.look(waiting.key, waiting.transactional_id)).waiting
+    except KafkaError as error:
+        return Resolved(*about, "undecided", f"the broker: {error}")
+    if now is None or (now.identity, now.number) != (waiting.identity, waiting.number):
+        return None
+    return Resolved(*about, "diverged", f"the database has decided number {row.number}, and it still waits")
 
 
 async def _close(db: Database, waiting: Waiting, terminate: bool) -> Row:
