@@ -173,7 +173,9 @@ class ClientMetricsSnapshot:
     sent_bytes: of batches, compressed. failed_records: by the class of the error. retries: batches sent again.
     transactions: committed, aborted, unknown; one that is resolved later counts again, as what it was.
     acknowledged_records: what consumers of share groups have acknowledged, also in transactions: accept, release,
-    reject. failed_acknowledgements: those that the broker did not take.
+    reject. failed_acknowledgements: those that the broker did not take. undecided_decisions: how often a prepared
+    transaction with a database was left waiting, because the database or the broker did not answer in time.
+    diverged_decisions: how often broker and database contradicted each other.
     """
 
     sent_records: dict[str, int]
@@ -190,6 +192,8 @@ class ClientMetricsSnapshot:
     lag: dict[TopicPartition, PartitionLag]
     acknowledged_records: dict[str, int]
     failed_acknowledgements: int
+    undecided_decisions: int
+    diverged_decisions: int
 
 
 def error_text(error: BaseException | None) -> str | None:

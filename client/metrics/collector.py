@@ -33,6 +33,8 @@ class ClientCollector(Collector):
         yield _by("received_records", "Records returned to the application.", "topic", now.received_records)
         yield _by("acknowledged_records", "Records of share groups, acknowledged.", "type", now.acknowledged_records)
         yield _counter("failed_acknowledgements", "Those that were not taken.", now.failed_acknowledgements)
+        yield _counter("undecided_decisions", "Prepared transactions left waiting.", now.undecided_decisions)
+        yield _counter("diverged_decisions", "Contradictions of broker and database.", now.diverged_decisions)
         yield GaugeMetricFamily(f"{PREFIX}requests_in_flight", "Produce requests without a response.", now.in_flight)
         yield GaugeMetricFamily(f"{PREFIX}buffered_bytes", "Records that are not acknowledged.", now.buffered_bytes)
         labels = "topic", "partition"

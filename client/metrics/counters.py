@@ -63,6 +63,7 @@ class ClientMetrics:
         self._transactions: dict[str, int] = {}
         self._acknowledged: dict[str, int] = {}
         self._unacknowledged = 0
+        self._not_ended = {"undecided": 0, "diverged": 0}
         self._sent_batches = self._sent_bytes = self._retries = 0
         self._batches = Durations()
         self._ended = Durations()
@@ -88,6 +89,8 @@ class ClientMetrics:
             {tp: lag for each in self._consumers for tp, lag in _lags(each).items()},
             dict(self._acknowledged),
             self._unacknowledged,
+            self._not_ended["undecided"],
+            self._not_ended["diverged"],
         )
 
     def _all_received(self) -> dict[str, int]:
@@ -118,8 +121,8 @@ class ClientMetrics:
 
     # ---- called by clients -----------------------------------------------------------------------------------
 
-    def watch_producer(self, sender: Any, accumulator: Any, machine: Any, now_ms: Callable[[], int]) -> None:
-        """Count what this producer does. machine: the state machine of its transactions; None without transactions."""
+    def watch_producer(self, sender: Any, accumulator: Any, driver: Any, now_ms: Callable[[], int]) -> None:
+        """Count what this producer does. driver: of its transactions; None without transactions."""
 
         def finished(batch: Any, error: Exception | None) -> None:
             """Count a batch that was acknowledged, or failed with `error`."""
@@ -136,17 +139,22 @@ class ClientMetrics:
 
         accumulator.on_finished = finished
         self._producers.add(sender)
-        if machine is not None:
+        if driver is not None:
+            machine = driver.machine
 
             def ended(outcome: str) -> None:
                 self._count_end(outcome, now_ms() - machine.began_ms)
 
-            machine.on_outcome = ended
+            machine.on_outcome, driver.databases.on_not_ended = ended, self._count_not_ended
 
     def _count_end(self, outcome: str, ms: int) -> None:
         """Count a transaction that has ended. outcome: "committed", for example. ms: from its begin to its end."""
         self._transactions[outcome] = self._transactions.get(outcome, 0) + 1
         self._ended.add(ms)
+
+    def _count_not_ended(self, why: str) -> None:
+        """Count a transaction with a database that could not be ended. why: "undecided" or "diverged"."""
+        self._not_ended[why] += 1
 
     def watch_consumer(self, reading: Any, subscription: Any) -> None:
         """Count what this consumer returns."""

@@ -23,8 +23,7 @@ def watch(
     """Connect the parts of a producer with metrics and tracing, if given. tracing: True for the default tracer."""
     sender, accumulator, driver = parts
     if metrics is not None:
-        machine = None if driver is None else driver.machine
-        metrics.watch_producer(sender, accumulator, machine, environment.clock.monotonic_ms)
+        metrics.watch_producer(sender, accumulator, driver, environment.clock.monotonic_ms)
     if tracing:
         from ..tracing.tracing import tracing_of
 

@@ -9,6 +9,7 @@ that.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from ...protocol.errors import ErrorCode
 from ..errors import (
@@ -37,6 +38,9 @@ from .tries import Tries
 log = logging.getLogger("fencepost.client")
 ROLL_BACK_S = 10.0
 """How long a cancelled caller waits for the database's rollback."""
+
+NotEnded = Literal["undecided", "diverged"]
+"""Why a prepared transaction was not ended: no answer in time, or broker and database contradict each other."""
 
 
 class DatabaseCommits:
@@ -71,6 +75,7 @@ class DatabaseCommits:
         self._why_passed = ""
         self._telling: asyncio.Task[None] | None = None  # the broker, behind a commit that only waits for the database
         self._refusal: KafkaError | None = None  # why the last attempt of the step failed
+        self.on_not_ended: Callable[[NotEnded], None] | None = None  # counts, if anybody does
 
     @property
     def is_unsettled(self) -> bool:
@@ -185,6 +190,7 @@ class DatabaseCommits:
         try:
             return await work
         except Exception as error:
+            self._count(error)
             self._machine.failed(AbortableTransactionError(f"the database: {error}"))
             raise
 
@@ -303,6 +309,8 @@ class DatabaseCommits:
         """Return the error to raise for a step that got no answer in time."""
         machine = self._machine
         late = self._tries.late(_NAMES[step], error)
+        if step in _WAITED_FOR and self.on_not_ended is not None:
+            self.on_not_ended("undecided")
         if step is not Step.CLOSE_OWN:
             return late
         unknown = machine.unknown_outcome()
@@ -329,9 +337,15 @@ class DatabaseCommits:
             if (
                 not is_retriable(error) and step is not Step.CLOSE_OWN
             ):  # its outcome is unknown, whatever hinders asking
+                self._count(error)
                 raise
             self._refusal = error
         return Answer.NONE
+
+    def _count(self, error: Exception) -> None:
+        """Count the error if it says that broker and database contradict each other."""
+        if isinstance(error, OutcomeDivergedError) and self.on_not_ended is not None:
+            self.on_not_ended("diverged")
 
     async def _claim(self) -> Answer:
         """Claim the row of this transactional id in the database, so that older producers with the id cannot commit
@@ -436,6 +450,8 @@ class DatabaseCommits:
 
 
 _FREE = (State.READY, State.STALE, State.PREPARED)
+_WAITED_FOR = {Step.CLOSE, Step.END, Step.CLOSE_OWN, Step.END_OWN}
+"""Steps at which a prepared transaction waits for the database's decision, or for the broker to be told."""
 _REFUSALS = {
     ErrorCode.LEDGER_CONFLICT,
     ErrorCode.INVALID_TXN_STATE,

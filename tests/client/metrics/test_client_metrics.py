@@ -114,6 +114,8 @@ async def test_prometheus_metrics_have_the_same_values_under_prometheus_names(at
     assert found[("fencepost_client_transaction_duration_seconds_count",)] == 1
     assert found[("fencepost_client_batch_duration_seconds_bucket", "+Inf")] == 1
     assert found[("fencepost_client_requests_in_flight",)] == 0
+    assert found[("fencepost_client_undecided_decisions_total",)] == 0
+    assert found[("fencepost_client_diverged_decisions_total",)] == 0
 
 
 def test_blocking_clients_are_counted_in_client_metrics(at: str) -> None:
