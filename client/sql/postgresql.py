@@ -28,6 +28,7 @@ _ASK_TIMEOUT_S = 15.0
 _LOCK_NOT_AVAILABLE = "55P03"
 _FOREVER = ("28", "3D", "3F", "42")
 """Classes of SQLSTATE that the next attempt gets too: login, no such database or schema, no such table, no rights."""
+_NO_ROW = 0, NONE_YET, 0
 
 
 class Database(Blocks):
@@ -139,13 +140,16 @@ class Database(Blocks):
 
     # ---- over another connection -----------------------------------------------------------------------------
 
-    async def claim(self, transactional_id: str) -> Row:
-        """Raise the generation in the row of this id by one, and return the row. Raises DatabaseAway,
-        InvalidConfigurationError, and RowHeld if another transaction has changed the row and is still open.
+    async def claim(self, transactional_id: str, again: bool = False) -> Row:
+        """Raise the generation in the row of this id by one, and return the row. again: only return it. Raises
+        DatabaseAway, InvalidConfigurationError, and RowHeld if another transaction has changed the row and is still
+        open.
         """
+        statement = statements.READ_LOCKED_POSTGRESQL if again else statements.CLAIM_POSTGRESQL
 
         async def claim(adapter: Adapter) -> Row:
-            return _row((await adapter.fetch(statements.CLAIM_POSTGRESQL, [transactional_id]))[0])
+            found = await adapter.fetch(statement, [transactional_id])
+            return _row(found[0] if found else _NO_ROW)
 
         return await self._alone(claim, transactional_id)
 
@@ -171,7 +175,7 @@ class Database(Blocks):
 
         async def read(adapter: Adapter) -> Row:
             found = await adapter.fetch(statements.READ_POSTGRESQL, [transactional_id])
-            return _row(found[0] if found else (0, NONE_YET, 0))
+            return _row(found[0] if found else _NO_ROW)
 
         return await self._alone(read, transactional_id)
 

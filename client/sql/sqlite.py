@@ -246,8 +246,12 @@ class Database:
                 await self.close()
                 await self.open()
 
-    async def claim(self, transactional_id: str) -> Row:
-        """Raise the generation in the row of this id by one, and return the row. Raises DatabaseAway."""
+    async def claim(self, transactional_id: str, again: bool = False) -> Row:
+        """Raise the generation in the row of this id by one, and return the row. again: only return it. Raises
+        DatabaseAway.
+        """
+        if again:
+            return await self.read_row(transactional_id)
         return await self._alone(lambda own: _row(own.execute(statements.CLAIM, (transactional_id,)).fetchone()))
 
     async def close_number(self, waiting: Waiting) -> Row:

@@ -92,9 +92,11 @@ class Database(Blocks):
             raise
         return True
 
-    async def claim(self, transactional_id: str) -> Row:
-        """Raise the generation in the row of this id by one, and return the row. Raises DatabaseAway."""
-        return await self._file.claim(transactional_id)
+    async def claim(self, transactional_id: str, again: bool = False) -> Row:
+        """Raise the generation in the row of this id by one, and return the row. again: only return it. Raises
+        DatabaseAway.
+        """
+        return await self._file.claim(transactional_id, again)
 
     async def close_number(self, waiting: Waiting) -> Row:
         """Write "not committed" for this number, unless it or a later one is decided already. Returns the row as it is

@@ -90,6 +90,7 @@ def numbered(statement: str) -> str:
 
 
 CLAIM_POSTGRESQL, CLOSE_POSTGRESQL, READ_POSTGRESQL = map(numbered, (CLAIM, CLOSE, READ))
+READ_LOCKED_POSTGRESQL = READ_POSTGRESQL + " for update"
 MARK = "1"
 MARK_POSTGRESQL = f"set local fencepost.block = '{MARK}'"  # no query: `set transaction` may come after it
 MARKED_POSTGRESQL = "select current_setting('fencepost.block', true)"

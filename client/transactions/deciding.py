@@ -19,7 +19,9 @@ holds the row's lock, or its connection is gone; and whoever waits for that lock
 | CLOSE_OWN | as CLOSE, over a new connection | END_OWN | STOPPED | CLOSE_OWN |
 | END_OWN | as END. NO: somebody ended it, and another producer goes on | DECIDE | LOOK | END_OWN |
 
-STOPPED: nothing was decided by this producer and nothing will be; it begins again at CLAIM, or ends. Whoever only ends
+STOPPED: nothing was decided by this producer and nothing will be; it begins again at CLAIM, or ends. A producer raises
+the generation once; at a later CLAIM it only looks, and is fenced if it finds another one: to raise it again would stop
+a successor that has begun meanwhile, perhaps while this producer's process was stopped. Whoever only ends
 what others left does LOOK, CLOSE and END. tests/support/models/commit_model.py runs this table in every order of steps.
 """
 

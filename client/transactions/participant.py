@@ -40,9 +40,9 @@ class DecidingDatabase(Protocol):
         """Begin a transaction in the database. Raises IllegalStateError, and the driver's error."""
         ...
 
-    async def claim(self, transactional_id: str) -> Row:
-        """Raise the generation in the row of this id by one, in a transaction of its own, and return the row. Raises
-        DatabaseAway.
+    async def claim(self, transactional_id: str, again: bool = False) -> Row:
+        """Raise the generation in the row of this id by one, in a transaction of its own, and return the row. again:
+        only return it, once no open transaction has changed it. Raises DatabaseAway.
         """
         ...
 

@@ -66,7 +66,7 @@ class DatabaseCommits:
         self._open: DecidingDatabase | None = None  # in which a transaction of this producer is open
         self._turn = asyncio.Lock()
         self.step = Step.STOPPED
-        self._generation = 0
+        self._generation = 0  # the one that was claimed; 0 before
         self._number = 0
         self._row: Row | None = None  # as it was claimed
         self._waiting: Waiting | None = None  # what is being ended: a predecessor's, from PrepareTxn on our own
@@ -100,7 +100,7 @@ class DatabaseCommits:
             database.check_free()
             if self._database is None or database.database_id != self._database.database_id:
                 await self._decisions.check_holding(self._machine.transactional_id)
-                self.step = Step.STOPPED
+                self.step, self._generation = Step.STOPPED, 0
             self._database = database
             if self.step is not Step.DECIDE or self._machine.state is State.PREPARED:
                 self.step, self._passed = Step.CLAIM, None
@@ -204,11 +204,9 @@ class DatabaseCommits:
         if await self._in_database(database.decide(name, self._generation, waiting)):
             return
         self.step = Step.STOPPED
-        error = ProducerFencedError(
+        error = _overtaken(
             f"the database has another generation of {name!r} than {self._generation}, or a later number than "
-            f"{waiting.number - 1}",
-            reason="newer_producer",
-            hint="run only one producer for each transactional id",
+            f"{waiting.number - 1}"
         )
         machine.failed(AbortableTransactionError(str(error)))
         raise error
@@ -349,12 +347,15 @@ class DatabaseCommits:
 
     async def _claim(self) -> Answer:
         """Claim the row of this transactional id in the database, so that older producers with the id cannot commit
-        there any more.
+        there any more. A producer does so once: later it only looks whether it is the newest one still, since to claim
+        again would fence its successor. Raises ProducerFencedError.
         """
-        database = self._database
+        database, name = self._database, self._machine.transactional_id
         assert database is not None
-        self._row = await database.claim(self._machine.transactional_id)
-        self._generation = self._row.generation
+        row = await database.claim(name, self._generation > 0)
+        if self._generation not in (0, row.generation):
+            raise _overtaken(f"the database has generation {row.generation} of {name!r}, not {self._generation}")
+        self._row, self._generation = row, row.generation
         return Answer.OK
 
     async def _look(self) -> Answer:
@@ -467,6 +468,12 @@ _NAMES = {
     Step.CLOSE_OWN: "asking the database for the outcome",
     Step.END_OWN: "EndTxns",
 }
+
+
+def _overtaken(text: str) -> ProducerFencedError:
+    """Return the error for a producer whose id another one has claimed in the database. text: how that shows."""
+    hint = "run only one producer for each transactional id"
+    return ProducerFencedError(text, reason="newer_producer", hint=hint)
 
 
 def _outcome(committed: bool) -> Outcome:
