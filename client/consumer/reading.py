@@ -218,6 +218,7 @@ class Reading:
                 state.move(state.fallback)
             else:
                 state.look_up(Need.OFFSET, self._policy)
+        self._subscription.on_change()  # fetch it again now: the next read only waits
         raise error
 
     # ---- what the application may be working on ----------------------------------------------------------------
