@@ -1,4 +1,4 @@
-"""After it has told that a log is shorter than what the group has read, a consumer reads on, however it is read from."""
+"""After it was told that a log is shorter than what its group has read, a consumer reads on, however it reads."""
 
 import asyncio
 

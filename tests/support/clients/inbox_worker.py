@@ -1,6 +1,6 @@
 """A consumer that writes what it reads into a database with an inbox, as a process, until it is killed.
 
-python inbox_worker.py BOOTSTRAP GROUP_PROTOCOL DATABASE_URL
+python inbox_worker.py BOOTSTRAP GROUP_PROTOCOL DATABASE_URL TOPIC GROUP SESSION_MS
 """
 
 import asyncio
@@ -11,25 +11,28 @@ from typing import Any
 
 from fencepost import Consumer, KafkaError, Record, sql
 
-TABLE = "create table if not exists effects (partition_number integer, at bigint)"
+TABLES = {
+    "sqlite": "create table effects (partition_number integer, at bigint, position integer primary key)",
+    "postgresql": "create table effects (partition_number integer, at bigint, position bigserial)",
+}
 RECORDS = 7  # in a batch: ends of batches differ from one reader to the next
 
 
 async def work(db: Any, records: Sequence[Record]) -> None:
     for record in records:
-        await db.execute("insert into effects values ($1, $2)", record.partition, record.offset)
+        await db.execute("insert into effects (partition_number, at) values ($1, $2)", record.partition, record.offset)
 
 
-async def main(bootstrap: str, protocol: Any, url: str) -> None:
+async def main(bootstrap: str, protocol: Any, url: str, topic: str, group: str, session_ms: str) -> None:
     async with (
         sql.connect(url, create=True) as db,
         Consumer(
             bootstrap,
-            topics=["orders"],
-            group_id="billing",
+            topics=[topic],
+            group_id=group,
             group_protocol=protocol,
             auto_offset_reset="earliest",
-            **({"session_timeout_ms": 1_000, "heartbeat_interval_ms": 200} if protocol == "classic" else {}),
+            **({"session_timeout_ms": int(session_ms), "heartbeat_interval_ms": 200} if protocol == "classic" else {}),
         ) as consumer,
     ):
         batches = consumer.batches(RECORDS)
@@ -42,4 +45,4 @@ async def main(bootstrap: str, protocol: Any, url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4]))
+    asyncio.run(main(*sys.argv[1:7]))
