@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 from eventually import wait_until
+from process_ends import gone
 
 USER = "fencepost"
 _IN_MEMORY = Path("/dev/shm")
@@ -86,6 +87,18 @@ class PostgresServer:
         assert self._process is not None
         self._process.send_signal(how)
         self._process.wait(60)
+
+    def kill(self) -> None:
+        """Kill it and the processes of its sessions at once, as the system does that has no memory left."""
+        assert self._process is not None
+        pid = self._process.pid
+        children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        for each in (pid, *children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        self._process.wait(60)
+        for each in children:  # else the next server finds their shared memory in use
+            assert gone(each)
 
     def remove(self) -> None:
         """End it, and remove its files."""
