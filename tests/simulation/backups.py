@@ -218,16 +218,7 @@ class Backup:
         disk = self._restored(_store_of(past))
         if disk is None:
             return
-        there = World(world.seed, world.loop)
-        there.history = until(world.history, past.covered_ms, past.moment)
-        there.disk = disk
-        await there.start()
-        await asyncio.sleep(STALL_MS / 1000)  # what was open has to be ended by now
-        await look(there)
-        world.failures += [f"restored to a moment: {text}" for text in (*check(there.history), *there.failures)]
-        there.end()
-        world.met["backup: looks back"] += 1
-        world.loop.set_exception_handler(world._complained)
+        await check_restored(world, disk, past.covered_ms, past.moment, look)
 
     def _restored(self, objects: SimulatedObjects) -> SimulatedDisk | None:
         """Restore the store's newest point to a new disk. Returns None, and notes a failure, if that is refused."""
@@ -240,6 +231,22 @@ class Backup:
             self._world.failures.append(f"not restored: {refused}")
             return None
         return target
+
+
+async def check_restored(world: World, disk: SimulatedDisk, covered_ms: int, moment: int, look: Look) -> None:
+    """Start a broker in another world, with the same loop and clock, on a disk that was restored, and check it against
+    what clients were told by covered_ms. moment: of the history, when the restore had read all.
+    """
+    there = World(world.seed, world.loop)
+    there.history = until(world.history, covered_ms, moment)
+    there.disk = disk
+    await there.start()
+    await asyncio.sleep(STALL_MS / 1000)  # what was open has to be ended by now
+    await look(there)
+    world.failures += [f"restored to a moment: {text}" for text in (*check(there.history), *there.failures)]
+    there.end()
+    world.met["backup: looks back"] += 1
+    world.loop.set_exception_handler(world._complained)
 
 
 def _store_of(past: _Moment) -> SimulatedObjects:

@@ -30,7 +30,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     shown_mutants,
     spark_mutants,
 )
-from simulation.planting import KILLED_BY, MUTANTS, PROMISES, WITH_MIRROR, WITH_QUEUES
+from simulation.planting import IN_STORE, KILLED_BY, MUTANTS, PROMISES, WITH_MIRROR, WITH_QUEUES
 
 SIMULATED = [name for name in MUTANTS if name not in KILLED_BY]
-__all__ = ["KILLED_BY", "MUTANTS", "PROMISES", "SIMULATED", "WITH_MIRROR", "WITH_QUEUES"]
+__all__ = ["IN_STORE", "KILLED_BY", "MUTANTS", "PROMISES", "SIMULATED", "WITH_MIRROR", "WITH_QUEUES"]

@@ -91,6 +91,8 @@ def work_of_groups(facts: Facts) -> Iterator[Anomaly]:
         for op, read in reads:
             if read.group:
                 done[read.group, place] |= {offset for offset, _ in op.result.records}
+    for op in facts.history.given_later:
+        done[op.what.group, op.what.place] |= {offset for offset, _ in op.result.records}
     working = {group for group, _ in done}
     for op, stand in facts.history.of(OffsetOf):
         if op.client == "final" and stand.group in working:

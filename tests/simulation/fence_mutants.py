@@ -17,7 +17,7 @@ from fencepost.storage.objects.errors import Overtaken
 from fencepost.storage.objects.fence import Answer, Owner, Phase, Step, Taker
 from fencepost.storage.objects.points import Collecting
 from fencepost.storage.objects.takeover import ScanOfObjects, Takeover
-from simulation.planting import around, breaks, killed_by, replaced
+from simulation.planting import around, breaks, caught_in_store, killed_by, replaced
 
 TAKEOVER = "tests/storage/objects/test_takeover.py"
 OTHER_NODES = "tests/broker/ownership/test_other_nodes.py"
@@ -200,6 +200,26 @@ def fence_a_takeover_sets_the_stores_age_back_to_the_checkpoints(stack: ExitStac
 @breaks("store.md: makes a plain data directory of it, beside the owner too")
 def fence_a_round_that_was_created_since_a_listing_is_taken_for_lost(stack: ExitStack) -> None:
     replaced(stack, Epochs._is_there, lambda self, place: False)
+
+
+@caught_in_store(3)
+@breaks("store.md: with all that was acknowledged before it began")
+def fence_a_restore_leaves_out_the_rounds_after_the_checkpoint(stack: ExitStack) -> None:
+    def wrapper(scan: Any) -> Any:
+        def scanned(self: Any, start: Any) -> Any:
+            found = scan(self, start)
+            found.runs = []
+            return found
+
+        return scanned
+
+    around(stack, restoring._Source.scan, wrapper)
+
+
+@caught_in_store(3)
+@breaks("store.md: An object that is missing or damaged is named and never skipped: the restore is refused")
+def fence_a_refused_restore_leaves_what_it_has_written(stack: ExitStack) -> None:
+    replaced(stack, restoring.Restoring._remove_all, lambda self: None)
 
 
 @killed_by(TAKEOVER)

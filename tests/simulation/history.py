@@ -402,6 +402,7 @@ class History:
     stall_ms: int = 1 << 60  # no transaction may hold a last stable offset for longer, while a broker can write
     ops: list[Op] = field(default_factory=list)
     closed: bool = False  # it is judged: nothing ends any more
+    given_later: list[Op] = field(default_factory=list)  # of until(): reads of members that were answered after its end
     _moments: int = 0
     _by_kind: dict[type, list[Op]] = field(default_factory=dict)
 
@@ -433,27 +434,25 @@ class History:
         return digest.hexdigest()[:16]
 
 
-WRITES = (Init, Begin, Send, Add, Offsets, End, Kill, Commit, Trim, Create)
-TOLD = (Cleanup, Together, Forgotten, ForgottenGroup, Restart)
+TOLD = (Cleanup, Together, Forgotten, ForgottenGroup, Restart, Outlived, NotWritten)
 
 
 def until(history: History, covered_ms: int, moment: int) -> History:
     """Return what clients knew of a broker at covered_ms, to check what it had written by then.
 
-    moment: when the written state was looked at; what was invoked later is left out. A write that was answered between
-    the two has an unknown outcome: the state may have it or not.
+    moment: when the written state was looked at; what was invoked later is left out. What was answered between the two
+    has an unknown outcome: the state may have it or not. A commit that it has may be of records given after covered_ms.
     """
     then = History(history.now_ms, history.stall_ms, _moments=history._moments)
     for op in history.ops:
-        is_covered = op.done_ms < covered_ms
-        if op.invoked > moment or not (isinstance(op.what, WRITES + TOLD) or is_covered):
-            continue
-        if isinstance(op.what, Finish | Need | Healed):
+        if op.invoked > moment or isinstance(op.what, Finish | Need | Healed):
             continue
         known = Op(op.client, op.what, op.invoked, op.invoked_ms, then)
         known.late = op.late
-        if is_covered or isinstance(op.what, TOLD) or op.outcome == FAIL:
+        if op.done_ms < covered_ms or isinstance(op.what, TOLD) or op.outcome == FAIL:
             known.done, known.done_ms, known.outcome = op.done, op.done_ms, op.outcome
             known.result, known.error = op.result, op.error
+        elif op.outcome == OK and isinstance(op.what, Read) and op.what.group:
+            then.given_later.append(op)
         then.take(known)
     return then

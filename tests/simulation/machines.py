@@ -242,7 +242,7 @@ class Machine:
         disk.executor = executor  # type: ignore[method-assign]
 
 
-class _InOrder(SimulatedObjects):
+class InOrder(SimulatedObjects):
     """A store whose listings are always in the order of names."""
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
@@ -369,7 +369,7 @@ class StoredWorld(World):
         def give_up(error: Exception, attempts: int) -> None:
             raise error
 
-        there = _InOrder()
+        there = InOrder()
         there.content = self.objects.content
         return JournalVerifying(Looking(there, give_up)).run()
 

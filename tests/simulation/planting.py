@@ -21,8 +21,10 @@ PROMISES: dict[str, str] = {}
 KILLED_BY: dict[str, str] = {}
 WITH_QUEUES: dict[str, int] = {}
 WITH_MIRROR: dict[str, int] = {}
+IN_STORE: dict[str, int] = {}
 QUEUE_SECONDS = 8.0  # of traffic; some 1,000 operations
 MIRROR_SECONDS = 12.0
+STORE_SECONDS = 10.0
 Wrapped = Callable[..., Any]
 
 
@@ -77,6 +79,18 @@ def caught_with_mirror(seed: int) -> Callable[[Patches], Patches]:
     return add
 
 
+def caught_in_store(seed: int) -> Callable[[Patches], Patches]:
+    """Add a mutant to the bank that only brokers on a store of objects meet. seed: the first that catches it, within
+    STORE_SECONDS.
+    """
+
+    def add(make: Patches) -> Patches:
+        IN_STORE[make.__name__] = seed
+        return mutant(make)
+
+    return add
+
+
 @contextmanager
 def infected(name: str) -> Iterator[None]:
     """Within the block, all brokers have this bug."""
@@ -87,12 +101,12 @@ def infected(name: str) -> Iterator[None]:
 
 def hunt(name: str, seeds: int, seconds: float = 20.0) -> Result | None:
     """Simulate with this bug, for so many seeds at most. Returns the first run that catches it, or None. For a bug of
-    share groups or of mirrors only these are simulated.
+    share groups, of mirrors or of brokers on a store of objects only these are simulated.
     """
-    kind = {"only_queues": name in WITH_QUEUES, "mirror": name in WITH_MIRROR}
-    first = (WITH_QUEUES | WITH_MIRROR).get(name, 1)
-    if name in WITH_QUEUES or name in WITH_MIRROR:
-        seconds = QUEUE_SECONDS if name in WITH_QUEUES else MIRROR_SECONDS
+    kind = {"only_queues": name in WITH_QUEUES, "mirror": name in WITH_MIRROR, "in_store": name in IN_STORE}
+    first = (WITH_QUEUES | WITH_MIRROR | IN_STORE).get(name, 1)
+    shorter = ((WITH_QUEUES, QUEUE_SECONDS), (WITH_MIRROR, MIRROR_SECONDS), (IN_STORE, STORE_SECONDS))
+    seconds = next((enough for names, enough in shorter if name in names), seconds)
     with infected(name):
         for seed in range(first, first + seeds):
             result = simulate(seed, seconds, **kind)

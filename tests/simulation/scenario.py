@@ -27,6 +27,7 @@ from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest
 from simulation.queues import QueueKeeper, has_queue, queue_clients_of
 from simulation.recreation import Recreator, Stayer
 from simulation.resets import Resetter, has_resets, quick_state_logs
+from simulation.restores import restores_of
 from simulation.sdk_clients import MAX_MESSAGE_BYTES, SdkIncarnation, SdkProducer
 from simulation.sdk_habits import SDK_SINGLES, SdkAhead, SdkPair, SdkPauser, SdkRestless, SdkSeveral, SdkSingle
 from simulation.sdk_named import named_clients_of
@@ -73,9 +74,12 @@ async def _play(world: World, seconds: float) -> dict[str, int]:
     is_stored = isinstance(world, StoredWorld)
     faults = StoreFaults(world) if is_stored else Faults(world)
     backup = None if is_stored or world.only_queues else backup_of(world)
+    restores = restores_of(world, seconds) if isinstance(world, StoredWorld) else None
     await work_under(faults, world, clients_of(world), seconds)
     for look_at in world.looks_before_the_end:
         await look_at()
+    if restores is not None:
+        await restores.look(look)
     if backup is not None:
         await backup.lose_disk(look)
     elif world.rng("end").random() < 0.5:

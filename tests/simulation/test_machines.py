@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from simulation.history import History, NotWritten
 from simulation.machines import TRIED_AGAIN_MS, HeldUp
+from simulation.restores import EVERY, FIRST
 from simulation.run import simulate
 
 QUICK = 1
@@ -55,3 +56,5 @@ def test_no_simulation_seed_with_machines_that_share_a_store_shows_an_anomaly():
         met.update(result.struck)
     assert met["store: epochs"] > 3 * len(LONG)
     assert met["store: fenced"] > len(LONG) // 2
+    assert met["store: restores beside"] == len([seed for seed in LONG if seed % EVERY == FIRST])
+    assert met["store: restores refused"] > met["store: restores beside"]

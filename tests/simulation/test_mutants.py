@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from simulation.bank import KILLED_BY, MUTANTS, PROMISES, SIMULATED, WITH_MIRROR, WITH_QUEUES
+from simulation.bank import IN_STORE, KILLED_BY, MUTANTS, PROMISES, SIMULATED, WITH_MIRROR, WITH_QUEUES
 from simulation.planting import hunt
 
 QUICK = [  # of journal, transactions and SDK one
@@ -39,6 +39,7 @@ def test_the_mutant_bank_has_the_required_number_of_bugs():
     assert {*QUICK, QUICK_WITH_QUEUES, QUICK_WITH_MIRROR} < set(SIMULATED), "the long run has them too"
     assert len(WITH_QUEUES) >= 5
     assert len(WITH_MIRROR) >= 4
+    assert len(IN_STORE) >= 2
     ours = [name for name in MUTANTS if name.startswith("sdk_")]
     assert len(MUTANTS) >= 80
     assert len([name for name in SIMULATED if name not in ours]) >= 30
