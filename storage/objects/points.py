@@ -186,6 +186,9 @@ class Points:
 class Collecting:
     """Deletes what one owner does not need any more. official: its last two points that a released round names, the
     newest last.
+
+    Nothing is deleted before a second point is official, or the first one is named again: whoever reads what the first
+    one replaces has that long to read it.
     """
 
     objects: Objects
@@ -194,6 +197,7 @@ class Collecting:
     official: list[PointTaken] = field(default_factory=list)
     _dropped: list[PointTaken] = field(default_factory=list)  # older ones, which are not deleted yet
     _collected: int = 0  # this epoch's rounds below this number are deleted
+    _named_again: bool = False  # whether a point was named once more, because no unit came after it
     _older_are_gone: bool = False  # whether the rounds and points of older epochs are deleted
 
     def add(self, point: PointTaken) -> None:
@@ -205,6 +209,7 @@ class Collecting:
             self.official = [
                 one._replace(start=point.start) if one.through_unit == through else one for one in self.official
             ]
+            self._named_again = True
             return
         self.official.append(point)
         self._dropped += self.official[:-2]
@@ -226,12 +231,13 @@ class Collecting:
         """
         older = self.official[0]
         below = fence.first_kept(released, older.start.number, 2 * WINDOW)
-        if len(self.official) > 1 and below > self._collected:
+        may_delete = len(self.official) > 1 or self._named_again
+        if may_delete and below > self._collected:
             own = dict.fromkeys(range(self._collected, below), True)  # no seal is below what was released
             self._delete(format.place_name(Place(self.epoch, number)) for number in fence.garbage(own, below))
             self._collected = below
         kept = frozenset().union(*(point.parts for point in self.official))
-        if len(self.official) > 1 and not self._older_are_gone:
+        if may_delete and not self._older_are_gone:
             self._delete_older_rounds()
             self._delete_older_points(kept)
             self._older_are_gone = True

@@ -1,0 +1,40 @@
+"""The points (checkpoints in the store) of an owner: when they count, and what is deleted because of them."""
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.ownership.owner import InStore
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.objects import SimulatedObjects
+from produce_requests import create
+from simulated_broker import SimulatedBroker
+
+SETTINGS = BrokerSettings(offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
+
+
+def serve(objects: SimulatedObjects, disk: SimulatedDisk | None = None) -> SimulatedBroker:
+    return SimulatedBroker(SETTINGS, disk=disk, in_store=InStore(objects.client(), lambda seconds: None))
+
+
+def names(objects: SimulatedObjects, folder: str) -> list[str]:
+    """Return the names in the store below this folder."""
+    return [name for name in objects.content if name.startswith(f"0/{folder}/")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lives", [1, 3])
+def test_an_owner_without_new_units_deletes_its_heartbeats_and_what_came_before(lives):
+    """Its only point is that of its start."""
+    objects = SimulatedObjects()
+    for _ in range(lives - 1):
+        owner = serve(objects)
+        owner.ask(create("t"))
+        owner.wait(70)
+        owner.abandon()
+    owner = serve(objects)
+    owner.wait(600)
+    assert len(names(objects, "journal")) < 60
+    assert len(names(objects, "points")) == 1
+    owner.abandon()
+    second = serve(objects)
+    assert second.broker.store.journal.incarnation == lives + 1
+    second.stop()
