@@ -68,7 +68,7 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
     if isinstance(error, Refused):
         return Failure(error.reason, error.hint, DENIED)
     if isinstance(error, ObjectDamaged):
-        return Failure(str(error), "nothing was changed; bring that object back, from a copy of the bucket if need be")
+        return Failure(str(error), f"nothing was changed; {error.hint}")
     if isinstance(error, StoreDamaged):
         return Failure(str(error), error.hint)
     if isinstance(error, Damaged):

@@ -3,8 +3,8 @@
 from typing import Any
 
 from ...effects.counts import count_text
-from ...storage.objects.errors import ObjectDamaged
-from ...storage.objects.format import ADOPTING, Claim, Seal
+from ...storage.objects.errors import UPGRADE, ObjectDamaged
+from ...storage.objects.format import ADOPTING, ONLY_NEWER, Claim, Seal
 from ...storage.objects.looking import JournalVerifying, Looked, Looking
 from ...storage.shipping.fetching import time_text
 from ...storage.shipping.point import Point
@@ -20,10 +20,11 @@ def show_status(asked: Asked, *, as_json: bool) -> None:
     """Print who owns the journal, and how far it has come. Raises Failure if it is damaged."""
     looking = Looking(asked.objects, asked.pause)
     status = _Status(asked.objects.where)
-    try:
-        looking.repeated(lambda looked: status.read(looking, looked))
-    except ObjectDamaged as damage:
-        status.problems.append(f"{damage.name}: {damage.reason}")
+    for read in (looking.check_identity, lambda: looking.repeated(lambda looked: status.read(looking, looked))):
+        try:
+            read()
+        except ObjectDamaged as damage:
+            status.problems.append(f"{damage.name}: {damage.reason}")
     if as_json:
         show_json(status.facts())
     else:
@@ -136,7 +137,9 @@ def verify(asked: Asked, *, as_json: bool) -> None:
 
 
 def _damaged(problems: list[str]) -> Failure:
-    """Return the failure for a journal in an object store with damaged objects."""
+    """Return the failure for a journal in an object store with damaged objects, or some of a newer format."""
+    if any(problem.endswith(ONLY_NEWER) for problem in problems):
+        return Failure(f"{count_text(len(problems), 'object')} of a newer format", UPGRADE, FAILED)
     hint = (
         "nobody takes over without these: bring them back, from a copy of the bucket if need be; points and parts: the "
         "last owner, started again in its own data directory, puts them there again"

@@ -56,7 +56,7 @@ def looking_into(url: str, directory: str = "DIR") -> Iterator[Asked]:
 def failure_of_store(error: Exception, directory: str) -> Failure:
     """Return the failure for an error of a store, or of a data directory made from it."""
     if isinstance(error, ObjectDamaged):
-        return Failure(str(error), "bring that object back, from a copy of the bucket if need be", FAILED)
+        return Failure(str(error), error.hint, FAILED)
     if isinstance(error, Overtaken):
         return Failure(str(error), "fencepost store status URL shows who owns the store now", CONFLICT)
     return explain(error, directory)

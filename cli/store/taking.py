@@ -19,6 +19,7 @@ def take_from_owner(asked: Asked, *, is_sure: bool, as_json: bool) -> None:
     if not asked.is_journal:
         raise Failure(f"{where} has no journal of a broker", "look for a mistake in the URL", NOT_FOUND)
     looking = Looking(asked.objects, asked.pause)
+    looking.check_identity()  # else the epoch would be ended, and nobody could take over
     looked = looking.repeated(lambda looked: looked)
     if not looked.epoch:
         raise Failure(f"{where} has a journal in which nothing was ever written", "nobody owns it", NOT_FOUND)

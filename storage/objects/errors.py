@@ -1,6 +1,10 @@
 """Errors of a journal in an object store."""
 
 from .fence import Place
+from .format import NewerObject
+
+BRING_IT_BACK = "bring that object back, from a copy of the bucket if need be"
+UPGRADE = "start a newer fencepost; the object is undamaged, so do not replace it"
 
 
 class Fenced(OSError):
@@ -26,6 +30,11 @@ class ObjectDamaged(Exception):
         super().__init__(f"{where}: {name}: {reason}")
         self.name = name
         self.reason = reason
+
+    @property
+    def hint(self) -> str:
+        """What to do about it. An older copy in place of an object of a newer format would destroy what it has."""
+        return UPGRADE if isinstance(self.__cause__, NewerObject) else BRING_IT_BACK
 
 
 def ended_message(place: Place, by: int) -> str:

@@ -51,6 +51,7 @@ _IDENTITY_MAGIC = b"FPOS"
 IDENTITY_NAME = JOURNAL_IDENTITY
 
 HEADER_BYTES = _HEADER.size
+ONLY_NEWER = "which only a newer fencepost can read"
 NO_POINT = (0, 0)
 
 
@@ -58,7 +59,7 @@ class NewerObject(Exception):
     """Raised for an undamaged object of a format that this version does not know."""
 
     def __init__(self, version: int) -> None:
-        super().__init__(f"it has format {version}, which only a newer fencepost can read")
+        super().__init__(f"it has format {version}, {ONLY_NEWER}")
         self.version = version
 
 

@@ -118,6 +118,18 @@ class Looking:
         looked.runs = fence.runs(epoch, end, lambda place: epochs.header(place).says)
         return looked
 
+    def check_identity(self) -> None:
+        """Raise ObjectDamaged unless the object that identifies the store, without which nobody takes over, is there
+        and undamaged.
+        """
+        name = format.IDENTITY_NAME
+        try:
+            format.read_identity(until_clear(lambda: self.objects.read(name), self.pause))
+        except Missing as error:
+            raise ObjectDamaged(self.objects.where, name, "it is lost") from error
+        except (Malformed, NewerObject) as error:
+            raise ObjectDamaged(self.objects.where, name, str(error)) from error
+
     def claim(self, epoch: int) -> Claim | None:
         """Return the claim of an epoch, which names the broker; None if its object is lost. Raises ObjectDamaged."""
         name = format.claim_name(epoch)
@@ -178,8 +190,10 @@ class JournalVerifying:
         """
         looking = self.looking
         self.problems, self.rounds, self.size_bytes = [], 0, 0
-        if format.IDENTITY_NAME not in looked.sizes:
-            self.problems.append(f"{format.IDENTITY_NAME}: it is lost")
+        try:
+            looking.check_identity()
+        except ObjectDamaged as damage:
+            self.problems.append(f"{damage.name}: {damage.reason}")
         for epoch in looked.claims:
             looking.claim(epoch)
         looking.seals(looked)

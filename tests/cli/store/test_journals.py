@@ -4,11 +4,13 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from crc32c import crc32c
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.owner import InStore
 from fencepost.cli import main
 from fencepost.effects.objects import open_objects
 from fencepost.storage.journal_source import StoreDamaged
+from fencepost.storage.objects import format as form
 from fencepost.storage.objects.errors import Fenced
 from left_directory import left_in
 from produce_requests import batch, create, produce
@@ -76,6 +78,37 @@ def test_store_verify_and_status_exit_with_1_on_a_damaged_journal(written, tmp_p
     assert refused("store", "verify", written)[0] == "1 object damaged"
     rounds[-2].write_bytes(b"")
     assert run("store", "status", written).exit_code == 1
+
+
+def newer(path):
+    """Let an object be of the next format, undamaged. Only that of a whole store, and claims, have one checksum."""
+    content = bytearray(path.read_bytes())
+    content[8:10] = (form.FORMAT + 1).to_bytes(2, "big")
+    content[4:8] = crc32c(bytes(content[8:])).to_bytes(4, "big")
+    path.chmod(0o600)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("name", "also"), [("format", ["take", "--yes"]), ("owners/0000000001", ["take", "--yes"])])
+def test_an_object_of_a_newer_format_is_named_and_is_not_to_be_replaced(written, tmp_path, name, also):
+    newer(tmp_path / "store" / "0" / name)
+    for words in (["status"], ["verify"], also):
+        _, hint = refused("store", words[0], written, *words[1:])
+        assert hint.startswith("start a newer fencepost")
+    found = run("store", "verify", written)
+    assert f"damaged: 0/{name}: it has format 2, which only a newer fencepost can read\n" in found.stdout
+    assert json.loads(run("store", "status", written, "-o", "json").stdout)["seals"] == []
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not what it was"])
+def test_store_commands_name_a_lost_or_damaged_identity_and_end_no_epoch(written, tmp_path, content):
+    """Without it nobody takes over: `store take` would end the owner's epoch for nobody."""
+    path = tmp_path / "store" / "0" / "format"
+    path.unlink() if content is None else path.write_bytes(content)
+    assert "0/format: it " in run("store", "verify", written).stdout
+    assert "damaged    0/format: it " in run("store", "status", written).stdout
+    assert "0/format: it " in refused("store", "take", written, "--yes")[0]
+    assert json.loads(run("store", "status", written, "-o", "json").stdout)["ended_by"] is None
 
 
 def test_restore_of_a_journal_makes_a_sound_data_directory_with_its_last_entry(written, tmp_path):

@@ -124,7 +124,7 @@ def test_verify_names_every_needed_object_that_is_lost_or_damaged():
         assert found, f"{name} is lost"
         assert name in found[0]
         objects.content.update(whole)
-    for name in [*every, *(name for name in whole if name.startswith("0/owners/"))]:
+    for name in [*every, *(name for name in whole if name.startswith(("0/owners/", "0/format")))]:
         objects.rot(name, len(whole[name]) // 2)
         found = verify(objects)
         assert found, f"{name} is rotten"
