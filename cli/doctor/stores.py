@@ -43,7 +43,7 @@ def _check_mount(findings: Findings, url: str) -> bool:
     if mount is None:
         return True
     if mount.is_cached:
-        text = f"{mount.point} is {mount.kind}, mounted without noac: listings are of another time"
+        text = f"{mount.point} is {mount.kind}, mounted without noac, so its listings may be outdated"
         findings.add("mount", FAILURE, text, "mount it with noac")
         return False
     is_known = not mount.kind.startswith(_OTHERS)
