@@ -1,4 +1,4 @@
-"""Which rounds of the journal a point (checkpoint in the store) needs, and a directory that needs some the store lost."""
+"""Which rounds of the journal a point (a checkpoint in the store) needs; and a directory that needs lost ones."""
 
 import pytest
 from fencepost.effects.simulated.objects import SimulatedObjects
