@@ -18,7 +18,7 @@ def test_a_mirror_copies_each_transaction_once_in_every_order_of_steps() -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [Size(), Size(records=3)], ids=str)
+@pytest.mark.parametrize("size", [Size(), Size(generations=4), Size(records=3)], ids=str)
 def test_a_mirror_copies_each_transaction_once_in_every_order_of_a_larger_model(size: Size) -> None:
     wrong, count = explore(size)
     assert not wrong

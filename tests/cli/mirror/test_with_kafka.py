@@ -23,12 +23,12 @@ from fencepost.client.errors import KafkaError
 from fencepost.client.producer.producer import Producer
 from fencepost.protocol.errors import ErrorCode
 from java_clients import JavaClients
+from mirrored import group_protocols_of
 
 KAFKA = os.environ.get("KAFKA", "")
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not KAFKA, reason="no Apache Kafka is given: KAFKA=HOST:PORT")]
 PARTITIONS, RECORDS = 3, 3_000
 CLIENTS = ("sdk", "java")
-PROTOCOLS = ("classic", "consumer")
 
 
 @pytest.fixture
@@ -153,6 +153,8 @@ async def refused(at, topic):
 
 
 async def prepare(source, topic):
+    """Write, and have groups read a part, of each protocol that both brokers have. Returns what each group has read."""
+    protocols = await group_protocols_of(KAFKA)
     async with Admin(source) as admin:
         await admin.create_topics([NewTopic(topic, PARTITIONS)])
         if source == KAFKA:
@@ -160,7 +162,7 @@ async def prepare(source, topic):
                 await admin.create_acls(AclBinding("User:*", "all", "topic", topic))
     await fill(source, topic, range(RECORDS))
     return {
-        (one, by): await read(source, f"{topic}-{one}-{by}", topic, one, 1_000) for one in PROTOCOLS for by in CLIENTS
+        (one, by): await read(source, f"{topic}-{one}-{by}", topic, one, 1_000) for one in protocols for by in CLIENTS
     }
 
 

@@ -4,10 +4,11 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fencepost.client.admin.admin import Admin
 from fencepost.client.consumer.consumer import Consumer
+from fencepost.client.group.heartbeat import MEMBER_CHOOSES_ID
 from fencepost.client.mirror.cutover.record import is_cutover_key
 from fencepost.client.mirror.names import MAP_TOPIC, group_id
 from fencepost.client.mirror.offset_map import EntryKey, Run, decode_entry, decode_key
@@ -16,6 +17,7 @@ from fencepost.client.mirror.task import MirrorTask
 from fencepost.client.net.environment import SYSTEM, Environment
 from fencepost.client.settings import IsolationLevel
 from fencepost.client.values import Record, TopicPartition
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
 _numbers = itertools.count()
 PATIENCE_S = 60
@@ -106,6 +108,13 @@ class Sides:
                     if await target.ends(copies, -1) == await target.ends(copies, -1, "read_committed"):
                         return
                 await asyncio.sleep(0.05)
+
+
+async def group_protocols_of(bootstrap: str) -> list[Literal["classic", "consumer"]]:
+    """The group protocols that a broker has: before Kafka 4.0 only the classic one."""
+    async with Admin(bootstrap) as admin:
+        newest = await admin._version(ConsumerGroupHeartbeatRequest)
+    return ["classic", "consumer"] if newest >= MEMBER_CHOOSES_ID else ["classic"]
 
 
 async def records_of(
