@@ -18,6 +18,7 @@ from .fence import Answer
 RACES = 5
 MOST_RACES = 10 * RACES
 RACERS = 4
+DELETES = 3  # attempts: a slow store gets more time for each
 PROBES = "0/probes/"
 TOGETHER_S = 1.0
 
@@ -40,11 +41,15 @@ def try_create(objects: Objects, name: str, content: bytes, pause: Pause) -> Ans
 
 
 def remove(objects: Objects, name: str) -> None:
-    """Delete the object that a race has created. If the store fails, that is ignored: the object may stay."""
-    try:
-        objects.delete(name)
-    except (Unclear, Refused):
-        pass
+    """Delete the object that a race has created. If the store fails DELETES times, that is ignored: the object may
+    stay.
+    """
+    for _ in range(DELETES):
+        try:
+            objects.delete(name)
+        except (Unclear, Refused):
+            continue
+        return
 
 
 def check_winners(where: str, racers: int, winners: int) -> None:

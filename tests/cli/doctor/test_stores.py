@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from fencepost.cli import main
 from fencepost.cli.doctor import stores
 from fencepost.cli.store import looking
-from fencepost.effects.objects import Content, Exists, Mount, open_objects
+from fencepost.effects.objects import Content, Exists, Mount, Unclear, open_objects
 from fencepost.effects.simulated.objects import SimulatedObjects
 from s3_servers import STORES, opened_store
 
@@ -41,6 +41,28 @@ def test_doctor_passes_a_store_whose_creates_are_atomic_and_leaves_no_object_in_
         assert ("mount" in found) is url.startswith("file:")
         assert open_objects(url).list("") == []
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+
+
+class DeletesAtTheSecondAttempt(SimulatedObjects):
+    """A store that does not answer the first delete of an object, and has not carried it out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[str] = set()
+
+    def delete(self, name: str) -> None:
+        if name not in self.asked:
+            self.asked.add(name)
+            raise Unclear(name, "no answer in 4 s")
+        super().delete(name)
+
+
+def test_doctor_deletes_its_objects_again_where_a_delete_had_no_answer(simulated):
+    objects = DeletesAtTheSecondAttempt()
+    simulated(objects)
+    _, code = checks("file:///simulated")
+    assert code == 0
+    assert objects.list("") == []
 
 
 class Ignores(SimulatedObjects):
