@@ -81,16 +81,19 @@ class Turns:
 
 
 class _DiskOfAll:
-    """The disk of the broker that runs now, as another process sees it."""
+    """The disk of the broker that runs now, as another process sees it. may_wait: whether it sometimes waits before it
+    reads.
+    """
 
-    def __init__(self, world: World, turns: Turns) -> None:
+    def __init__(self, world: World, turns: Turns, may_wait: Callable[[], bool]) -> None:
         self._world = world
+        self._may_wait = may_wait
         self._turns = turns
         self._rng = world.rng("reads of a follower")
         self._of: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("open", "list") and self._rng.random() < 0.05:
+        if name in ("open", "list") and self._rng.random() < 0.05 and self._may_wait():
             self._turns.wait(self._rng.choice((0.0, 0.01, 0.2)))
         if self._of is not self._world.disk:
             self._of, self._beside = self._world.disk, self._world.disk.beside()
@@ -151,7 +154,7 @@ class Backup:
             piece_bytes=rng.choice((2_000, 50_000)),
             threads=1,
         )
-        disk: Any = _DiskOfAll(self._world, turns)
+        disk: Any = _DiskOfAll(self._world, turns, lambda: self._ends_from_ms is None)
         one = Follower(
             disk,
             self._directory,
