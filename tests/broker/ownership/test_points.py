@@ -3,9 +3,10 @@
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.owner import InStore
+from fencepost.effects.objects import Unclear
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import SimulatedObjects
-from produce_requests import create
+from produce_requests import batch, create, produce
 from simulated_broker import SimulatedBroker
 
 SETTINGS = BrokerSettings(offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
@@ -38,3 +39,28 @@ def test_an_owner_without_new_units_deletes_its_heartbeats_and_what_came_before(
     second = serve(objects)
     assert second.broker.store.journal.incarnation == lives + 1
     second.stop()
+
+
+@pytest.mark.slow
+def test_nothing_is_deleted_for_a_point_before_a_round_that_names_it_is_durable():
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    owner.ask(create("t"))
+    seen = owner.broker._in_store.objects
+
+    def lose_rounds(call: str, name: str) -> None:
+        if call == "create" and name.startswith("0/journal/") and len(names(objects, "points")) == 2:
+            raise Unclear(name, "the deadline has passed")
+
+    seen.before_each = lose_rounds
+    owner.wait(31)
+    while len(names(objects, "points")) < 2:
+        owner.ask(produce("t", batch(1)), 11)
+        owner.wait(0.5)
+    before = set(objects.content)
+    owner.wait(120)
+    assert before <= set(objects.content)
+    seen.before_each = lambda call, name: None
+    owner.wait(60)
+    assert not before <= set(objects.content)
+    owner.stop()

@@ -142,7 +142,8 @@ def test_verify_finds_no_damage_if_only_unneeded_points_and_parts_are_missing():
     assert verify(objects) == []
 
 
-def test_objects_that_an_owner_deletes_meanwhile_are_not_reported_as_damage():
+@pytest.mark.parametrize("folder", [names.POINTS, names.PARTS])
+def test_objects_that_an_owner_deletes_meanwhile_are_not_reported_as_damage(folder):
     objects = SimulatedObjects()
     owner = begin(objects)
     write(owner)
@@ -151,12 +152,12 @@ def test_objects_that_an_owner_deletes_meanwhile_are_not_reported_as_damage():
 
     def go_on(call: str, name: str) -> None:
         nonlocal moved
-        if call == "read" and name.startswith("0/points/") and moved < 3:
+        if call == "read" and name.startswith(folder) and moved < 3:
             moved += 1
-            for number in range(24):
+            for number in range(24 if folder == names.POINTS else 40):
                 owner.send("t", b"more")
-                if number in (11, 23):
-                    owner.point()
+                if number in (11, 23) or folder == names.PARTS:
+                    owner.point()  # so often that the file is shipped anew, in one part
 
     seen.before_each = go_on
     assert verify(seen) == []

@@ -58,6 +58,20 @@ def test_a_point_that_needs_earlier_rounds_than_the_named_one_is_not_named():
     assert Owning(objects, node=2).values() == [b"1"]
 
 
+def test_a_restarted_owner_does_not_read_heartbeats_that_were_deleted():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"1")
+    owner.point()
+    owner.point()
+    for _ in range(50):
+        owner.round(sync=True)
+    owner.name(owner.collecting.newest_with_all_units(owner.store.journal))
+    owner.send("t", b"2")
+    owner.store.close()
+    assert Owning(objects, owner.disk).values() == [b"1", b"2"]
+
+
 def test_a_point_of_a_new_owner_needs_no_round_of_an_earlier_epoch():
     objects = SimulatedObjects()
     first = begin(objects)
