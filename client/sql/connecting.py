@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sqlite3
 from functools import partial
 from types import ModuleType
@@ -64,7 +65,7 @@ def _sqlite(url: str, create: bool) -> sqlite.Database:
 def _sqlite_of_user(connection: sqlite3.Connection, create: bool) -> sqlite.Database:
     """Return the database of the file that this connection has open."""
     try:
-        path = connection.execute("pragma database_list").fetchone()[2]
+        path = os.fsdecode(sqlite.run(connection, "pragma database_list").fetchone()[2])
     except sqlite3.ProgrammingError as error:
         raise InvalidConfigurationError(str(error), hint="sqlite3.connect(…, check_same_thread=False)") from None
     if not path:

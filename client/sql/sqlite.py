@@ -77,7 +77,7 @@ class Database:
         """Close the connection, and roll back an open transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            await self._call(connection.rollback if connection is self._given else connection.close)
+            await self._call(partial(_roll_back, connection) if connection is self._given else connection.close)
 
     # ---- for the user ----------------------------------------------------------------------------------------
 
@@ -108,9 +108,9 @@ class Database:
         if self._is_owned and not connection.in_transaction:
             raise self._ended_error()
         was_alone = not connection.in_transaction
-        found = take(connection.execute(statement, bound(statement, values)))
+        found = take(run(connection, statement, bound(statement, values)))
         if was_alone and connection.in_transaction:  # begun by a connection of the user's
-            connection.commit()
+            connection.execute("commit")
         return found
 
     def _ended_error(self) -> IllegalStateError | OutcomeDivergedError:
@@ -240,7 +240,7 @@ class Database:
         same effect.
         """
         try:
-            await self._call(connection.rollback)
+            await self._call(partial(_roll_back, connection))
         except sqlite3.Error:
             with suppress(sqlite3.Error, InvalidConfigurationError):
                 await self.close()
@@ -330,15 +330,18 @@ class Database:
         try:
             if connection.in_transaction:
                 raise IllegalStateError("the connection is in a transaction already: a block begins its own")
+            if not isinstance(run(connection, "select 'text'").fetchone()[0], str):
+                raise InvalidConfigurationError("the connection's text_factory is not str, so its text is not text")
             _check_connection(connection)
             if self._create:
                 connection.executescript(f"begin immediate; {statements.schema('sqlite')} commit;")
+                connection.execute("begin immediate")
                 connection.execute(statements.NAME, (os.urandom(8).hex(),))
-                connection.commit()
-            has_table = connection.execute(
-                "select count(*) from sqlite_master where name = 'fencepost_database'"
+                connection.execute("commit")
+            has_table = run(
+                connection, "select count(*) from sqlite_master where name = 'fencepost_database'"
             ).fetchone() != (0,)
-            found = connection.execute(statements.IDENTIFY).fetchone() if has_table else None
+            found = run(connection, statements.IDENTIFY).fetchone() if has_table else None
             if found is None:
                 raise InvalidConfigurationError(
                     f"{self.path} has {'nothing in the' if has_table else 'no'} table fencepost_database",
@@ -364,10 +367,23 @@ def _connected(path: str, mode: str = "rw") -> sqlite3.Connection:
     return connection
 
 
+def run(connection: sqlite3.Connection, statement: str, values: Any = ()) -> sqlite3.Cursor:
+    """Run a statement whose rows are tuples, whatever the row_factory of the user's connection is."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(statement, values)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """Roll back what is open, also if autocommit=True (Python 3.12) turns connection.rollback() into nothing."""
+    if connection.in_transaction:
+        connection.execute("rollback")
+
+
 def _check_connection(connection: sqlite3.Connection) -> None:
     """Raise InvalidConfigurationError if a power cut could take back what this connection has committed."""
-    (mode,) = connection.execute("pragma journal_mode").fetchone()
-    (level,) = connection.execute("pragma synchronous").fetchone()
+    (mode,) = run(connection, "pragma journal_mode").fetchone()
+    (level,) = run(connection, "pragma synchronous").fetchone()
     check_durable(mode, level)
 
 

@@ -136,6 +136,53 @@ def test_an_sqlite3_connection_commits_rows_with_records_and_stays_open(broker, 
     assert asyncio.run(records_of(broker)) == [1, 4]
 
 
+def as_dict(cursor, row):
+    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
+
+
+@pytest.mark.parametrize("row_factory", [sqlite3.Row, as_dict])
+def test_an_sqlite3_connections_row_factory_is_used_for_its_own_rows_only(broker, tmp_path, row_factory):
+    connection = durable(tmp_path / "orders.db", check_same_thread=False)
+    connection.row_factory = row_factory
+    with sql.connect(connection) as db, sync.Producer(broker, transactional_id="own-rows") as producer:
+        db.execute(TABLE)
+        write(producer, db, 1)
+        assert db.fetch("select id, name from orders") == [(1, "alice")]
+    assert connection.execute("select name from orders").fetchone()["name"] == "alice"
+    connection.close()
+
+
+class Autocommit(sqlite3.Connection):
+    """As with autocommit=True from Python 3.12 on: these methods do nothing."""
+
+    def commit(self):
+        pass
+
+    def rollback(self):
+        pass
+
+
+def test_a_failed_block_of_an_sqlite3_connection_in_autocommit_mode_is_rolled_back(broker, tmp_path):
+    connection = durable(tmp_path / "orders.db", factory=Autocommit, isolation_level=None, check_same_thread=False)
+    with sql.connect(connection) as db, sync.Producer(broker, transactional_id="autocommit") as producer:
+        db.execute(TABLE)
+        with pytest.raises(ZeroDivisionError), producer.transaction(db=db):  # noqa: PT012
+            connection.execute("insert into orders values (1, 'alice')")
+            raise ZeroDivisionError
+        assert not connection.in_transaction
+        write(producer, db, 2)
+        assert db.fetch("select id from orders") == [(2,)]
+    connection.close()
+
+
+def test_an_sqlite3_connection_that_returns_text_as_bytes_is_refused(tmp_path):
+    connection = durable(tmp_path / "orders.db", check_same_thread=False)
+    connection.text_factory = bytes
+    with pytest.raises(InvalidConfigurationError, match="text_factory"):
+        sql.connect(connection).start()
+    connection.close()
+
+
 def test_sqlite3_connections_in_memory_bound_to_a_thread_or_not_durable_are_refused(tmp_path):
     for connection, cause in (
         (durable(":memory:", check_same_thread=False), "in memory"),
