@@ -433,6 +433,7 @@ class TransactionDriver:
         if self.databases.is_unsettled:
             settling = asyncio.get_running_loop().create_task(self.databases.settle())
             await self._await_end(settling, min(SHIELD_S, deadline.left_ms() / 1000))
+        self.databases.close()
         self._adding.cancel()
         self.sources.notify(self.machine.outcome)
 
@@ -449,10 +450,7 @@ class TransactionDriver:
         return await self._resolve(self.sources)
 
     async def _resolve(self, sources: Sources) -> Outcome:
-        """Send the same commit again: its response shows the outcome. If this producer is fenced, it stays "unknown".
-
-        Concurrent calls wait for each other.
-        """
+        """Send the same commit again, one call at a time. The outcome stays "unknown" if this producer is fenced."""
         self._affinity.check()
         async with self._resolving:
             return await self._resolve_alone(sources)

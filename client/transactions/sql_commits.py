@@ -36,6 +36,8 @@ from .table import Event, State
 from .tries import Tries
 
 log = logging.getLogger("fencepost.client")
+AGAIN_S = 1.0
+"""The pause between attempts to end, behind the application's back, a transaction whose end had no answer."""
 ROLL_BACK_S = 10.0
 """How long a cancelled caller waits for the database's rollback."""
 
@@ -73,7 +75,7 @@ class DatabaseCommits:
         self._committed = False  # what the database said about it
         self._passed: tuple[int, ...] | None = None  # what could not be ended, and must not wait still
         self._why_passed = ""
-        self._telling: asyncio.Task[None] | None = None  # the broker, behind a commit that only waits for the database
+        self._telling: asyncio.Task[None] | None = None  # ends the last one, behind the application's back
         self._refusal: KafkaError | None = None  # why the last attempt of the step failed
         self.on_not_ended: Callable[[NotEnded], None] | None = None  # counts, if anybody does
 
@@ -93,8 +95,7 @@ class DatabaseCommits:
         transactional id.
         """
         async with self._turn:
-            if self.is_unsettled:
-                await self._run()
+            await self._settle()
             if database is None or self._machine.state not in _FREE:
                 return  # of another state the machine's begin() says why it refuses
             database.check_free()
@@ -104,7 +105,7 @@ class DatabaseCommits:
             self._database = database
             if self.step is not Step.DECIDE or self._machine.state is State.PREPARED:
                 self.step, self._passed = Step.CLAIM, None
-                await self._run()
+                await self._run(self._tries.deadline())
 
     async def begin(self, database: DecidingDatabase, sources: Sources) -> None:
         """Begin the database's transaction. sources: those of the producer's transaction. Raises like `database.begin`;
@@ -159,11 +160,12 @@ class DatabaseCommits:
                 refusal = await self._commit_prepared(database)
                 if wait == "ended" or refusal is not None:
                     await self._end_own()
-                else:
-                    self._telling = asyncio.get_running_loop().create_task(self._tell())
             except asyncio.CancelledError:
                 machine.outcome = machine.outcome or "unknown"
                 raise
+            finally:
+                if self.is_unsettled:
+                    self._telling = asyncio.get_running_loop().create_task(self._tell(wait))
         if refusal is not None and machine.outcome == "aborted":
             raise refusal
 
@@ -246,7 +248,7 @@ class DatabaseCommits:
         """
         machine = self._machine
         try:
-            await self._run()
+            await self._run(self._tries.deadline())
         except OutcomeDivergedError:
             raise
         except KafkaError as error:
@@ -257,34 +259,52 @@ class DatabaseCommits:
                 raise
             log.warning(
                 "transaction %r was %s in its database, and the broker does not answer: readers wait until it is told, "
-                "before this producer's next transaction or by fencepost txn resolve (%s)",
+                "which this producer tries again and again, or fencepost txn resolve does (%s)",
                 machine.transactional_id,
                 machine.outcome,
                 error,
             )
 
-    async def _tell(self) -> None:
-        """Tell the broker what the database has decided. An error is logged; the next transaction raises it again."""
-        async with self._turn:
+    async def _tell(self, wait: Wait) -> None:
+        """End the transaction, again and again until that succeeds: readers wait for it, and may be what this producer
+        gets its next work from. What cannot change is logged, and the next transaction raises it again.
+        """
+        is_first = wait == "decided"  # which has not been tried
+        while self.is_unsettled:
+            if not is_first:
+                await asyncio.sleep(AGAIN_S)
             try:
-                if self.is_unsettled:
-                    await self._end_own()
+                async with self._turn:
+                    if self.is_unsettled:
+                        await (self._end_own() if is_first else self._run(self._tries.deadline(0)))
             except KafkaError as error:
-                log.error("transaction %r: %s", self._machine.transactional_id, error)
+                if not is_retriable(error):
+                    log.error("transaction %r: %s", self._machine.transactional_id, error)
+                    return
+            is_first = False
 
     async def settle(self) -> None:
         """Try again to end the transaction whose commit had no answer. Raises like `get_ready`."""
         async with self._turn:
-            if self.is_unsettled:
-                await self._run()
+            await self._settle()
+
+    async def _settle(self) -> None:
+        if self.is_unsettled:
+            await self._run(self._tries.deadline())
+        self.close()
+
+    def close(self) -> None:
+        """End the attempts behind the application's back."""
+        if self._telling is not None:
+            self._telling.cancel()
 
     # ---- the table -------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _run(self, deadline: Deadline) -> None:
         """Do step after step of the table until a transaction can begin, or this producer's own one is ended. Raises
         the error of a step that gets no answer in time.
         """
-        deadline, attempt = self._tries.deadline(), 0
+        attempt = 0
         is_own = self.is_unsettled
         while self.step is not Step.DECIDE:
             step = self.step

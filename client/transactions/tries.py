@@ -29,9 +29,9 @@ class Tries:
         self._most_ms = settings.max_block_ms
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
 
-    def deadline(self) -> Deadline:
-        """Return a deadline max_block_ms from now."""
-        return Deadline(self._environment.clock, self._most_ms)
+    def deadline(self, within_ms: float | None = None) -> Deadline:
+        """Return a deadline that many milliseconds from now, by default max_block_ms. 0: for a single attempt."""
+        return Deadline(self._environment.clock, self._most_ms if within_ms is None else within_ms)
 
     def delay_s(self, attempt: int, code: int) -> float:
         """Return the pause before the next attempt, in seconds. attempt: 0 for the first pause. code: the error code

@@ -9,10 +9,11 @@ import sqlite3
 
 import pytest
 from cancelled_everywhere import at_every_turn
-from fencepost.client.errors import CommitOutcomeUnknownError, IllegalStateError
+from fencepost.client.errors import CommitOutcomeUnknownError, IllegalStateError, RequestTimedOutError
 from fencepost.client.sql import sqlite
 from fencepost.client.transactions.participant import DatabaseAway
 from reading import make, member, write
+from txn_world import within
 
 from fencepost import sql
 
@@ -55,8 +56,6 @@ async def copy(tx, db, batch):
 
 async def copy_on(producer, consumer, db):
     """Go on as a service does: with the batches that come."""
-    async with producer.transaction(db=db):
-        await db.execute("delete from copies where value = 'none'")
     async for batch in consumer.batches(timeout_ms=10_000):
         await copy(producer.transaction(batch, db=db), db, batch)
 
@@ -114,6 +113,37 @@ def test_rows_records_and_offsets_are_there_once_if_cancelled_at_any_await(opene
 
     assert at_every_turn(main, times=times, transaction_two_phase_commit_enable=True) > 40
     assert outcomes >= ({"committed", "aborted"} if is_answered else {"unknown", "aborted"})
+
+
+@pytest.mark.parametrize("silent", ["database", "broker"])
+def test_a_commit_without_an_answer_is_ended_without_another_transaction(opened, silent):
+    async def main(world):
+        await make(world)
+        producer = await world.producer()
+        decisions = producer._driver.databases._decisions
+        end, until = decisions.end, asyncio.get_running_loop().time() + AWAY_S
+
+        async def unanswered(*arguments):
+            if asyncio.get_running_loop().time() < until:
+                raise RequestTimedOutError("the broker does not answer")
+            return await end(*arguments)
+
+        async with opened() as db:
+            if silent == "database":
+                lose_the_answer(db)
+            else:
+                decisions.end = unanswered
+            tx = producer.transaction(db=db)
+            with pytest.raises(CommitOutcomeUnknownError) if silent == "database" else contextlib.nullcontext():
+                async with tx:
+                    await db.execute("insert into copies values ('a')")
+                    await tx.send("t", b"a")
+            assert producer._driver.databases.is_unsettled
+            await asyncio.sleep(2 * AWAY_S)
+            assert await rows_of(db) == await world.values() == [b"a"]
+            assert await producer._driver.resolve() == "committed"
+
+    within(main, 2, transaction_two_phase_commit_enable=True)
 
 
 @pytest.mark.parametrize("swallows", [True, False])

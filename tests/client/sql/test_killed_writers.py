@@ -220,6 +220,7 @@ async def live(world, orders, fate):
     with contextlib.suppress(Killed, KafkaError, sqlite3.Error, psycopg.Error, *LIBRARIES):
         await write(producer, db, 1, 2)
     fate.dead = True
+    driver.databases.close()
     orders.cut(db)
     producer._closed = True
     world._producers.remove(producer)

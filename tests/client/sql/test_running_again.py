@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from eventually import wait_until
 from fencepost.client.errors import RetriableError
 from fencepost.client.transactions.sqlstates import sqlstate_of
 from orders import TABLE, records_of, rows_of, write
@@ -113,8 +114,7 @@ async def test_after_wait_decided_an_outcome_unknown_to_the_broker_is_sent_befor
         async with producer.transaction(db=db, wait="decided") as tx:
             await db.execute("insert into orders values (3, 'alice')")
             await tx.send("orders", b"3")
-        await producer._driver.databases._telling
-        assert "readers wait until it is told" in caplog.text
+        await asyncio.to_thread(wait_until, lambda: "readers wait until it is told" in caplog.text)
         decisions.end = end
         await write(producer, db, 4)
     assert await records_of(broker) == [2, 3, 4]
