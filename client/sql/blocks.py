@@ -138,10 +138,14 @@ class Blocks(ABC):
         return adapter
 
     def _ended_error(self) -> OutcomeDivergedError:
-        """Return the error for a transaction of the block that the user has ended."""
+        """Return the error for a transaction of the block that the user has ended. If one is open, only the mark of the
+        block is missing.
+        """
+        is_open = self._adapter is not None and self._adapter.is_in_transaction
         return OutcomeDivergedError(
-            f"{self.name}: the transaction was committed or rolled back inside the block, which ends it by "
-            "itself: its rows may be there, and its records are aborted",
+            f"{self.name}: the transaction {'(its mark is gone) seems to have been' if is_open else 'was'} "
+            "committed or rolled back inside the block, which ends it by itself: its rows may be there, and its "
+            "records are aborted",
             hint="leave out the commit; the driver's own blocks inside are savepoints",
         )
 

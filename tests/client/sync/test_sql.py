@@ -110,7 +110,8 @@ def durable(path, **options):
         pytest.param(lambda own: own.executescript("begin"), id="executescript"),  # which commits before it begins
     ],
 )
-def test_an_sqlite3_connection_commits_rows_with_records_and_stays_open(broker, tmp_path, commits):
+@pytest.mark.parametrize("sends", [True, False])
+def test_an_sqlite3_connection_commits_rows_with_records_and_stays_open(broker, tmp_path, commits, sends):
     """A commit of the caller inside a transaction raises OutcomeDivergedError; later transactions work."""
     connection = durable(tmp_path / "orders.db", check_same_thread=False)
     with (
@@ -126,7 +127,8 @@ def test_an_sqlite3_connection_commits_rows_with_records_and_stays_open(broker, 
             producer.transaction(db=db) as tx,
         ):
             connection.execute("insert into orders values (2, 'alice')")
-            tx.send("orders", b"2")
+            if sends:
+                tx.send("orders", b"2")
             commits(connection)
         db.execute("insert into orders values (3, 'alice')")
         assert not connection.in_transaction
