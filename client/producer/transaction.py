@@ -148,6 +148,11 @@ class Transaction:
         """Return whether this is the transaction that its producer has begun last."""
         return self._number == self._driver.begun
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether this transaction accepts writes, so that nobody has begun to end it."""
+        return self.is_begun and self._driver.state is State.IN_TRANSACTION
+
     def _check_open(self) -> None:
         """Raise IllegalStateError if a write would go into another transaction."""
         if not self.is_begun:

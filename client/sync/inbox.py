@@ -42,6 +42,10 @@ class Inbox:
         try:
             end_transaction(self._thread, self._inner.__aexit__, kind, error, at)
             committed = error is None
+        except BaseException as raised:  # perhaps a signal, before the end had begun
+            if self._inner.is_open:
+                end_transaction(self._thread, self._inner.__aexit__, type(raised), raised, None)
+            raise
         finally:
             self._db.after_block(committed)
 

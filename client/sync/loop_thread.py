@@ -42,8 +42,8 @@ class LoopThread:
         """
         self.check()
         running = _Running(make)
-        self._loop.call_soon_threadsafe(running.begin)
-        try:
+        try:  # from here on: a signal comes as soon as the other thread runs
+            self._loop.call_soon_threadsafe(running.begin)
             result: T = running.outcome.result()
             return result
         except AsyncCommitOutcomeUnknownError as error:
@@ -94,7 +94,9 @@ class _Running:
 
     def cancel(self) -> None:
         """Cancel the task after its first step: cancelled before that, it would never run, and could not clean up."""
-        if self._task is not None:
+        if self._task is None:  # the caller was interrupted before it was begun
+            self.ended.set()
+        else:
             asyncio.get_running_loop().call_soon(self._task.cancel)
 
     async def _run(self) -> None:

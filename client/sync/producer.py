@@ -218,6 +218,10 @@ class Transaction:
         try:
             end_transaction(self._thread, self._inner.__aexit__, kind, error, at)
             committed = self.outcome == "committed"
+        except BaseException as raised:  # perhaps a signal, before the end had begun
+            if self._inner.is_open:
+                end_transaction(self._thread, self._inner.__aexit__, type(raised), raised, None)
+            raise
         finally:
             if self._db is not None:
                 self._db.after_block(committed)

@@ -58,6 +58,45 @@ def test_ctrl_c_while_a_blocking_transaction_begins_leaves_none_open(servers, ma
             tx.send_and_wait("t", b"a")
 
 
+@pytest.mark.parametrize("interruption", [TimeLimitError, KeyboardInterrupt])
+@pytest.mark.parametrize("at", ["before", "after"])
+@pytest.mark.parametrize("method", ["__enter__", "__exit__"])
+def test_ctrl_c_as_a_call_is_handed_to_the_clients_thread_leaves_none_open(
+    servers, monkeypatch, interruption, at, method
+):
+    """The handler runs as soon as the other thread does, or before that."""
+    with make_producer(servers) as producer:
+        tx = producer.transaction()
+        if method == "__exit__":
+            tx.__enter__()
+            tx.send_and_wait("t", b"a")
+        loop = tx._thread._loop
+        hand_over = loop.call_soon_threadsafe
+
+        def interrupted(*call):
+            monkeypatch.undo()
+            if at == "after":
+                hand_over(*call)
+            raise interruption
+
+        monkeypatch.setattr(tx._thread, "_loop", Handing(loop, interrupted))
+        with pytest.raises(interruption):
+            getattr(tx, method)(*[None] * (3 if method == "__exit__" else 0))
+        with producer.transaction() as following:
+            following.send_and_wait("t", b"b")
+
+
+class Handing:
+    """A loop that is handed calls by a function."""
+
+    def __init__(self, loop, hand_over):
+        self.call_soon_threadsafe = hand_over
+        self._loop = loop
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+
 def test_refusing_a_second_transaction_leaves_the_producers_open_one_untouched(servers):
     with make_producer(servers) as producer, producer.transaction() as tx:
         with pytest.raises(IllegalStateError, match="can begin only after"):
