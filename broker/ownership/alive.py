@@ -62,8 +62,10 @@ class Cut(Protocol):
 async def beat(rounds: Beating, heartbeat_ms: int, pause: Pause) -> None:
     """Write an empty round to the journal whenever nothing was written for a heartbeat, and at most half of one longer.
 
-    So others see something at least every one and a half heartbeats, which is less than a lease.
+    So others see something at least every one and a half heartbeats, which is less than a lease. The first one shows at
+    once that the broker has loaded what it had to (silence.py).
     """
+    rounds.sync_soon()
     finished, quiet = -1, 0
     while not await pause(heartbeat_ms / LOOKS_A_HEARTBEAT / 1000):
         if rounds.finished != finished or not rounds.is_idle:

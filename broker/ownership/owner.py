@@ -48,7 +48,7 @@ from .counted import CountedObjects
 from .other_nodes import LEASES_BETWEEN, OtherNodes, Presence, told_addresses
 from .pacing import Pace
 from .progress import Told
-from .silence import Silence
+from .silence import Silence, ended_while_loading
 from .standby import Standby
 
 log = logging.getLogger("fencepost.broker")
@@ -125,6 +125,7 @@ class StoreOwner:
         self._said_ms: dict[type[BaseException], int] = {}  # when errors were logged, by kind
         self.trouble: ObjectsError | None = None  # the store's last answer, if it was an error
         self._is_empty_beside_another = False  # which has begun to put its directory into the store
+        self._ended_while_loading = 0  # of the epochs before the newest one in the store
         self._created_ms = 0  # when a round was created in the store
 
     # ---- taking over -----------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ class StoreOwner:
         is_own = newest.epoch > 0 and newest.epoch == self._last_own_epoch()
         if newest.epoch and await self._in_worker(partial(self._is_free, newest.epoch, is_own=is_own)):
             return newest.epoch
-        silence.saw(newest, self._clock.monotonic_ms())
+        silence.saw(newest, self._clock.monotonic_ms(), self._ended_while_loading)
         if newest.epoch or (newest != NOWHERE and not self._is_empty_beside_another):
             log.info("waiting until the owner of %s is silent for %d ms", self._objects.where, silence_ms)
         while not (silence.is_over(self._clock.monotonic_ms()) and await self._in_worker(self._newest) == newest):
@@ -266,7 +267,7 @@ class StoreOwner:
                 return newest.epoch
             if silence.is_over(self._clock.monotonic_ms()):
                 newest = await self._in_worker(self._newest)
-            silence.saw(newest, self._clock.monotonic_ms())
+            silence.saw(newest, self._clock.monotonic_ms(), self._ended_while_loading)
         return newest.epoch
 
     def _newest(self) -> Place:
@@ -274,9 +275,10 @@ class StoreOwner:
 
         Before the first round, return a place of epoch 0, which grows with each object that a broker puts there first.
         """
-        newest = max(list_places(self._objects, format.JOURNAL, self._pause), default=NOWHERE)
-        if newest != NOWHERE:
-            return newest
+        places = list_places(self._objects, format.JOURNAL, self._pause)
+        self._ended_while_loading = ended_while_loading(places)
+        if places:
+            return places[-1]
         folders = (format.CLAIMS, PARTS)
         return Place(0, sum(len(until_clear(partial(self._objects.list, one), self._pause)) for one in folders))
 

@@ -327,7 +327,7 @@ class _Server:
         ending = asyncio.create_task(self._end.wait(), name="end")
         await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
-        if not starting.done():
+        if not starting.done() and self._signals:  # else the broker has halted, and the start says why
             self._gave_up = True
             self._end_if_store_is_silent()
             self._broker.give_up()

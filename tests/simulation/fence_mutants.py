@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from fencepost.broker.net.server import Server
+from fencepost.broker.ownership.silence import Silence
 from fencepost.broker.rounds import Rounds
 from fencepost.broker.topics.topics import Topics
+from fencepost.effects.objects.deadlines import DEADLINES_S, Deadlines
 from fencepost.storage.objects import fence, restoring
 from fencepost.storage.objects.creating import RoundCreation
 from fencepost.storage.objects.epochs import Epochs
 from fencepost.storage.objects.errors import Overtaken
 from fencepost.storage.objects.fence import Answer, Owner, Phase, Step, Taker
 from fencepost.storage.objects.points import Collecting
+from fencepost.storage.objects.source import JournalOfObjects
 from fencepost.storage.objects.takeover import ScanOfObjects, Takeover
 from simulation.planting import around, breaks, caught_in_store, killed_by, replaced
 
@@ -239,3 +243,48 @@ def fence_a_seal_under_a_rounds_name_is_taken_for_the_round(stack: ExitStack) ->
         return looked
 
     around(stack, RoundCreation._look, wrapper)
+
+
+@killed_by("tests/storage/objects/test_lost_objects.py")
+@breaks(NAMED)
+def fence_the_epoch_of_a_lost_claim_is_given_again(stack: ExitStack) -> None:
+    def create_claim(self: Takeover) -> Any:
+        claim = self._claim
+        while True:
+            newest = max(self._epochs.claimed(), default=0)
+            claim = claim._replace(epoch=max(claim.epoch, newest + 1))
+            if self._is_ours(claim):
+                return claim
+
+    replaced(stack, Takeover._create_claim, create_claim)
+
+
+@killed_by("tests/storage/objects/test_adopting.py")
+@breaks("store.md: with an empty directory waits until that is done")
+def fence_an_empty_directory_begins_where_another_is_put(stack: ExitStack) -> None:
+    replaced(stack, JournalOfObjects._check_adoption, lambda self: None)
+
+
+@killed_by("tests/broker/ownership/test_alive.py")
+@breaks("store.md: **If the owner is cut off from the store, and not from clients**")
+def fence_an_owner_that_is_cut_off_keeps_its_clients(stack: ExitStack) -> None:
+    replaced(stack, Server.turn_away, lambda self: None)
+
+
+@killed_by("tests/broker/ownership/test_silence.py")
+@breaks("store.md: An owner that has just begun its epoch, and still loads groups and transactions")
+def fence_an_owner_that_loads_is_taken_over_from_after_one_lease(stack: ExitStack) -> None:
+    def wrapper(saw: Any) -> Any:
+        def seen(self: Silence, *given: Any) -> None:
+            saw(self, *given)
+            self._leases = 1
+
+        return seen
+
+    around(stack, Silence.saw, wrapper)
+
+
+@killed_by("tests/effects/objects/test_deadlines.py")
+@breaks("store.md: **A connection to the store that is lost without a word**")
+def fence_every_call_to_the_store_has_the_longest_deadline(stack: ExitStack) -> None:
+    replaced(stack, Deadlines.level, lambda self, call, size_bytes: len(DEADLINES_S) - 1)

@@ -1,12 +1,19 @@
 """What people are told of a broker that does not start."""
 
+import asyncio
+
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.ownership.owner import InStore
 from fencepost.broker.topics.internal_topic import InternalTopicDamaged
 from fencepost.broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
+from fencepost.cli.output.failures import Failure
+from fencepost.cli.serve import serving
 from fencepost.cli.serve.starting import explain_failure
 from fencepost.effects.disk import CannotStartThread, DiskLow
+from fencepost.effects.simulated.objects import SimulatedObjects
+from fencepost.storage.objects.errors import Fenced
 from fencepost.storage.store import BrokerHalted
 
 SETTINGS = BrokerSettings(log_dir="d")
@@ -71,3 +78,24 @@ def test_an_unreadable_partition_gets_the_hint_to_start_without_that_partition()
         "starts without" in explain_failure(*case).hint for case in [(UNREADABLE, SETTINGS), (UNREADABLE, tried)]
     ]
     assert [*proposed, "starts without" in explain_failure(elsewhere, SETTINGS).hint] == [True, False, False]
+
+
+async def test_a_broker_fenced_while_it_starts_ends_with_exit_code_71(monkeypatch):
+    """It has begun its epoch, and loads what it has read. No signal came, so this is no orderly stop."""
+    in_store = InStore(SimulatedObjects(), lambda seconds: None)
+    server = serving._Server(BrokerSettings(), 0.0, None, ephemeral=False, ignore_dynamic=False, in_store=in_store)
+    server._loop = asyncio.get_running_loop()
+    server._broker.on_halt.append(lambda cause: server._end.set())
+    fenced = Fenced("epoch 2 was ended at round 1 by epoch 3")
+
+    async def start() -> None:
+        for tell in server._broker.on_halt:
+            tell(fenced)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        raise BrokerHalted(str(fenced)) from fenced
+
+    monkeypatch.setattr(server._broker, "start", start)
+    with pytest.raises(Failure, match="epoch 2 was ended") as failed:
+        await server._start_and_serve()
+    assert failed.value.exit_code == 71
