@@ -17,7 +17,7 @@ from ..values import Record, TopicPartition
 from .cut import MOST_BYTES, MOST_MS, Spans
 from .positions import BatchMark, Position, mark_of
 
-ANEW = "delete it on the target, and start the mirror again, which copies it anew"
+ANEW = "delete the copied topic on the target, and start the mirror again, which copies it anew"
 """What to do about a topic that the mirror has stopped, as a hint."""
 
 

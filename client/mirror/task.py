@@ -60,6 +60,7 @@ _USUAL = {
     "transaction.timeout.ms": 300_000,  # for a slow target; those of dead tasks are ended sooner (Leftovers)
 }
 _OTHER_SOURCE = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+MAKE_IT = "make the topic on the target, empty and with as many partitions, and start the mirror again"
 _HOPELESS = (AuthenticationError, AuthorizationError, InvalidConfigurationError)
 
 
@@ -297,10 +298,11 @@ class MirrorTask:
         try:
             await follow_topics(self._source_admin, self._target_admin, names)
         except KafkaError as error:
-            if is_retriable(error) or isinstance(error, _HOPELESS):
+            if is_retriable(error) or isinstance(error, AuthenticationError | AuthorizationError):
                 raise
             if len(names) == 1:
-                raise StoppedError(names[0], error.text, hint=getattr(error, "hint", "")) from error
+                hint = MAKE_IT if isinstance(error, InvalidConfigurationError) else getattr(error, "hint", "")
+                raise StoppedError(names[0], error.text, hint=hint) from error
             for name in names:
                 try:
                     await self._follow([name])

@@ -44,6 +44,9 @@ OWN = frozenset(
 DEFAULT_LARGEST = 1_048_588
 """Kafka's default of max.message.bytes. A source that allows more, for whatever reason, has a target that does, too."""
 
+DURABILITY = "durability.mode"
+"""Carried only where a topic has its own: a broker's is how it was started, and the target is started otherwise."""
+
 LARGEST = "max.message.bytes"
 _RACED = {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS}
 
@@ -56,6 +59,7 @@ def configs_to_make(source: Iterable[ConfigEntry], known: Collection[str]) -> di
         if each.value is not None
         and not each.sensitive
         and each.name not in OWN
+        and (each.name != DURABILITY or each.source == "topic")
         and (not each.is_default or _is_larger(each))
     }
     return {name: value for name, value in {**carried, **KEEPING}.items() if name in known}

@@ -248,7 +248,7 @@ class AdminSides:
                     fatal(
                         f"the mirror does not move: it is {behind[first]} offsets behind in {first}, and in "
                         f"{len(behind) - 1} more partitions",
-                        "fencepost mirror has to run until the cutover is done; fencepost mirror status shows why not",
+                        "fencepost mirror has to run until the cutover is done: its lines say what it waits for",
                     )
                 ]
             if clock.time() - told_at > TOLD_EVERY_S:

@@ -1,12 +1,13 @@
 """What stops the mirror of a topic because of others: other mirrors, and whoever deletes the topic on the target."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pytest
 from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
-from fencepost.client.admin.values import NewTopic
+from fencepost.client.admin.values import ConfigEntry, NewTopic
+from fencepost.client.mirror import topics
 from fencepost.client.mirror.ahead import StoppedError
 from fencepost.client.mirror.machine import Step
 from fencepost.client.mirror.names import group_id
@@ -204,3 +205,27 @@ async def test_a_task_goes_on_where_another_task_began_while_it_looked_at_the_ta
     assert asleep
     assert not sides.told
     assert [each.value for each in (await records_of(sides.target, "late"))[0]] == [b"v%d" % each for each in range(10)]
+
+
+async def test_a_topic_whose_settings_the_target_refuses_stops_alone(sides: Sides, monkeypatch) -> None:
+    """An older Kafka takes values that the target does not take. Made there by hand, the topic is copied."""
+    made = topics.configs_to_make
+
+    def refused(source: Iterable[ConfigEntry], known: Collection[str]) -> dict[str, str]:
+        odd = any(each.name == "retention.ms" and each.value == "7777777" for each in source)
+        return made(source, known) | ({"segment.bytes": "1"} if odd else {})
+
+    monkeypatch.setattr(topics, "configs_to_make", refused)
+    await make(sides.source, "odd-1")
+    await make(sides.source, "odd-2")
+    async with Admin(sides.source) as admin:
+        await admin.alter_configs(topic="odd-1", set={"retention.ms": "7777777"})
+    for name in ("odd-1", "odd-2"):
+        await write(sides.source, name, range(10))
+    async with sides.running(task := sides.task("odd-.")):
+        assert "Invalid value 1 for configuration segment.bytes" in await all_stopped(task)
+        await sides.drained("odd-2")
+    await make(sides.target, "odd-1")
+    async with sides.running(sides.task("odd-.")):
+        await sides.drained("odd-1")
+    assert [await assert_exact(sides, name) for name in ("odd-1", "odd-2")] == [10, 10]

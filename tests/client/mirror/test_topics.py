@@ -16,7 +16,14 @@ from fencepost.client.mirror.topics import (
 )
 from two_clusters import two_clusters
 
-KNOWN = {"retention.ms", "cleanup.policy", "max.message.bytes", "message.timestamp.type", "min.insync.replicas"}
+KNOWN = {
+    "retention.ms",
+    "cleanup.policy",
+    "durability.mode",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.insync.replicas",
+}
 
 
 def entry(name, value, source="topic", sensitive=False):
@@ -30,7 +37,9 @@ def entry(name, value, source="topic", sensitive=False):
         ([entry("retention.ms", "5")], {"retention.ms": "5"}),
         ([entry("retention.ms", "5", "file or flag")], {"retention.ms": "5"}),  # what holds, wherever it is set
         ([entry("retention.ms", "604800000", "default")], {}),
-        ([entry("durability.mode", "os")], {}),  # not known there
+        ([entry("durability.mode", "os")], {"durability.mode": "os"}),
+        ([entry("durability.mode", "os", "file or flag")], {}),  # how the source's broker was started
+        ([entry("cleanup.delay.ms", "5")], {}),  # not known there
         ([entry("min.insync.replicas", "2")], {}),
         ([entry("cleanup.policy", "compact", sensitive=True)], {}),
         ([entry("cleanup.policy", None)], {}),
