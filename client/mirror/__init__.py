@@ -23,11 +23,11 @@ What would break it, each tried there: a group on the source (it fences nothing 
 they are pending, positions kept in memory after a doubt, a commit without its offsets.
 
 A position is a committed offset with metadata (`positions.py`): the topic's ids on both sides, and a mark of the batch
-before.
-A partition without a position must be empty on the target; its first position is the source's first offset, committed
-before any record is written. A topic of the source that is another one by now, or ends before the position (restored,
-cut), has another batch where the mark is, or begins behind the position (retention), is stopped with one line. Nothing
-resets a position. One that is of a deleted topic of the target does not count for the topic that was made there since.
+before. A partition without a position must be empty on the target; its first position is the source's first offset,
+committed in a transaction before any record is written: a plain commit that the network delivers late would set it
+back. A topic of the source that is another one by now, or ends before the position (restored, cut), has another batch
+where the mark is, or begins behind the position (retention), is stopped with one line. Nothing resets a position. One
+that is of a deleted topic of the target does not count for the topic that was made there since.
 
 The map. `names.MAP_TOPIC` on the target is compacted. A key is mirror, topic, source topic id, partition and the first
 source offset that the entry answers for; a value is where the records from there on went, as runs of consecutive

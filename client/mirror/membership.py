@@ -83,7 +83,3 @@ class Membership:
         may still move are left out.
         """
         return await self._group.stable_now(partitions, timeout_ms=self._timeout_ms)
-
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit offsets outside of a transaction, with this member and its generation."""
-        await self._group.commit(offsets)

@@ -350,7 +350,11 @@ class MirrorTask:
         the topics on the target.
 
         Raises StoppedError for a partition that is not empty. Entries of the map that an earlier copy left are removed
-        in the same transaction. The task's generation fences it like the transaction of a cycle.
+        in the same transaction: a cutover would believe them.
+
+        A plain commit would not do: the network may deliver one that was given up and sent again, after cycles that
+        moved the positions, and it would set them back. The next cycle's producer has a newer epoch, which fences this
+        transaction's requests.
         """
         ids = await self._ids.on_source({tp.topic for tp in fresh})
         starts = await self._source_admin.ends(fresh, EARLIEST)
@@ -369,15 +373,13 @@ class MirrorTask:
         first = {tp: encode_position(Position(starts[tp], ids[tp.topic], None, copies[tp.topic])) for tp in fresh}
         await self._leftovers.look({})
         stale = self._leftovers.of_earlier_copies(fresh)
-        if not stale:
-            await membership.commit(first)
-            return
         assert self._task.member is not None
         producer = await self._started_producer()
-        async with producer.transaction() as transaction:  # else a cutover would believe the map of the earlier copy
+        async with producer.transaction() as transaction:
             await self._writer.remove(producer, stale)
             await transaction.send_offsets_to_transaction(first, self._task.member)
         self._leftovers.removed(stale)
+        await self._end_producer()
 
     def _take(self) -> list[Chunk]:
         """Return chunks of the partitions in turn, until they are enough for one transaction."""

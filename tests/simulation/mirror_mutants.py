@@ -76,7 +76,7 @@ def a_cycle_is_committed_without_its_positions_which_follow(stack: ExitStack) ->
         self._task = machine.began(self._task)
         async with producer.transaction():
             await self._writer.write(producer, chunks, gone)
-        await self._membership.commit({chunk.tp: encode_position(chunk.following) for chunk in chunks})
+        await self._membership._group.commit({chunk.tp: encode_position(chunk.following) for chunk in chunks})
         self._task = machine.committed(machine.added(self._task, tuple(sorted(following.items()))))
         self._writer.committed()
         self._leftovers.removed(gone)

@@ -7,6 +7,7 @@ import pytest
 from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import ConfigEntry, NewTopic
+from fencepost.client.group.commits import GroupCommits
 from fencepost.client.mirror import topics
 from fencepost.client.mirror.ahead import StoppedError
 from fencepost.client.mirror.machine import Step
@@ -173,7 +174,7 @@ async def test_a_task_with_an_old_position_does_not_stop_a_topic_that_others_cop
         await write(sides.target, "old", range(10, 20))
         position = dict(task._task.positions)[tp]
         moved = {tp: encode_position(position._replace(offset=20, mark=None))}
-        await task._membership.commit(moved)  # type: ignore[union-attr]
+        await task._membership._group.commit(moved)  # type: ignore[union-attr]
         task._source.failed = StoppedError("old", "it begins behind the mirror's position")
         del task._take
         await write(sides.source, "old", range(20, 25))
@@ -195,7 +196,7 @@ async def test_a_task_goes_on_where_another_task_began_while_it_looked_at_the_ta
                 asleep.append(True)
                 copies = await task._ids.on_target(["late"])
                 first = encode_position(Position(1, ids["late"], None, copies["late"]))
-                await task._membership.commit({TopicPartition("late", 0): first})  # type: ignore[union-attr]
+                await task._membership._group.commit({TopicPartition("late", 0): first})  # type: ignore[union-attr]
                 await write(sides.target, "late", range(1))
             return ids
 
@@ -229,3 +230,17 @@ async def test_a_topic_whose_settings_the_target_refuses_stops_alone(sides: Side
     async with sides.running(sides.task("odd-.")):
         await sides.drained("odd-1")
     assert [await assert_exact(sides, name) for name in ("odd-1", "odd-2")] == [10, 10]
+
+
+async def test_a_task_commits_its_first_positions_in_a_transaction(sides: Sides, monkeypatch) -> None:
+    """A plain commit may arrive late, on a connection that was given up, and set the positions back."""
+
+    async def refuse(*args: object, **more: object) -> None:
+        raise AssertionError("a plain commit")
+
+    monkeypatch.setattr(GroupCommits, "commit", refuse)
+    await make(sides.source, "first")
+    await write(sides.source, "first", range(10))
+    async with sides.running(sides.task("first")):
+        await sides.drained("first")
+    assert await assert_exact(sides, "first") == 10
