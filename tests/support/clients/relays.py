@@ -1,19 +1,22 @@
-"""Outbox relays in a world of virtual time, each of which may be killed at any of its calls to database and broker."""
+"""Outbox relays, each of which may be killed at any of its calls to database and broker: in a world of virtual time, or
+with a real broker.
+"""
 
 import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencepost.client.admin.admin import Admin
 from fencepost.client.errors import KafkaError
+from fencepost.client.net.environment import Environment
 from fencepost.client.producer.producer import Producer
 from fencepost.client.sql import sqlite
 from fencepost.client.sql.outbox.relay import Outbox, outbox_of
 from fencepost.client.sql.outbox.statements import outbox_schema
-from txn_world import BOOTSTRAP, TxnWorld
+from txn_world import BOOTSTRAP
 
 OF_DATABASE = ["claim", "begin", "fetch", "execute", "decide", "commit", "close_number"]
 OF_PRODUCER = {
@@ -60,17 +63,26 @@ class Fate:
         return found
 
 
+class Where(NamedTuple):
+    """The broker that relays send to, the topic, and what they are called; None: by their table."""
+
+    environment: Environment
+    bootstrap: str = BOOTSTRAP
+    topic: str = "t"
+    name: str | None = None
+
+
 class Clients:
     """The clients of one relay."""
 
-    def __init__(self, world: TxnWorld, fate: Fate) -> None:
-        self._world, self._fate = world, fate
+    def __init__(self, where: Where, fate: Fate) -> None:
+        self._where, self._fate = where, fate
         self.made: list[Producer] = []
 
     def producer(self, **more: Any) -> Producer:
         """Return a producer whose calls are watched."""
         settings = {"request_timeout_ms": 1_000, "max_block_ms": 5_000, "delivery_timeout_ms": 5_000, **more}
-        producer = Producer(BOOTSTRAP, environment=self._world.world.environment, **settings)
+        producer = Producer(self._where.bootstrap, environment=self._where.environment, **settings)
         parts: dict[str, Any] = {"sender": producer._sender}
         if producer._driver is not None:
             parts |= {"decisions": producer._driver.databases._decisions, "requests": producer._driver._requests}
@@ -82,7 +94,7 @@ class Clients:
         return producer
 
     def admin(self) -> Admin:
-        return Admin(BOOTSTRAP, environment=self._world.world.environment)
+        return Admin(self._where.bootstrap, environment=self._where.environment)
 
     async def die(self) -> None:
         """Let the producers end as those of a killed process do: what is open stays open."""
@@ -117,31 +129,71 @@ def rows_left(path: str) -> int:
         return count
 
 
-def relay_of(world: TxnWorld, db: Any, by: str, clients: Clients | None = None, **more: Any) -> Outbox:
-    """Return a relay from the table outbox into the topic t, two rows at once."""
-    given = {"to": "t", "table": "outbox", "by": by, "name": None, "columns": None, "keep_ms": None, "resume_at": None}
-    environment = world.world.environment
-    given |= {"at_once": 2, "environment": environment, **more}
-    return outbox_of(clients or Clients(world, Fate()), db, **given)
+def relay_of(where: Where, db: Any, by: str, clients: Clients | None = None, **more: Any) -> Outbox:
+    """Return a relay from the table outbox, two rows at once."""
+    given = {"to": where.topic, "table": "outbox", "by": by, "name": where.name, "columns": None, "keep_ms": None}
+    given |= {"resume_at": None, "at_once": 2, "environment": where.environment, **more}
+    return outbox_of(clients or Clients(where, Fate()), db, **given)
 
 
-async def relay_all(world: TxnWorld, path: str, by: str, **more: Any) -> int:
+async def relay_all(where: Where, path: str, by: str, **more: Any) -> int:
     """Send all rows that there are, and return how many."""
-    async with sqlite.Database(path) as db, relay_of(world, db, by, **more) as relay:
+    async with sqlite.Database(path) as db, relay_of(where, db, by, **more) as relay:
         await relay.run(until_empty=True)
         return relay.sent
 
 
-async def live(world: TxnWorld, path: str, by: str, fate: Fate) -> None:
+async def live(where: Where, path: str, by: str, fate: Fate) -> None:
     """Run a relay until the table is empty, until it is killed, or until it is told that another one goes on."""
     db = sqlite.Database(path)
     await db.open()
     connection = db._connection
     fate.watch(db, OF_DATABASE)
-    clients = Clients(world, fate)
+    clients = Clients(where, fate)
     with contextlib.suppress(Killed, KafkaError):
-        await asyncio.wait_for(relay_of(world, db, by, clients).run(until_empty=True), 600)
+        await asyncio.wait_for(relay_of(where, db, by, clients).run(until_empty=True), 600)
     fate.dead = True
     assert connection is not None
     connection.close()  # as the system does, and SQLite rolls back
     await clients.die()
+
+
+async def relay_with_trouble(
+    where: Where,
+    path: str,
+    by: str,
+    at: int,
+    how: str,
+    values: Callable[[], Awaitable[list[bytes]]],
+    *,
+    pause_s: float = 10,
+    patience_s: float = 30,
+) -> list[str]:
+    """Let this happen to a relay, let others go on, and compare the rows with what readers get. Returns the names of
+    its calls.
+
+    pause_s: after its end. patience_s: how long another one tries beside a stopped one, which may hold a lock.
+    """
+    first, later, last = (b"a1", b"b1", b"a2"), (b"b2", b"a3"), (b"a4",)
+    written = list(first)
+
+    async def go_on() -> None:
+        with contextlib.suppress(sqlite3.OperationalError, TimeoutError):  # the stopped relay has a lock
+            insert(path, *later)
+            written.extend(later)
+            await asyncio.wait_for(relay_all(where, path, by), patience_s)
+
+    outbox_at(path)
+    insert(path, *first)
+    fate = Fate(at, how, go_on)
+    await live(where, path, by, fate)
+    await asyncio.sleep(pause_s)
+    insert(path, *last)
+    await relay_all(where, path, by)
+    written.extend(last)
+    found = await values()
+    assert sorted(found) == sorted(written), (at, fate.names[at])
+    for key in (b"a", b"b"):
+        assert [each for each in found if each[:1] == key] == [each for each in written if each[:1] == key], at
+    assert rows_left(path) == 0
+    return fate.names
