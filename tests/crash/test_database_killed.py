@@ -104,25 +104,33 @@ class Crew:
             self._changed.notify_all()
 
     async def until(self, done: Any) -> None:
-        """Wait until this is true, as writers say more or end."""
+        """Wait until this is true, as writers say more or end. Fails as soon as one has ended in a wrong way."""
         try:
             async with asyncio.timeout(PATIENCE_S), self._changed:
-                await self._changed.wait_for(done)
+                await self._changed.wait_for(lambda: done() or self._ended_by_themselves())
         except TimeoutError:
             raise AssertionError([str(each) for each in self._all if each.is_alive or not each.was_killed]) from None
+        self.check()
+
+    def _ended_by_themselves(self) -> list[Writer]:
+        """Return the writers that have ended, but by a kill, or since they were fenced by a newer one."""
+        return [
+            each
+            for each in self._all
+            if not each.is_alive
+            and not each.was_killed
+            and ((each.last, each.process.returncode) != ("fenced", 0) or each is self.writers[each.name])
+        ]
 
     def check(self) -> None:
         """No writer has ended but by a kill, or since it was fenced by a newer one."""
-        for each in self._all:
-            if not each.is_alive and not each.was_killed:
-                assert (each.last, each.process.returncode) == ("fenced", 0), each.log.read_text()[-5000:]
-                assert each is not self.writers[each.name], (each.name, each.life, "no newer one")
+        for each in self._ended_by_themselves():
+            raise AssertionError(f"{each}:\n{each.log.read_text()[-5000:]}")
 
     async def work(self) -> None:
         """Let them commit some more transactions."""
         before = self.said["committed"]
         await self.until(lambda: self.said["committed"] >= before + AT_WORK)
-        self.check()
 
     async def end(self, writer: Writer) -> None:
         writer.was_killed = True

@@ -27,7 +27,7 @@ TABLES = {
 }
 TRANSACTION_TIMEOUT_MS = 4_000
 KEYS = 3
-SLOW_S = 0.03
+SLOW_S = 0.1
 PAUSE_S = 0.05
 NEVER_EXPECTED = (FatalError, IllegalStateError, InvalidConfigurationError, OutcomeDivergedError)
 
