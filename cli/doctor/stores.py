@@ -11,6 +11,7 @@ from functools import partial
 from ...effects.objects import Missing, Objects, mount_of_url, open_at_each_address
 from ...storage.journal_source import StoreDamaged
 from ...storage.objects.creating import until_clear
+from ...storage.objects.fence import ONE_PAGE
 from ...storage.objects.probing import MOST_RACES, PROBES, RACES, is_found, race, remove
 from ...storage.shipping.kinds import Kind
 from ..output.interruption import Interruption
@@ -91,6 +92,12 @@ def _check_creates(findings: Findings, asked: Asked, among: Sequence[Objects]) -
     return True
 
 
+_NO_ORDER = (
+    f"nobody can take over while a journal there has more than {ONE_PAGE:,} rounds and seals: keep "
+    "store.puts.per.second at 10, or use a store that lists in order"
+)
+
+
 def _check_objects(findings: Findings, asked: Asked) -> None:
     """Check that an object is listed and can be read right after its create, and not any more after its delete.
     Measure how long create and list take.
@@ -99,12 +106,22 @@ def _check_objects(findings: Findings, asked: Asked) -> None:
     names = [_new_name() for _ in range(MEASURED)]
     try:
         took = sorted(_measured(asked.interruption, partial(objects.create, name, bytes(4096))) for name in names)
-        list_ms = _measured(asked.interruption, lambda: until_clear(lambda: objects.list(PROBES), asked.pause))
+        listed: list[str] = []
+
+        def list_probes() -> None:
+            """List what was created, in the store's order."""
+            listed[:] = (found.name for found in until_clear(lambda: objects.list(PROBES), asked.pause))
+
+        list_ms = _measured(asked.interruption, list_probes)
         if not is_found(objects, names[-1], asked.pause):
             hint = "a store has to list what was created as soon as it says so"
             findings.add("list", FAILURE, "what was just created is not listed, or cannot be read", hint)
             return
-        findings.add("list", OK, f"what was just created is there; a listing took {list_ms:.0f} ms")
+        text = f"what was just created is there; a listing took {list_ms:.0f} ms"
+        if listed == sorted(listed):
+            findings.add("list", OK, text)
+        else:
+            findings.add("list", WARNING, f"{text}; its names are in no order", _NO_ORDER)
     finally:
         for name in names:
             remove(objects, name)

@@ -31,7 +31,8 @@ def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
         """List the places once. Raises Unclear, also if the listing may lack names; Refused."""
         places = [place for each in objects.list(prefix) if (place := format.read_place(each.name)) is not None]
         if not fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
-            raise Unclear(prefix, "a listing may lack names, because others wrote meanwhile")
+            many = f"more than {fence.ONE_PAGE} names"
+            raise Unclear(prefix, f"it lists {many} in no order, so the newest may be missing")
         return sorted(places)
 
     return until_clear(listed, pause)

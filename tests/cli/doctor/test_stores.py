@@ -119,6 +119,15 @@ def test_doctor_fails_a_store_that_does_not_list_created_objects(simulated, monk
     assert (code, found["list"]["state"]) == (1, "failed")
 
 
+def test_doctor_warns_of_a_store_that_lists_names_in_no_order(simulated):
+    """S3 Express does; a listing of several pages proves nothing there, and a take-over waits for one that does."""
+    simulated(SimulatedObjects())
+    found, code = checks("file:///simulated")
+    assert (code, found["list"]["state"]) == (0, "warning")
+    assert found["list"]["text"].endswith("its names are in no order")
+    assert found["list"]["hint"].startswith("nobody can take over while a journal there has more than 1,000 rounds")
+
+
 def test_doctor_fails_a_store_on_an_nfs_mount_before_it_writes_anything(monkeypatch, tmp_path):
     mount = Mount(str(tmp_path), "nfs4", frozenset({"rw"}))
     monkeypatch.setattr(stores, "mount_of_url", lambda url: mount)
