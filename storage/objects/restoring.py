@@ -31,7 +31,7 @@ from .errors import Overtaken
 from .fence import Place
 from .format import Claim
 from .looking import Looked, Looking
-from .points import fetch_point
+from .points import empty_directory, fetch_point
 from .takeover import ScanOfObjects, Taken, runs_from
 
 SETTINGS = StoreSettings(min_free_bytes=0)
@@ -118,9 +118,10 @@ class Restoring:
         return Restored(looked, source.point)
 
     def _begin_again(self) -> None:
-        """Remove what was restored, because the owner deleted what was being read."""
+        """Say that the owner deleted what was being read. What was fetched stays: else a restore that takes longer than
+        the owner keeps its rounds would never end.
+        """
         self.say("the owner removed what was being read, since it has a newer checkpoint: taking that one")
-        self._remove_all()
 
     def _remove_all(self) -> None:
         """Empty the directory, under its lock."""
@@ -146,7 +147,9 @@ class _Source(JournalOfDirectory):
         of = self._restoring
         store_mark.write_mark(of.disk, of.directory, Mark(store_mark.CUT_SHORT))
         self.point = self._looking.point(self._looked)
-        if self.point is not None:
+        if self.point is None:
+            empty_directory(of.disk, of.directory)  # an earlier attempt may have written there
+        else:
             fetch_point(of.objects, of.disk, of.directory, self.point, of.pause, of.report)
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:

@@ -17,6 +17,7 @@ from fencepost.storage.backup.manifest import BackupRefused
 from fencepost.storage.objects import format
 from fencepost.storage.objects.creating import Pause
 from fencepost.storage.objects.errors import ObjectDamaged
+from fencepost.storage.objects.fence import Place
 from fencepost.storage.objects.looking import JournalVerifying, Looked, Looking
 from fencepost.storage.objects.restoring import Restoring
 from simulation.backups import Look, check_restored
@@ -25,7 +26,7 @@ from simulation.store_faults import BAD
 from simulation.store_links import GOOD, StoreLink, Turns, sleep
 
 EVERY, FIRST = 5, 3  # seeds; those of named producers and share groups are others
-HARMED = 8  # objects
+HARMED = 8  # objects, half of them those that a restore needs
 PATIENCE_S = 30.0  # virtual, of the restore while clients work
 
 
@@ -89,9 +90,14 @@ class Restores:
 
     def _harm_objects(self, there: InOrder, fingerprint: int) -> None:
         """Lose or damage one object at a time. fingerprint: of the disk that is restored if no object is missing."""
-        looked = Looking(there, _give_up).look()
-        names = sorted(there.content)
-        for name in self._rng.sample(names, min(HARMED, len(names))):
+        looking = Looking(there, _give_up)
+        looked = looking.look()
+        point = looking.point(looked)
+        needed = [] if point is None else sorted(point.parts())
+        needed += [format.place_name(Place(run.epoch, number)) for run in looked.runs for number in range(*run[1:])]
+        half = HARMED // 2
+        some = self._rng.sample(sorted(there.content), half) + self._rng.sample(needed, min(half, len(needed)))
+        for name in dict.fromkeys(some):
             content = there.content[name]
             if is_lost := self._rng.random() < 0.5:
                 del there.content[name]

@@ -177,6 +177,33 @@ def test_a_restore_succeeds_if_the_owner_deletes_the_first_round_that_it_reads()
     assert values(disk) == owner.values()
 
 
+def test_a_restore_that_has_to_begin_again_fetches_nothing_twice():
+    """Beside an owner that deletes rounds more often than all data can be fetched, it would never end."""
+    objects = SimulatedObjects()
+    owner = written(objects)
+    seen = objects.client()
+    read, fetched, moved = seen.read, [], 0
+
+    def noting(name: str, start: int = 0, length: int | None = None) -> bytes:
+        nonlocal moved
+        if name.startswith("0/parts/"):
+            fetched.append((name, start, length))
+        elif name.startswith(form.JOURNAL) and length is None and moved < 3:
+            moved += 1
+            for number in range(24):
+                owner.send("t", b"more")
+                if number in (11, 23):
+                    owner.point()
+        return read(name, start, length)
+
+    seen.read = noting
+    disk = SimulatedDisk()
+    restore(seen, disk)
+    assert moved == 3
+    assert values(disk) == owner.values()
+    assert len(fetched) == len(set(fetched))
+
+
 def test_a_broker_refuses_to_start_on_the_directory_of_a_restore_that_was_killed():
     objects = SimulatedObjects()
     written(objects)
