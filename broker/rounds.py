@@ -341,7 +341,7 @@ class Rounds:
         if write.sync:
             self._metrics.sync_ns.add(write.sync_ns or self._executor.last_ns)
         if self._store.interval_wanted and self._interval_timer is None:
-            self._interval_timer = self._later(self._sync_every_ms, self._sync_later)
+            self._interval_timer = self._later(self._sync_every_ms, self._sync_when_due)
         for woken in self.on_release:
             woken(moved)
         if self._released:
@@ -410,8 +410,8 @@ class Rounds:
         if not self._store.journal.pending and not self._in_flight:
             self.sync_soon()
 
-    def _sync_later(self) -> None:
-        """In durability mode interval, sync what was only written to the journal. Called by the timer."""
+    def _sync_when_due(self) -> None:
+        """The timer of durability mode interval has expired: sync what was only written to the journal."""
         self._interval_timer = None
         self.sync_soon()
 

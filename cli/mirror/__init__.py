@@ -25,14 +25,18 @@ def mirror() -> None:
 
 
 @mirror.command()
-@click.option("--topics", metavar="REGEX", required=True, help="The topics; the expression is of their whole names.")
+@click.option(
+    "--topics", metavar="REGEX", required=True, help="Which topics: an expression that must match the whole name."
+)
 @click.option(
     "--every", "every_ms", type=DURATION, default="5s", show_default=True, help="How often to print the progress."
 )
 @click.option("--metrics", metavar="HOST:PORT", default=None, help="Serve metrics for Prometheus there.")
 @both_sides
 def run(to: Both, topics: str, every_ms: int, metrics: str | None) -> None:
-    """Copy topics exactly once until Ctrl-C; run it several times, also on other machines, to be faster.
+    """Copy topics exactly once until Ctrl-C.
+
+    To be faster, run several of these processes at the same time, also on other machines: they share the partitions.
 
     -X from.NAME=VALUE and to.NAME=VALUE set properties of the clients of one side.
     """
@@ -43,7 +47,7 @@ def run(to: Both, topics: str, every_ms: int, metrics: str | None) -> None:
 
 @mirror.command()
 @click.option(
-    "--groups", metavar="REGEX", required=True, help="The groups to move; the expression is of their whole names."
+    "--groups", metavar="REGEX", required=True, help="Which groups to move: an expression that must match the whole id."
 )
 @click.option("--dry-run", is_flag=True, help="Show every step, what takes it back, and the offsets; change nothing.")
 @click.option(

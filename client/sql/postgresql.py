@@ -102,8 +102,9 @@ class Database(Blocks):
         return str(name)
 
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
-        """Write into the row of this id, as the last statement, that the transaction is committed. Returns False if the
-        row has another generation, or the same or a later number already.
+        """Write into the row of this id, as the last statement, that the decision `waiting.number` is to commit.
+        Returns False, and changes nothing, if the row's generation is not `generation`, or if the number of its last
+        decision is not below `waiting.number`.
 
         Raises IllegalStateError if the user has caught an error of the database before, OutcomeDivergedError if the
         user has ended the transaction, InvalidConfigurationError for synchronous_commit=off, else the driver's error.
@@ -141,9 +142,9 @@ class Database(Blocks):
     # ---- over another connection -----------------------------------------------------------------------------
 
     async def claim(self, transactional_id: str, again: bool = False) -> Row:
-        """Raise the generation in the row of this id by one, and return the row. again: only return it. Raises
-        DatabaseAway, InvalidConfigurationError, and RowHeld if another transaction has changed the row and is still
-        open.
+        """Raise the generation in the row of this id by one, and return the row. again: do not raise it; lock the row
+        and return it. Raises DatabaseAway, InvalidConfigurationError, and RowHeld if another open transaction has the
+        row's lock for too long.
         """
         statement = statements.READ_LOCKED_POSTGRESQL if again else statements.CLAIM_POSTGRESQL
 

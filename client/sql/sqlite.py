@@ -184,8 +184,9 @@ class Database:
             raise
 
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
-        """Write into the row of this id, as the last statement, that the transaction is committed. Returns False if the
-        row has another generation, or the same or a later number already.
+        """Write into the row of this id, as the last statement, that the decision `waiting.number` is to commit.
+        Returns False, and changes nothing, if the row's generation is not `generation`, or if the number of its last
+        decision is not below `waiting.number`.
 
         Raises IllegalStateError or OutcomeDivergedError if the transaction has ended inside the block.
         """
@@ -247,8 +248,8 @@ class Database:
                 await self.open()
 
     async def claim(self, transactional_id: str, again: bool = False) -> Row:
-        """Raise the generation in the row of this id by one, and return the row. again: only return it. Raises
-        DatabaseAway.
+        """Raise the generation in the row of this id by one, and return the row. again: do not raise it, only return
+        the row. Waits for other writers of the file. Raises DatabaseAway, also if that takes too long.
         """
         if again:
             return await self.read_row(transactional_id)

@@ -69,8 +69,9 @@ class Database(Blocks):
             raise
 
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
-        """Write into the row of this id, as the last statement, that the transaction is committed. Returns False if the
-        row has another generation, or the same or a later number already.
+        """Write into the row of this id, as the last statement, that the decision `waiting.number` is to commit.
+        Returns False, and changes nothing, if the row's generation is not `generation`, or if the number of its last
+        decision is not below `waiting.number`.
 
         Raises OutcomeDivergedError if the user or SQLite has ended the transaction, else the driver's error.
         """
@@ -93,8 +94,8 @@ class Database(Blocks):
         return True
 
     async def claim(self, transactional_id: str, again: bool = False) -> Row:
-        """Raise the generation in the row of this id by one, and return the row. again: only return it. Raises
-        DatabaseAway.
+        """Raise the generation in the row of this id by one, and return the row. again: do not raise it, only return
+        the row. Waits for other writers of the file. Raises DatabaseAway, also if that takes too long.
         """
         return await self._file.claim(transactional_id, again)
 

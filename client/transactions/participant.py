@@ -41,15 +41,16 @@ class DecidingDatabase(Protocol):
         ...
 
     async def claim(self, transactional_id: str, again: bool = False) -> Row:
-        """Raise the generation in the row of this id by one, in a transaction of its own, and return the row. again:
-        only return it, once no open transaction has changed it. Raises DatabaseAway.
+        """Raise the generation in the row of this id by one, in a transaction of its own, and return the row. again: do
+        not raise it; wait until no other open transaction has changed the row, and return the row as it is then.
+        Raises DatabaseAway, also if that takes too long.
         """
         ...
 
     async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
-        """Write that the transaction is committed into the row of this id, as the last statement of the open
-        transaction. Returns False if the row has another generation, or the same or a later number already. Raises the
-        driver's error.
+        """Write into the row of this id, as the last statement of the open transaction, that the decision
+        `waiting.number` is to commit. Returns False, and changes nothing, if the row's generation is not `generation`,
+        or if the number of its last decision is not below `waiting.number`. Raises the driver's error.
         """
         ...
 

@@ -78,7 +78,7 @@ class AnyJournal(ABC):
         """
         size = len(rest)
         if size + _REST_BYTES > self._room:
-            self._move_on(size + _REST_BYTES)
+            self._make_room(size + _REST_BYTES)
         number = self.next_unit
         checked = pack_batch_unit(self.incarnation, number, 1, APPEND, log_id, offset, size + BATCH_HEAD_BYTES, head)
         if size < COPIED_BELOW_BYTES:
@@ -99,7 +99,7 @@ class AnyJournal(ABC):
         """
         size = unit_bytes(parts)
         if size > self._room:
-            self._move_on(size)
+            self._make_room(size)
         number = self.next_unit
         self._buffers += frame_unit(self.incarnation, number, parts)
         self._room -= size
@@ -115,7 +115,7 @@ class AnyJournal(ABC):
         framed = frame_batches(self.incarnation, number, batches)
         size = sum(map(len, framed))
         if size > self._room:
-            self._move_on(size)
+            self._make_room(size)
         self._buffers += framed
         self._room -= size
         self.next_unit = number + 1
@@ -128,7 +128,7 @@ class AnyJournal(ABC):
         return self._round_room - self._room
 
     @abstractmethod
-    def _move_on(self, size_bytes: int) -> None:
+    def _make_room(self, size_bytes: int) -> None:
         """Make room for a unit of this size, by closing the open round or file. Raises UnitRefused; nothing was changed
         then.
         """

@@ -383,7 +383,7 @@ class Journal(AnyJournal):
 
     # ---- inside ----------------------------------------------------------------------------------------------
 
-    def _move_on(self, size_bytes: int) -> None:
+    def _make_room(self, size_bytes: int) -> None:
         """End the current file and go on in the first ready one with room for `size_bytes`; smaller ones are skipped.
         Raises UnitRefused if no file is ready.
         """

@@ -296,8 +296,10 @@ class ObjectJournal(AnyJournal):
 
     # ---- inside ----------------------------------------------------------------------------------------------
 
-    def _move_on(self, size_bytes: int) -> None:
-        """Raise UnitRefused: the rounds in memory leave no room for the unit."""
+    def _make_room(self, size_bytes: int) -> None:
+        """Always raise UnitRefused, for a unit that does not fit the open round: unlike a journal of files, this one
+        begins a new round only in take_round().
+        """
         raise UnitRefused(f"no room in memory for a unit of {size_bytes} bytes before rounds are in the store")
 
     def _begin_round(self) -> None:

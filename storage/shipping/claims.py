@@ -82,7 +82,7 @@ class Claims:
     def claim(self, mine: Claim, watch: Callable[[], None], *, take_over: bool) -> int:
         """Claim the next epoch in the store and end all epochs before it. Returns its number.
 
-        watch: waits long enough for a working follower to create an object. take_over: end a follower without looking
+        watch: waits long enough for a working follower to create an object. take_over: end a follower without a check
         whether it still works. Raises: StillFollowed; Refused.
         """
         newest = self.newest_epoch()
@@ -102,8 +102,9 @@ class Claims:
         return epoch
 
     def _is_at_work(self, epoch: int, watch: Callable[[], None]) -> bool:
-        """Return whether the follower of an epoch still creates objects: compare the newest names before and after
-        watch(). Returns False without a wait if the follower has ended its epoch itself.
+        """Return whether the follower of an epoch is still at work: whether its newest names are others after watch()
+        than before. Also True if another follower has claimed a newer epoch meanwhile, so that the caller refuses.
+        Returns False without a wait if the follower has ended its epoch itself.
         """
         before = self._newest_names(epoch)
         if before and self._released(before[-1], epoch):

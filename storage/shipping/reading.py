@@ -67,9 +67,12 @@ def read_point(objects: Objects, place: Place, wait: Wait) -> Point | None:
 
 
 def rounds_after(objects: Objects, place: Place, wait: Wait) -> Iterator[tuple[str, Rounds]]:
-    """Yield name and content of the rounds after a point, in order, up to the newest or to a seal.
+    """Yield name and content of each object with journal rounds (writes of the journal) after a point (a checkpoint in
+    the store), in the order of their numbers, up to the newest one or to a seal (with which a follower has ended the
+    point's epoch).
 
-    Raises Lost for an object that is missing or damaged; checkpoints.NewerFormat, Refused.
+    wait: called before a failed call of the store is repeated. Raises Lost for an object that is missing or damaged;
+    checkpoints.NewerFormat, Refused, and what `wait` raises.
     """
     for name in numbered(place, list_names(objects, names.rounds_of(place), wait)):
         try:

@@ -54,8 +54,8 @@ class KafkaPython:
     def close(self) -> None:
         self._admin.close()
 
-    def create(self, *rules: Rule) -> list[str]:
-        """The rules that were refused."""
+    def refused_by_create(self, *rules: Rule) -> list[str]:
+        """Create these rules, and return the errors of those that were refused."""
         answer = self._admin.create_acls([self._acl(rule) for rule in rules])
         return [str(failed) for failed in answer["failed"]]
 
@@ -105,8 +105,8 @@ class Librdkafka:
     def close(self) -> None:
         pass
 
-    def create(self, *rules: Rule) -> list[str]:
-        """The rules that were refused."""
+    def refused_by_create(self, *rules: Rule) -> list[str]:
+        """Create these rules, and return the errors of those that were refused."""
         futures = self._admin.create_acls([self._binding(rule) for rule in rules])
         return [str(error) for future in futures.values() if (error := future.exception(20))]
 
@@ -155,8 +155,8 @@ def test_acls_created_by_other_clients_survive_a_restart_and_kill_9(
 ) -> None:
     with closing(connect(guarded.bootstrap)) as admin:
         assert admin.describe() == set()
-        assert admin.create(READ, DENY) == []
-        assert admin.create(WRITE, READ) == []
+        assert admin.refused_by_create(READ, DENY) == []
+        assert admin.refused_by_create(WRITE, READ) == []
         assert admin.describe() == {READ, DENY, WRITE}
         assert admin.describe("User:*") == {DENY}
         assert admin.delete("User:bob", "User:nobody") == [{WRITE}, set()]
@@ -176,7 +176,7 @@ def test_changing_acls_without_the_right_is_refused(tmp_path: Any, connect: Call
     """Describing is refused too, but confluent-kafka 2.16 drops the error of DescribeAcls."""
     options = (*ON, "-X", "super.users=User:admin")
     with broker_process(str(tmp_path / "data"), *options) as broker, closing(connect(broker.bootstrap)) as admin:
-        assert len(admin.create(READ, DENY)) == 2
+        assert len(admin.refused_by_create(READ, DENY)) == 2
         with pytest.raises(Refused):
             admin.delete("User:alice")
         if connect is KafkaPython:
@@ -190,5 +190,5 @@ def test_of_several_acls_in_one_request_only_the_invalid_one_is_refused(
 ) -> None:
     wrong: Rule = ("ALLOW", "User:alice", "*", "READ", "CLUSTER", "LITERAL", "orders")
     with closing(connect(guarded.bootstrap)) as admin:
-        assert len(admin.create(READ, wrong, DENY)) == 1
+        assert len(admin.refused_by_create(READ, wrong, DENY)) == 1
         assert admin.describe() == {READ, DENY}

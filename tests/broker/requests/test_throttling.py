@@ -412,7 +412,7 @@ def test_topics_auto_created_by_metadata_count_towards_the_quota(broker: Simulat
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert answer.throttle_time_ms > 0
     assert len([name for name in broker.broker.topics.by_name if name.startswith("m")]) == 2, (
-        "1.1 and what overdraws it"
+        "the bucket has 0.1/s * 11 s = 1.1: the first topic fits, the second overdraws it, no other is created"
     )
     broker.wait(60)
     assert [topic.error_code for topic in client.ask(asked).topics].count(OK) == 2

@@ -55,7 +55,7 @@ def test_a_record_above_max_batch_size_gets_a_batch_of_its_own():
 
 
 @pytest.mark.parametrize("more", [{"max_record_bytes": 200}, {"memory_bytes": 200}])
-def test_a_record_of_exactly_the_buffer_size_is_accepted(more):
+def test_a_record_of_exactly_the_maximum_size_or_the_whole_buffer_is_accepted(more):
     making = Making(**more)
     assert making.add(bytes(200 - RECORD_OVERHEAD_BYTES)) is not None
 

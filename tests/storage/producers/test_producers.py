@@ -250,10 +250,10 @@ def test_a_new_epoch_fences_the_old_one_even_if_its_sequence_just_continues(part
     assert partition.send(Q, 0, 0) == STALE
 
 
-def test_a_sequence_jump_in_a_replay_does_not_begin_another_transaction(partition):
+def test_a_sequence_jump_read_from_the_log_stays_in_the_open_transaction(partition):
     partition.send(Q, 0, 0, 3)
     partition.send_in_transaction(P, 0, 0)
-    partition.append(make(P, 0, 9, attributes=TRANSACTIONAL))
+    partition.append(make(P, 0, 9, attributes=TRANSACTIONAL))  # as a replay of the log: its sequence is not checked
     assert partition.states.first_offset_of(P) == partition.states.first_open_offset() == 3
     assert partition.end(P, 0, Marker.ABORT) == AbortedTransaction(P, 3, 5, 6)
     assert partition.states.first_open_offset() is None

@@ -170,7 +170,8 @@ def test_a_wrong_member_epoch_is_fenced_but_a_retry_after_a_lost_answer_is_not(d
     assert code_of(driver.beat, one.member_id, 2) is FENCED
 
 
-def test_the_previous_epoch_is_accepted_only_from_a_member_with_its_own_partitions(driver):
+def test_the_previous_epoch_is_fenced_unless_all_reported_partitions_are_assigned(driver):
+    """A heartbeat that reports no owned partitions (None) is fenced, too."""
     one = driver.join()
     driver.join()
     one.beat()
