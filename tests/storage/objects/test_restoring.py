@@ -1,5 +1,7 @@
 """A plain data directory that is made of a journal in a store of objects."""
 
+import threading
+
 import pytest
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -183,18 +185,20 @@ def test_a_restore_that_has_to_begin_again_fetches_nothing_twice():
     owner = written(objects)
     seen = objects.client()
     read, fetched, moved = seen.read, [], 0
+    one_at_a_time = threading.Lock()  # several threads read
 
     def noting(name: str, start: int = 0, length: int | None = None) -> bytes:
         nonlocal moved
-        if name.startswith("0/parts/"):
-            fetched.append((name, start, length))
-        elif name.startswith(form.JOURNAL) and length is None and moved < 3:
-            moved += 1
-            for number in range(24):
-                owner.send("t", b"more")
-                if number in (11, 23):
-                    owner.point()
-        return read(name, start, length)
+        with one_at_a_time:
+            if name.startswith("0/parts/"):
+                fetched.append((name, start, length))
+            elif name.startswith(form.JOURNAL) and length is None and moved < 3:
+                moved += 1
+                for number in range(24):
+                    owner.send("t", b"more")
+                    if number in (11, 23):
+                        owner.point()
+            return read(name, start, length)
 
     seen.read = noting
     disk = SimulatedDisk()
