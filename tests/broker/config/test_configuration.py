@@ -73,7 +73,7 @@ def test_an_unknown_setting_is_refused_and_the_nearest_name_suggested(
     assert (str(refused.value), refused.value.hint) == (message, hint)
 
 
-def test_settings_without_meaning_here_are_accepted_with_one_warning_that_names_them() -> None:
+def test_settings_that_only_kafka_needs_are_accepted_and_named_in_one_warning() -> None:
     file = tomllib.loads(
         'process.roles = "broker,controller"\nzookeeper.connect = "z:2181"\ndefault.replication.factor = 3\n'
         'listener.security.protocol.map = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"\nnode.id = 7'
@@ -93,12 +93,13 @@ def test_settings_without_meaning_here_are_accepted_with_one_warning_that_names_
         ("super.users", "User:admin"),
     ],
 )
-def test_a_security_setting_that_is_not_supported_is_refused(name: str, text: str) -> None:
+def test_a_security_setting_that_would_have_no_effect_is_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidOption, match="asks for protection"):
         broker_settings({name: text}, {}, {})
 
 
 def test_the_only_accepted_authorizer_class_is_kafkas_standard_authorizer() -> None:
+    """With it, super.users is accepted, and refused if a part of it is not of the form User:name."""
     file = tomllib.loads(
         '"authorizer.class.name" = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"\n'
         'super.users = "User:admin;User:CN=a,O=b"\nallow.everyone.if.no.acl.found = true'

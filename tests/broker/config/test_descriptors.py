@@ -54,7 +54,9 @@ def small_process(tmp_path):
 
 
 def refused_somebody(process: BrokerProcess) -> bool:
-    """Connections come in as fast as the backlog lets them: only the log says that the limit was met."""
+    """Return whether the broker has logged that it refused a connection because its open files allow no more. The
+    clients themselves cannot tell a refusal from a full backlog.
+    """
     return any("as many as its open files allow" in line for line in process.lines)
 
 
@@ -65,7 +67,7 @@ def test_produce_still_works_when_more_clients_connect_than_there_are_descriptor
         client.call(create("t", 20))
         for number in range(400):
             one = crowd.enter_context(socket.socket())
-            one.setblocking(False)  # what finds the backlog full is tried again by the kernel, a second later
+            one.setblocking(False)  # if the backlog is full, the kernel repeats the connect a second later
             one.connect_ex(("127.0.0.1", small_process.port))
             if number % 16 == 15:
                 time.sleep(0.005)

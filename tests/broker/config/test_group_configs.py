@@ -1,4 +1,4 @@
-"""The settings of one group: what is refused, in which words, and what a group obeys where bounds have changed."""
+"""The settings of one group: what is refused, with which text, and which values apply if the bounds have changed."""
 
 import pytest
 from fencepost.broker.config.group_configs import BOUNDED, OPTIONS, GroupConfigs, check, reset_duration_ms, synonyms
@@ -83,7 +83,7 @@ def test_an_invalid_group_config_is_refused_with_kafkas_error_text(configs: dict
     assert str(refused.value) == refusal
 
 
-def test_settings_of_unserved_group_protocols_are_refused_with_the_reason() -> None:
+def test_settings_of_streams_groups_are_refused_as_unknown_with_the_reason() -> None:
     name = "streams.session.timeout.ms"
     with pytest.raises(InvalidOption, match=rf"Unknown group config name: {name} \(there are no streams groups here\)"):
         check({name: "1"}, BROKER)
@@ -176,7 +176,7 @@ def test_a_group_uses_its_own_values_and_the_brokers_for_the_others() -> None:
     assert GroupConfigs.of({}, BROKER) == GroupConfigs()
 
 
-def test_a_group_value_outside_the_brokers_new_bounds_is_replaced_by_the_nearest() -> None:
+def test_a_group_value_outside_the_brokers_new_bounds_is_replaced_by_the_bound() -> None:
     narrow = BrokerSettings(
         group_consumer_min_session_timeout_ms=46_000,
         group_consumer_session_timeout_ms=47_000,

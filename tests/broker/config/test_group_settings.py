@@ -1,4 +1,4 @@
-"""The settings of consumer groups: the bounds around each default, and what a person reads who breaks them."""
+"""The settings of consumer groups: the bounds around each default, and the error and hint for a value outside them."""
 
 import pytest
 from fencepost.broker.config.options import InvalidOption
@@ -6,12 +6,12 @@ from fencepost.broker.config.settings import BrokerSettings, Source
 
 
 def of(**given: int) -> BrokerSettings:
-    """Settings of a broker; a_b stands for group.consumer.a.b.ms."""
+    """Return settings of a broker; the argument a_b sets group.consumer.a.b.ms."""
     texts = {f"group.consumer.{name.replace('_', '.')}.ms": str(value) for name, value in given.items()}
     return BrokerSettings.of({Source.STATIC_BROKER: texts})
 
 
-# Each text is what Kafka 4.3.1 ends with that is started so.
+# Each text is the error with which Kafka 4.3.1 ends if it is started with these values.
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [

@@ -153,6 +153,7 @@ def test_settings_given_in_code_survive_a_change_of_others_by_alter_configs() ->
 
 
 def test_every_default_value_of_a_setting_passes_its_own_check() -> None:
+    """Also, each setting has a description, and a topic setting has the same default as its broker setting."""
     for table in (BROKER_OPTIONS, TOPIC_OPTIONS):
         for row in table.values():
             assert row.parse(text_of(row.default)) == row.default, row.name

@@ -1,4 +1,4 @@
-"""The broker's settings of share groups: their bounds, and what has to hold between them, in Kafka's words."""
+"""The broker's settings of share groups: their bounds, and what has to hold between them, with Kafka's error texts."""
 
 import pytest
 from fencepost.broker.config.options import InvalidOption
@@ -28,7 +28,9 @@ from fencepost.broker.config.settings import BrokerSettings, Source
         ({"assignors": "range"}, "String must be one of: simple"),
     ],
 )
-def test_contradictory_or_too_large_share_settings_are_refused(given: dict[str, str], refusal: str) -> None:
+def test_contradictory_share_settings_and_values_outside_the_bounds_are_refused(
+    given: dict[str, str], refusal: str
+) -> None:
     with pytest.raises(InvalidOption) as refused:
         BrokerSettings.of({Source.STATIC_BROKER: {f"group.share.{name}": text for name, text in given.items()}})
     assert refusal in str(refused.value)

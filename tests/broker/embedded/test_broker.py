@@ -123,6 +123,7 @@ def test_an_embedded_brokers_temporary_directory_is_removed_at_process_exit(endi
 
 
 def test_a_forked_child_leaves_the_broker_and_its_directory_alone(broker):
+    """stop() in the child neither stops the parent's broker nor removes its temporary directory."""
     directory = broker.inside(lambda inner: inner.settings.log_dir)
     script = f"""
         import os
@@ -217,7 +218,9 @@ def test_a_kill_resets_connections_and_a_restart_has_all_that_was_acknowledged(b
 def test_killing_an_embedded_broker_loses_unsynced_records():
     with Broker(durability_mode="os", log_checkpoint_interval_ms=3_600_000) as broker:
         make(broker)
-        broker.advance(0.2)  # the topic is on disk, and so is the empty round that says so: no other sync is due
+        broker.advance(
+            0.2
+        )  # the topic is synced, and so is the empty journal round that records it: no other sync is due
         write(broker)
         broker.kill()
         broker.restart()
@@ -235,7 +238,9 @@ def test_an_orderly_restart_loses_no_records_in_durability_mode_os():
 def halted_by_a_failed_sync(broker):
     make(broker)
     broker.disk.fail_sync()
-    with contextlib.suppress(Closed, ConnectionError):  # it is answered where another sync is the one that failed
+    with contextlib.suppress(
+        Closed, ConnectionError
+    ):  # it is answered if the sync of another file is the one that fails
         write(broker)
     wait_until(lambda: not broker.running)
 
@@ -278,7 +283,7 @@ def test_restarting_a_halted_embedded_broker_recovers_its_data(broker):
     acknowledged = False
     with contextlib.suppress(Closed, ConnectionError):
         write(broker, value=b"in doubt")
-        acknowledged = True  # another sync is the one that failed, as a segment's
+        acknowledged = True  # the sync of another file is the one that fails, for example of a segment
     wait_until(lambda: broker.halted is not None)
     broker.restart()
     assert broker.halted is None
@@ -381,6 +386,7 @@ def test_advancing_time_expires_earlier_records_but_none_written_afterwards(brok
 
 
 def test_time_can_be_advanced_while_an_embedded_broker_is_paused_or_killed(broker):
+    """A negative time is refused."""
     make(broker)
     with connect(broker) as client:
         begin_transaction(client, "slow", 60_000)

@@ -36,12 +36,14 @@ def there(directory):
 
 
 def lives(before=()):
-    """Threads of brokers, but for those of before: they may be ending now."""
+    """Return the threads of brokers, without those in `before`, which may be about to end."""
     return [one for one in threading.enumerate() if one.name == "fencepost-broker" and one not in before]
 
 
 def begin(call, *arguments):
-    """The call in a thread of its own: one that hangs fails its test, and is left behind."""
+    """Make the call in a thread of its own, and return a future of its result. So a call that hangs fails its test by a
+    timeout; its thread is left behind.
+    """
     result = Future()
 
     def run():
@@ -58,7 +60,7 @@ def begin(call, *arguments):
 
 
 def stand_at(inner, count, standing):
-    """The count-th wait for an idle journal never ends; those after it do."""
+    """Let the count-th wait for an idle journal set `standing` and never end. Those before it end at once."""
     left = [count]
 
     async def idle():
@@ -73,7 +75,7 @@ def stand_at(inner, count, standing):
 
 @pytest.mark.parametrize("count", [1, IDLE_BEFORE_TIME_MOVES + 1])
 @pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
-def test_advancing_time_during_a_stop_or_kill_moves_it_exactly_once_and_returns(end, count):
+def test_advance_during_a_stop_or_kill_moves_time_exactly_once_and_returns(end, count):
     with Broker() as broker:
         standing = threading.Event()
         broker.inside(lambda inner: stand_at(inner, count, standing))
@@ -85,7 +87,7 @@ def test_advancing_time_during_a_stop_or_kill_moves_it_exactly_once_and_returns(
         assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000
 
 
-def test_advancing_time_while_a_sync_fails_moves_it_exactly_once():
+def test_advance_while_a_sync_fails_moves_time_exactly_once():
     broker = Broker().start()
     with WireClient(broker.host, broker.port) as client:
         client.call(create("t"))
@@ -130,7 +132,7 @@ def test_a_stop_whose_writes_all_fail_releases_the_lock_and_all_descriptors(tmp_
 
 @pytest.fixture
 def just_ended(monkeypatch):
-    """It has ended, and whoever looked a moment before does not know."""
+    """A broker that has ended, and whose `running` is still True, as for a caller that read it just before the end."""
     with Broker() as broker:
         broker.kill()
         monkeypatch.setattr(Life, "running", True)
@@ -247,7 +249,7 @@ def test_stop_and_kill_return_after_the_thread_of_the_broker_has_ended(monkeypat
 
 
 def hold_the_end(inner, ending, go_on):
-    """The next wait for an idle journal takes until go_on."""
+    """Let the next wait for an idle journal set `ending`, and end only once `go_on` is set."""
 
     async def idle():
         del inner.idle
@@ -259,7 +261,7 @@ def hold_the_end(inner, ending, go_on):
 
 @pytest.fixture
 def held():
-    """A broker, its directory, what is set once it ends, and what lets it."""
+    """A broker, its directory, an event that is set once its end has begun, and one that lets the end go on."""
     broker = Broker().start()
     ending, go_on = threading.Event(), threading.Event()
     directory = directory_of(broker)
@@ -283,7 +285,7 @@ def test_a_concurrent_second_stop_waits_for_the_first(held):
     assert not there(directory)
 
 
-async def test_a_with_block_can_end_while_another_thread_stops_the_broker(held):
+async def test_the_end_of_a_with_block_waits_for_a_stop_in_another_thread(held):
     broker, directory, ending, go_on = held
     stopping = asyncio.ensure_future(asyncio.to_thread(broker.stop))
     await asyncio.to_thread(ending.wait, WITHIN_S)
@@ -308,7 +310,7 @@ def test_simultaneous_stops_from_many_threads_raise_nothing():
 
 
 def hold_the_start(monkeypatch):
-    """(set when a start is under way, what lets it go on)."""
+    """Return an event that is set once a start has begun, and one that lets the start go on."""
     starting, go_on = threading.Event(), threading.Event()
     start = InnerBroker.start
 

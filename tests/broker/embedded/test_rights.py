@@ -102,6 +102,7 @@ def test_without_acls_every_authenticated_user_may_do_everything():
 
 @pytest.mark.slow
 def test_changed_users_are_still_there_when_a_data_directory_is_used_again(tmp_path):
+    """A user that is given again gets the password that is given now."""
     with Broker(tmp_path / "data", users={"alice": "secret"}, acls=ORDERS) as broker:
         send(broker, "alice")
         broker.add_user("bob", "x")

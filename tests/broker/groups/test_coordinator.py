@@ -193,7 +193,9 @@ def test_an_assignment_is_sent_when_it_is_durable_and_not_before():
         assert first.quiet(1)
         retry.send(syncing("g", member, generation))
         assert retry.quiet(1)
-        assert reader.ask(beating("g", member, generation)).error_code == 0  # tells nothing that could be lost
+        assert (
+            reader.ask(beating("g", member, generation)).error_code == 0
+        )  # this answer tells nothing that could be lost
         assert first.receive().assignment == retry.receive().assignment == b"all"
 
 
@@ -228,7 +230,7 @@ def test_members_silent_after_a_restart_are_removed_when_their_sessions_end():
         assert state_of(after) == "Empty"
 
 
-def test_a_broker_restart_forgets_group_members_of_an_unfinished_join():
+def test_a_broker_restart_returns_to_the_generation_before_an_unfinished_join():
     with begin() as before:
         member, generation = alone(before)
         again = before.ask(joining("g", member))

@@ -30,8 +30,8 @@ def test_metadata_of_members_is_bounded_over_all_groups_and_freed_when_they_leav
 
 
 def test_group_client_and_instance_ids_count_towards_the_group_memory(broker):
-    """JoinGroup version 3 adds a member at once: 3,000 joins with names of 30 KB used 190 MB, of which only 3,000
-    bytes were counted.
+    """JoinGroup version 3 adds a member at once. If only the metadata counted, 3,000 joins with names of 30 KB would
+    use 190 MB, and count as 3,000 bytes.
     """
     memory = broker.broker.groups.memory
     before = 0
@@ -56,7 +56,7 @@ def test_protocols_with_empty_metadata_count_towards_the_memory_of_groups(broker
 
 
 def fill(broker, letter="g", **more):
-    """Groups with a member each, until one is refused. Returns (group, member, generation) of each."""
+    """Make groups of one member each until a join is refused. Return (group, member, generation) of each."""
     members = []
     for number in range(1_000):
         name = f"{number}-" + letter * 30_000

@@ -1,4 +1,4 @@
-"""The record of a group beside the bytes that Apache Kafka 4.3.1 wrote, and what spoilt ones are told."""
+"""The record of a group beside the bytes that Apache Kafka 4.3.1 wrote, and the errors for damaged ones."""
 
 import pytest
 from fencepost.broker.groups import group_records
@@ -42,7 +42,9 @@ def test_group_records_of_older_versions_are_decoded(version: int) -> None:
     value += (1).to_bytes(4, "big") + text("m") + text("client") + text("/host")
     value += (60_000).to_bytes(4, "big") if version >= 1 else b""
     value += (10_000).to_bytes(4, "big") + b"\0\0\0\1s" + b"\0\0\0\1a"
-    rebalance_ms = 60_000 if version >= 1 else 10_000  # before, the session was the time to come back
+    rebalance_ms = (
+        60_000 if version >= 1 else 10_000
+    )  # before version 1, the session timeout was also the rebalance timeout
     member = KeptMember("m", None, "client", "/host", rebalance_ms, 10_000, b"s", b"a")
     assert group_records.read_value(value) == KeptGroup(
         "consumer", 7, "range", "m", (member,), 5 if version == 2 else -1
@@ -58,6 +60,7 @@ def test_the_must_rebalance_flag_of_a_downgraded_group_is_in_its_record() -> Non
 
 
 def test_the_record_of_an_empty_group_has_the_data_directory_age_at_which_it_emptied() -> None:
+    """A tagged field that is not known is skipped."""
     group = KeptGroup("consumer", 9, None, None, (), 1_700_000_000_000, 123_456_789)
     value = group_records.value(group)
     assert value[:2] == b"\0\4"

@@ -246,7 +246,7 @@ def test_a_group_whose_members_all_timed_out_is_logged_as_empty() -> None:
     assert driver.logged[-1].generation == driver.group.generation
 
 
-def test_a_static_member_keeps_its_assignment_until_its_session_ends() -> None:
+def test_a_static_member_that_does_not_rejoin_stays_until_its_session_ends() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, static=True, rebalance_timeout_ms=2_000)
     answer = driver.join(first, "i0", rebalance_timeout_ms=2_000)
@@ -332,7 +332,7 @@ def test_of_two_members_with_the_same_instance_id_only_the_later_stays() -> None
     assert len(driver.group.members) == 1
 
 
-def test_a_session_timeout_before_the_sync_does_not_remove_the_member() -> None:
+def test_a_member_waiting_for_its_sync_answer_needs_no_heartbeats() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, session_timeout_ms=6_000)
     driver.join(first, session_timeout_ms=6_000)

@@ -1,7 +1,7 @@
 """Random lives of one group, beside what its members know: what must hold whatever they do.
 
-Members act on what they were told, as clients do, and also on what they were told long ago. Nothing of the group is
-looked into but at the end of each step, to count again what it counts.
+Members act on the answers that they got, as clients do, and also on answers of long ago. The group's own state is read
+only at the end of each step, to check its counts.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ protocols = st.sampled_from(PROTOCOLS)
 
 
 class GroupLives(RuleBasedStateMachine):
-    """told: all (member id, generation, instance id) that any client was ever told to be."""
+    """answered: the (member id, generation, instance id) of each successful join."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class GroupLives(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.logged)
     @rule()
     def the_broker_is_killed(self) -> None:
-        """Who waited gets no answer any more; generations that were never kept are as if they had not been."""
+        """Clients that wait get no answer any more. Generations that were not logged are forgotten."""
         for answer, *_ in [*self.joins, *self.syncs]:
             answer.got = answer.got or "lost"
         self.joins, self.syncs = [], []

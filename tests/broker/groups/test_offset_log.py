@@ -233,7 +233,7 @@ def test_kafka_19163_offsets_do_not_expire_while_the_group_has_an_open_transacti
         world.wait(50)
         producer.end(committed)
         producer.send_offsets("g", "t", {0: 6})
-        world.wait(20)  # the first offset is over its time by now
+        world.wait(20)  # the retention time of the first offset has passed now
         assert fetch(world, "g", {"t": [1]}) == {("t", 1): 1}
         producer.end(committed)
         world.wait(5)
@@ -278,7 +278,7 @@ def test_offset_expiry_is_repeated_only_after_it_removed_a_full_portion(
         assert not world.broker.group_offsets.state.of_group("g")
 
 
-def test_an_offset_without_topic_id_counts_and_one_with_another_topics_id_does_not() -> None:
+def test_an_offset_without_topic_id_is_returned_but_not_one_with_another_topics_id() -> None:
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 1)
         commit(world, "g", "t", {0: 5})
@@ -304,7 +304,7 @@ def test_deleting_an_offset_also_deletes_its_pending_transactional_commit() -> N
         assert fetch(later, "g") == {("t", 1): 2}
 
 
-def test_a_commit_that_no_record_can_hold_is_refused_and_changes_nothing() -> None:
+def test_a_commit_larger_than_a_batch_may_be_is_refused_and_changes_nothing() -> None:
     with SimulatedBroker(BrokerSettings(offset_metadata_max_bytes=30_000)) as world:
         world.broker.topics.create("t", 100)
         made = OffsetCommitRequest.Topic

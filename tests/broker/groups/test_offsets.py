@@ -25,7 +25,9 @@ LOG = 4  # the partition of __consumer_offsets
 
 @dataclass
 class Log:
-    """A partition of __consumer_offsets as a list of batches, with what the storage would know of it."""
+    """A partition of __consumer_offsets as a list of batches, with the producer states and aborted transactions that
+    the storage would keep for it.
+    """
 
     batches: list[Batch] = field(default_factory=list)
     aborted: list[AbortedTransaction] = field(default_factory=list)
@@ -57,7 +59,9 @@ class Log:
         return self.append(control_marker(kind, producer_id, 0, 0, 0))
 
     def compacted(self, times: int) -> list[Batch]:
-        """What compaction leaves of all that is decided, after this many runs with the tombstones' time over."""
+        """Return the batches after this many runs of compaction up to the first open transaction. Between two runs
+        delete.retention.ms passes.
+        """
         left = list(self.batches)
         stable = self.producers.first_open_offset()
         bound = self.end if stable is None else stable
@@ -99,7 +103,7 @@ def pictured(state: Offsets) -> Any:
 
 
 def told_by_the_whole_log(log: Log) -> Any:
-    """Who has committed what, by looking at every record and at how its transaction ended."""
+    """Return the committed and the pending offsets, as every record and the end of its transaction tell them."""
     ended: dict[tuple[int, int], bool] = {}
     opened: dict[int, list[int]] = {}
     for number, batch in enumerate(log.batches):
@@ -143,7 +147,7 @@ actions = st.lists(
 
 
 def played(script: list[tuple[Any, ...]]) -> tuple[Log, Offsets]:
-    """The log of these actions, and the state of who was there all the time."""
+    """Return the log of these actions, and the offsets in memory to which each of its batches was applied."""
     log, state = Log(), Offsets()
     for number, (action, *rest) in enumerate(script):
         if action == "commit":

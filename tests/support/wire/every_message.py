@@ -1,4 +1,4 @@
-"""A check of one message in one version as a test of each API, which names the versions that fail."""
+"""Makes tests, one for each API, out of a check of one message class in one version; a failure names the version."""
 
 from collections.abc import Callable, Iterable
 
@@ -32,9 +32,10 @@ def turning_points(api: Api) -> set[int]:
 def of_every_message(
     apis: Iterable[Api] = tuple(APIS.values()), others_are_long: bool = False
 ) -> Callable[[Check], Callable[..., None]]:
-    """Decorates a check of (class, version). A version that fails does not keep the others from being looked at.
+    """Return a decorator that makes a check of (class, version) a test of each API. Each class and version is a
+    subtest: if one fails, the others still run.
 
-    others_are_long: whether versions that are no turning points are for long runs.
+    others_are_long: test the versions that are no turning points only in long runs.
     """
     cases = []
     for api in apis:

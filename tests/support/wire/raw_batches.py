@@ -1,4 +1,4 @@
-"""Record batches built field by field, so that any of them may lie. Nothing here uses the code under test."""
+"""Record batches built field by field, so that any field may be wrong. Nothing here uses the code under test."""
 
 import struct
 
@@ -48,7 +48,7 @@ def batch(
     length=None,
     leader_epoch=-1,
 ) -> bytes:
-    """A batch of `records` small records, or of `payload`; whatever is not given is as it should be."""
+    """Return a batch of `records` small records, or of `payload`. Fields that are not given have correct values."""
     payload = b"".join(record(index) for index in range(records)) if payload is None else payload
     built = bytearray(
         HEADER.pack(

@@ -1,4 +1,6 @@
-"""SCRAM's other side, written anew from RFC 5802, and so that each part of what it says can be changed."""
+"""The client's side of SCRAM, written from RFC 5802 and not from the broker's code. Each part of its messages can be
+changed.
+"""
 
 import hashlib
 import hmac
@@ -41,7 +43,9 @@ class ScramClient:
         return (self.gs2 + self.bare).encode()
 
     def final(self, server_first: bytes, gs2: str | None = None) -> bytes:
-        """gs2: what to claim to have said first."""
+        """Return the second message, which answers the server's first. gs2: the GS2 header to repeat in it, if it is to
+        be another one than in first().
+        """
         attributes = dict(part.split("=", 1) for part in server_first.decode().split(","))
         key = salted(self._digest, self._password, b64decode(attributes["s"]), int(attributes["i"]))
         binding = b64encode((self.gs2 if gs2 is None else gs2).encode()).decode()

@@ -14,7 +14,9 @@ CLAIMS = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": NOW_S - 10, "ex
 
 @cache
 def private_key(name: str) -> Any:
-    """One for each name that is asked for; the name begins with its kind."""
+    """Return the private key of this name, always the same one. The name begins with the kind of key: rsa, p256, p384,
+    ed25519. An RSA key with "weak" in its name has 1024 bits.
+    """
     if name.startswith("rsa"):
         return rsa.generate_private_key(65537, 1024 if "weak" in name else 2048)
     if name.startswith("p256"):
@@ -48,18 +50,20 @@ def key_set(*keys: dict[str, Any]) -> bytes:
 
 
 def token(name: str, claims: dict[str, Any] | None = None, algorithm: str | None = None, **headers: Any) -> str:
-    """Signed by this key. claims: beside CLAIMS; of these, and of the headers, a value of None leaves one out."""
+    """Return a token signed by this key. claims, headers: replace those of CLAIMS and the header, or are added; a value
+    of None leaves one out.
+    """
     payload = json.dumps(_without_none(CLAIMS | (claims or {}))).encode()
     headers = _without_none({"kid": name} | headers)
     return jwt.PyJWS().encode(payload, private_key(name), algorithm or algorithm_of(name), headers)
 
 
 def encoded(part: Any) -> str:
-    """JSON, or bytes as they are, as it stands in a token."""
+    """Return a part of a token in base64, as a token has it: of bytes as they are, of anything else as JSON."""
     data = part if isinstance(part, bytes) else json.dumps(part).encode()
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def forged(header: Any, claims: Any = CLAIMS, signature: bytes = b"") -> str:
-    """Return a token of any parts."""
+    """Return a token of these parts, without a check whether they are valid."""
     return f"{encoded(header)}.{encoded(claims)}.{encoded(signature)}"

@@ -1,7 +1,7 @@
 """Two other codecs of the same protocol, as judges of ours: kio, and kafka-python's kafka.protocol.
 
 The rule: a field of theirs is found by its place, not by its name, so that a field that one of us lacks shows at once.
-kio says milliseconds as timedelta or datetime, ids as UUID, an absent tagged struct as one with defaults.
+kio represents milliseconds as timedelta or datetime, ids as UUID, an absent tagged struct as one with defaults.
 """
 
 import dataclasses
@@ -68,7 +68,7 @@ def _kio_class(name: str, version: int) -> type:
 
 
 def _pairs(cls: type, version: int, theirs: type) -> list[tuple[Field, Any]]:
-    """Our fields of that version, each with theirs."""
+    """Return our fields of that version, each with kio's field at the same place. Fails if names or tags differ."""
     ours = [f for f in schema_of(cls).fields if version in f.versions and not is_own(f)]
     others = dataclasses.fields(theirs)
     names = [(f.name, other.name) for f, other in zip(ours, others, strict=True)]
@@ -87,7 +87,9 @@ def _inner(other: Any) -> Any:
 
 
 def _dates(cls: type, version: int, theirs: type) -> list[tuple[str, bool]]:
-    """The fields that are dates or long durations, each with whether it may be none, which is -1."""
+    """Return the names of the fields that kio has as dates or 64-bit durations, each with whether it may be absent
+    (None in kio, -1 in ours).
+    """
     found = []
     for f, other in _pairs(cls, version, theirs):
         if other.metadata.get("kafka_type") == "timedelta_i64":

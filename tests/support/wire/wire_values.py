@@ -1,6 +1,6 @@
 """Values of messages, made by hypothesis from our schemas, in the range that every oracle can express.
 
-What an oracle cannot say is left out: kio keeps error codes as an enumeration and some timestamps as dates.
+What an oracle cannot express is left out: kio keeps error codes as an enumeration and some timestamps as dates.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def is_own(f: Field) -> bool:
 def messages(cls: type, version: int, dates: Mapping[str, bool] = MappingProxyType({})) -> st.SearchStrategy[Any]:
     """Instances of `cls` as they can stand in a frame of that version.
 
-    `dates` names the fields that hold dates, each with whether it may say that there is none.
+    dates: the names of the fields that hold dates, each with whether it may be -1 (no date).
     """
     present = [f for f in schema_of(cls).fields if version in f.versions and not is_own(f)]
     values = {}
@@ -82,19 +82,19 @@ def _of(kind: Any, version: int, dates: Mapping[str, bool]) -> st.SearchStrategy
 
 
 def _sent(tagged: Any) -> Any:
-    """A tagged struct with nothing but defaults is the same as none, and others do not send it."""
+    """Return None for a tagged struct with nothing but defaults: the oracles do not send such a struct."""
     return None if tagged == type(tagged)() else tagged
 
 
 def slices(records: bytes) -> list[memoryview]:
-    """The same bytes as a log hands them out: in two pieces, or none."""
+    """Return the same bytes as a log returns them: in up to two pieces, none of them empty."""
     view = memoryview(records)
     middle = len(records) // 2
     return [piece for piece in (view[:middle], view[middle:]) if len(piece)]
 
 
 def plain(value: Any) -> Any:
-    """A value that compares by content: records in one piece, classes as names and values."""
+    """Return a value that compares by content: records in one piece, classes as names and values."""
     if isinstance(value, memoryview):
         return bytes(value)
     if isinstance(value, list):

@@ -54,7 +54,7 @@ def test_a_cooperative_members_partition_moves_only_after_the_member_gave_it_up(
     old = driver.classic_member(COOPERATIVE)
     old.settle()
     new = driver.join()
-    old.step()  # hears of it
+    old.step()  # is told to rejoin
     old.step()  # joins, and learns what to give up when it asks for its assignment
     old.step()
     assert driver.group.current(old.member_id).state is MemberState.UNREVOKED
@@ -190,7 +190,7 @@ def test_partitions_a_cooperative_member_still_reads_are_not_reassigned(driver):
     one.settle()
     two = driver.classic_member(COOPERATIVE)
     two.step()
-    one.step()  # hears of the rebalance
+    one.step()  # is told to rejoin
     one.step()  # joins
     two.step()
     assert driver.classic is not None
@@ -242,7 +242,7 @@ def test_a_static_member_that_upgrades_during_a_rebalance_is_assigned_partitions
     one.settle()
     waiting = driver.classic_member(instance_id="i")
     assert waiting.is_waiting
-    new = driver.join(instance_id="i")  # subscribes to what the one that waits did
+    new = driver.join(instance_id="i")  # replaces the waiting member, with the same subscription
     settle(one, new)
     assert (len(one.owned), len(new.owned)) == (2, 2)
 

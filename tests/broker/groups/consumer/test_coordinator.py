@@ -41,7 +41,9 @@ def described(broker, group="g"):
 
 
 def settled(broker, *members, group="g"):
-    """Members that own at once what they are told, and give up at once the rest; their epochs."""
+    """Let these members join and send heartbeats, each of which reports exactly the last assignment as owned. Return
+    their epochs.
+    """
     epochs, owned = dict.fromkeys(members, 0), {}
     for _ in range(4):
         for member in members:
@@ -119,7 +121,7 @@ def test_the_retention_of_offsets_begins_when_the_last_member_leaves(restarts):
         with broker.after_power_cut() if restarts else nullcontext(broker) as again:
             again.wait(5)
             assert listed(again) == ["g"]
-            again.wait(70)  # of the age, a power cut may have taken some
+            again.wait(70)  # a power cut may have lost some of the data directory's age
             assert listed(again) == []
 
 
@@ -158,7 +160,7 @@ def test_joins_are_refused_when_groups_use_all_their_memory():
         assert beat(broker, "m0", described(broker).members[0].member_epoch).error_code == 0
 
 
-def test_subscribing_to_missing_topics_does_not_make_later_steps_long(broker):
+def test_subscribing_to_missing_topics_does_not_make_later_heartbeats_long(broker):
     """A member joins, or gets a new topic, in a group whose other members subscribe to thousands of topics."""
     for number in range(3):
         beat(broker, f"m{number}", 0, topics=[f"nosuch-{number}-{each}" for each in range(6_000)])

@@ -135,7 +135,7 @@ def test_a_large_group_keeps_its_assignment_until_the_next_is_computed():
     assert (len(one.owned), len(two.owned), one.epoch) == (ASSIGNED_AT_ONCE // 2, ASSIGNED_AT_ONCE // 2, 3)
 
 
-def test_a_static_member_replaced_during_an_assignment_gets_its_partitions():
+def test_the_replacement_of_a_static_member_during_an_assignment_gets_its_partitions():
     driver = ConsumerGroupDriver(AT_ONCE, t=ASSIGNED_AT_ONCE)
     one = driver.join(instance_id="i")
     driver.join()

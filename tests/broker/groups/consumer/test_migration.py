@@ -30,7 +30,7 @@ def broker():
 
 
 def classic_group(broker, group="g", **more):
-    """A stable group of one: its member's id."""
+    """Make a stable classic group of one member, and return the member's id."""
     joined = broker.ask(joining(group, protocols=METADATA, **more))
     if joined.error_code:
         joined = broker.ask(joining(group, joined.member_id, protocols=METADATA, **more))
@@ -48,7 +48,7 @@ def beat(broker, member, epoch, owned=None, group="g"):
 
 
 def rejoined(broker, member, group="g", **more):
-    """An eager member joins and asks for its assignment: (generation, its partitions)."""
+    """Let an eager member join and ask for its assignment. Return the generation and its partitions."""
     joined = broker.ask(joining(group, member, protocols=METADATA, **more))
     assert joined.error_code == NONE
     synced = broker.ask(syncing(group, member, joined.generation_id))
@@ -206,7 +206,9 @@ def test_converting_a_classic_group_never_gives_a_member_epoch_0():
 
 
 def two_preferences(broker):
-    """A group of one that knows "other" too and likes it best, and one that knows "range" alone: their clients."""
+    """Make a classic group of two members: one prefers the protocol "other" and knows "range" too, the second knows
+    only "range". Return the client of the first, and the join answers of both.
+    """
     both, one = SimulatedClient(broker), SimulatedClient(broker)
     preferring = joining("g", protocols={"other": METADATA["range"], **METADATA})
     member = both.ask(preferring, 3).member_id

@@ -1,4 +1,4 @@
-"""One step of a member from what it may read to what it is to read, as values."""
+"""reconcile(): one step of a member from its current assignment towards its target assignment."""
 
 import pytest
 from fencepost.broker.groups.consumer.reconciling import Goal, reconcile

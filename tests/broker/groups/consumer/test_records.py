@@ -91,7 +91,7 @@ def test_arbitrary_bytes_decode_as_a_record_or_are_refused(kind, value):
 
 
 def test_assigned_partitions_without_epochs_get_the_members_epoch():
-    """Kafka before 4.3 wrote none."""
+    """Kafka before 4.3 wrote no epochs of partitions."""
     value = bytes.fromhex("0000 00000005 00000004 00 02" + "aa" * 16 + "02 00000003 00 01 00")
     _, change = records.read(records.key("g", Kind.CURRENT, "m"), value)
     assert change.value == Current(5, 4, MemberState.STABLE, {b"\xaa" * 16: {3: 5}})

@@ -26,7 +26,7 @@ def subscription(*topics: str) -> bytes:
 
 
 class Member:
-    """A member of the newer protocol that gives up at once what it is told to."""
+    """A member of the consumer protocol (KIP-848) that revokes partitions as soon as it is told to."""
 
     def __init__(self, world: "World", user: str, **subscribes: Any) -> None:
         self.world, self.user = world, user
@@ -60,7 +60,7 @@ class Member:
 
 
 class ClassicMember:
-    """One of the classic protocol, eager."""
+    """A member of the classic protocol, with eager rebalances."""
 
     def __init__(self, world: "World", user: str, *topics: str) -> None:
         self.world, self.user = world, user
@@ -86,7 +86,7 @@ class ClassicMember:
 
 
 class World(Guarded):
-    """alice may read both topics, bob the open one."""
+    """alice and bob may read the group and the open topic. Each test sets their rights on the secret one."""
 
     def __init__(self, broker: SimulatedBroker) -> None:
         super().__init__(broker)
@@ -149,7 +149,7 @@ def test_granting_a_right_assigns_partitions_and_revoking_it_removes_them(world:
     assert (bob.owned[SECRET], set(alice.owned)) == (ALL, {OPEN})
 
 
-def test_changed_rights_apply_even_if_the_first_assignment_could_not_be_logged(world: World) -> None:
+def test_changed_rights_apply_even_if_the_first_new_assignment_could_not_be_logged(world: World) -> None:
     world.have(f"allow User:alice DESCRIBE TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
     world.settle(alice, bob)
@@ -203,7 +203,8 @@ def test_a_member_that_lost_its_right_does_not_get_a_partition_it_waited_for(wor
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_a_classic_member_that_lost_a_right_is_not_asked_to_rejoin(world: World) -> None:
+def test_a_classic_member_is_not_asked_to_rejoin_for_a_topic_it_may_not_describe(world: World) -> None:
+    """It waited for partitions of the topic when its right was removed."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), ClassicMember(world, "bob", OPEN, SECRET)
     world.settle(alice)

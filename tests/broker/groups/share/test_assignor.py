@@ -40,7 +40,7 @@ def test_share_partitions_are_assigned_only_to_subscribers_and_each_to_at_least_
 
 
 @given(count=st.integers(1, 12), sizes=sizes, data=st.data())
-def test_members_of_one_subscription_share_as_few_partitions_as_possible(count, sizes, data):
+def test_members_with_one_subscription_share_each_partition_with_as_few_as_possible(count, sizes, data):
     names = [f"m-{number:02}" for number in range(count)]
     places = [(topic, each) for topic, size in sizes.items() for each in range(size)]
     had = {}
@@ -63,7 +63,7 @@ def test_an_unchanged_share_group_keeps_its_assignment(members, sizes):
     assert assign(again, sizes) == assigned
 
 
-def test_a_share_group_with_one_member_per_partition_shares_no_partition():
+def test_a_share_group_with_no_more_members_than_partitions_shares_no_partition():
     assert loads(assign(of("abc"), {ONE: 3})) == [1, 1, 1]
     assert loads(assign(of("ab"), {ONE: 3})) == [1, 2]
 

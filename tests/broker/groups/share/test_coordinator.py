@@ -30,7 +30,7 @@ def share_group(broker, group="g"):
 
 
 def write(broker, count, partition=0):
-    """This many records of now."""
+    """Write this many records with the broker's current time as their timestamp."""
     records = batch(count, timestamp=broker.broker.clock.now_ms())
     assert answers(broker.ask(produce("t", records, partition=partition)))[0][0] == 0
 

@@ -39,7 +39,7 @@ def driver():
 # ---- joining, and what is assigned ---------------------------------------------------------------------------
 
 
-def test_a_first_share_heartbeat_is_logged_in_one_unit_with_its_assignment(driver):
+def test_a_first_share_heartbeat_logs_one_record_of_each_kind_and_gets_partitions(driver):
     one = driver.join("m-1", "t", "u")
     assert (one.epoch, one.owned) == (2, places(0, 1) | places(0, topic=U))
     assert (driver.group.state, driver.share_partitions) == ("Stable", one.owned)
@@ -152,6 +152,7 @@ def test_many_share_partitions_initialized_in_portions_begin_at_auto_offset_rese
 
 
 def test_share_partitions_initialized_later_are_not_new_but_use_auto_offset_reset(driver):
+    """New means added to a known topic; only such a partition begins at its first record."""
     driver.offline = set(places(1))
     driver.join("m-1")
     driver.offline = set()
@@ -192,7 +193,7 @@ def test_after_a_reset_of_all_share_partitions_none_is_left_to_initialize(driver
 # ---- epochs --------------------------------------------------------------------------------------------------
 
 
-def test_the_previous_member_epoch_is_accepted_until_the_new_one_was_used(driver):
+def test_a_share_member_whose_answer_was_lost_may_use_its_previous_epoch_again(driver):
     one, _ = driver.join("m-1"), driver.join("m-2")
     one.beat(lost=True)
     assert (one.epoch, driver.group.current("m-1").epoch) == (2, 3)

@@ -1,6 +1,7 @@
 """After every request of a workload a power cut leaves the same groups and share partitions, with snapshots or without.
 
-What a group begins, changes and ends is in one unit with its share partitions, so no cut leaves one without the other.
+What a group begins, changes and ends is in one unit of the journal with its share partitions, so no cut leaves one
+without the other.
 """
 
 import pytest
@@ -12,7 +13,7 @@ from simulated_broker import SimulatedBroker
 
 
 def workload(broker):
-    """Steps of some groups' lives, each of which is answered."""
+    """Yield after each step in the lives of some groups, once its requests are answered."""
     ask = broker.ask
     yield ask(create("t", 2)), ask(create("u", 1)), ask(produce("t", batch(3)))
     yield beat(broker, "m-1", 0)
@@ -29,7 +30,7 @@ def workload(broker):
     yield beat(broker, "m-1", 2, "other")
     yield beat(broker, "m-1", -1, "other")
     yield ask(DeleteGroupsRequest(groups_names=["other"]))
-    broker.wait(50)  # m-1 is not heard of
+    broker.wait(50)  # the session of m-1 ends
     yield beat(broker, "m-3", 0)
 
 

@@ -19,7 +19,7 @@ BOTH = {(OPEN, 0), (OPEN, 1), (SECRET, 0), (SECRET, 1)}
 
 
 class World(Guarded):
-    """alice may read both topics, bob the open one; bob may know of the other."""
+    """alice may read both topics, bob may read the open one and describe the other."""
 
     def __init__(self, broker: SimulatedBroker) -> None:
         super().__init__(broker)
@@ -31,12 +31,12 @@ class World(Guarded):
         self.reads: dict[str, set[tuple[str, int]]] = {}
 
     def may(self, user: str, *more: str) -> None:
-        """These are all rights of the user, beside the group and the open topic."""
+        """Set the rights of the user to READ of the group and of the open topic, and to these."""
         self.have_no_more(user)
         self.have(*(f"allow User:{user} {each}" for each in ("READ GROUP = g", f"READ TOPIC = {OPEN}", *more)))
 
     def beat(self, user: str, *topics: str) -> ErrorCode:
-        """A heartbeat of the user's one member, which joins with its first."""
+        """Send a heartbeat of the user's only member, which joins with the first one. Return the error code."""
         epoch = self.epochs.get(user, 0)
         request = ShareGroupHeartbeatRequest(
             group_id="g",
