@@ -1,4 +1,4 @@
-"""The records of committed offsets: Kafka's bytes, every version read, nothing unreadable taken for something."""
+"""The records of committed offsets: Kafka's bytes, every version is read, and unreadable records are refused."""
 
 import pytest
 from fencepost.broker.groups.records import (

@@ -35,7 +35,7 @@ def group_in(state: State, *, static: bool = False) -> GroupDriver:
 
 
 def second(driver: GroupDriver) -> str:
-    """The member that does not lead, or a name that nobody has."""
+    """Return the member that is not the leader; m2, which then is no member, if there is none."""
     return next((each for each in driver.group.members if each != driver.group.leader), "m2")
 
 

@@ -63,12 +63,13 @@ def test_client_texts_cannot_inject_log_lines_or_terminal_escapes(broker, caplog
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [0, 1, 3, 22, 24, 25, 26, 256, 0x1100, 0x1211, 20_000])
 def test_a_fast_path_request_before_the_login_closes_the_connection(broker, client, key):
+    """The fast path of a request is found by the lower byte of its API key, so some keys here are of no API."""
     client.send_raw(struct.pack(">ihhih", 14, key, 9, 1, 0) + b"\0" * 4)
     assert client.closed()
     assert client.line.received == b""
 
 
-def test_before_the_login_only_api_versions_is_answered(broker, client):
+def test_api_versions_is_answered_before_the_login(broker, client):
     assert client.ask(ApiVersionsRequest()).api_keys
     assert client.ask(ApiVersionsRequest(), 0).api_keys
     assert log_in(client).error_code == 0
@@ -94,7 +95,7 @@ def test_requests_above_sasl_server_max_receive_size_are_accepted_only_after_a_l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32 - 1, 100 << 20, 0])
-def test_a_frame_that_announces_gigabytes_before_the_login_is_closed_at_once(broker, client, length):
+def test_a_frame_of_0_or_over_100_mb_before_the_login_closes_the_connection(broker, client, length):
     choose(client, "PLAIN")
     client.send_raw(struct.pack(">I", length) + b"\0\x24\0\2")
     assert client.closed()
@@ -269,13 +270,13 @@ def test_max_connections_per_principal_applies_to_each_user_separately(caplog, m
         for client in (first, second):
             assert log_in(client, mechanism=mechanism).error_code == 0
         third.ask(ApiVersionsRequest())
-        with pytest.raises(ConnectionError):  # it is cut in the place of the last answer
+        with pytest.raises(ConnectionError):  # the connection is closed instead of the last answer
             log_in(third, mechanism=mechanism)
         assert third.line.closed
         assert broker.broker.metrics.refused_connections == 1
         assert "'alice' has 2 connections already (max.connections.per.principal)" in caplog.text
         assert log_in(other, "bob", mechanism=mechanism).error_code == 0
-        assert log_in(first, mechanism=mechanism).error_code == 0  # a renewal is no connection more
+        assert log_in(first, mechanism=mechanism).error_code == 0  # a renewal does not count as a connection
         first.close()
         broker.wait(1)
         again = SimulatedClient(broker)

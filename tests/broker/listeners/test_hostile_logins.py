@@ -35,7 +35,7 @@ class Login:
         self.broker = broker
 
     def run(self, send):
-        """Ends early when `send` returns False, or the broker refuses something."""
+        """Log in: send each frame by `send`. Ends early if it returns False, or if the broker refuses something."""
         client = self.client
         scram = ScramClient("alice", "alice-pw")
         messages = [lambda _: plain("alice")] if self.mechanism == "PLAIN" else [lambda _: scram.first(), scram.final]
@@ -47,7 +47,7 @@ class Login:
                 return
             try:
                 response = client.receive()
-            except (ConnectionError, AssertionError):  # or the correlation id is not ours any more
+            except (ConnectionError, AssertionError):  # AssertionError: a damaged correlation id
                 return
             answer = getattr(response, "auth_bytes", b"")
             if response.error_code or not messages:
@@ -55,7 +55,7 @@ class Login:
             request, version = SaslAuthenticateRequest(auth_bytes=messages.pop(0)(bytes(answer))), 2
 
     def is_served(self):
-        """Whether anything else is answered now."""
+        """Return whether the broker answers another request on this connection."""
         self.client.line.received.clear()
         self.client._sent.clear()
         try:
@@ -81,7 +81,7 @@ def bytes_of_login(broker, mechanism):
 
 
 class Touched:
-    """Sends frames, and does something to the byte at one position of all of them together."""
+    """Sends frames, and calls touch() for the frame that has the byte at this position of the whole stream."""
 
     def __init__(self, position):
         self.left = position
@@ -97,7 +97,7 @@ class Touched:
 class Damaged(Touched):
     def touch(self, write, frame, at):
         write(frame[:at] + bytes([frame[at] ^ 0x21]) + frame[at + 1 :])
-        return at >= 4 or frame[at] ^ 0x21 < frame[at]  # with another length there may be no answer to wait for
+        return at >= 4 or frame[at] ^ 0x21 < frame[at]  # a frame that became longer is never answered
 
 
 class Cut(Touched):

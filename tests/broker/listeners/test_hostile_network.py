@@ -1,7 +1,7 @@
 """A network that changes, cuts or holds up one byte of a login or of a TLS handshake, at each of the first positions.
 
 Whatever it does, nobody is let in who did not prove who it is, nothing is left behind, and the next client is served.
-What holds up alone changes nothing.
+A byte that only comes late changes nothing.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class Cut(Exception):
 
 
 class Login:
-    """What a client says over a network that does something to the byte at one place."""
+    """A login of alice over a network that applies a fault to the byte at one position."""
 
     def __init__(self, broker: SimulatedBroker, mechanism: str, fault: str, at: int) -> None:
         self.client = SimulatedClient(broker)
@@ -47,7 +47,7 @@ class Login:
         self._broker, self._mechanism, self._fault, self._at = broker, mechanism, fault, at
 
     def run(self) -> None:
-        """Until it is over, whichever way."""
+        """Log in, until the login has succeeded or failed, or the stream was cut."""
         with contextlib.suppress(Cut, ConnectionError, KafkaError, MalformedFrame):
             self._ask(HANDSHAKE, 1, SaslHandshakeRequest(mechanism=self._mechanism), self._mechanism.encode())
             if self._mechanism == "PLAIN":
@@ -55,7 +55,7 @@ class Login:
             else:
                 scram = ScramClient("alice", "alice-pw", SCRAM[self._mechanism].digest)
                 challenge = self._say(scram.first())
-                with contextlib.suppress(KeyError, ValueError):  # it is no challenge
+                with contextlib.suppress(KeyError, ValueError):  # the answer to a damaged message is no challenge
                     self._say(scram.final(challenge))
 
     def _say(self, message: bytes) -> bytes:
@@ -117,10 +117,10 @@ def test_a_cut_or_changed_login_message_fails_and_a_late_one_succeeds(mechanism:
 
 
 class Handshake:
-    """A client's side of TLS, whose bytes can be touched on their way."""
+    """A client's side of TLS, whose bytes can be changed on their way."""
 
     def __init__(self, port: int, context: ssl.SSLContext, touch: Callable[[bytes, int], Iterator[bytes]]) -> None:
-        """touch: the pieces to be sent instead of these bytes, which begin at a position of all that is sent."""
+        """touch: takes bytes and their position in the whole stream, and yields the pieces to send instead."""
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
@@ -128,7 +128,7 @@ class Handshake:
         self.sent = 0
 
     def is_served(self) -> bool:
-        """Shake hands, then ask for something. Whether the answer comes."""
+        """Make the handshake, then send a request. Return whether it is answered."""
         request = b"".join(encode_request(APIS[3], 9, 7, "client", MetadataRequest(topics=[])))
         try:
             self._until_done(self._tls.do_handshake)
@@ -179,6 +179,7 @@ def touching(fault: str, place: int) -> Callable[[bytes, int], Iterator[bytes]]:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("version", "step"), [(ssl.TLSVersion.TLSv1_2, 5), (ssl.TLSVersion.TLSv1_3, 1)])
 def test_a_tls_handshake_with_any_byte_damaged_does_not_block_other_clients(tmp_path, version, step, fault) -> None:
+    """A cut handshake fails, a late one succeeds; one with a changed byte may do either."""
     authority = Authority(tmp_path)
     context = authority.trusting()
     context.minimum_version = context.maximum_version = version

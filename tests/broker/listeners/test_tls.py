@@ -208,6 +208,7 @@ def test_a_plaintext_client_on_a_tls_port_is_disconnected_and_others_are_served(
 
 @pytest.mark.slow
 def test_large_answers_over_tls_arrive_complete_and_encrypted(broker, authority):
+    """They are copied: sendfile would send them unencrypted."""
     values = [os.urandom(900_000) for _ in range(8)]
     with connect(broker, authority.trusting(authority.of_client())) as client:
         client.call(create("large"))
@@ -392,7 +393,7 @@ def test_the_password_of_a_tls_key_is_never_shown(authority):
         assert described.results[0].error_code == ErrorCode.NONE
 
 
-# ---- those who do not get so far ---------------------------------------------------------------------------------
+# ---- handshakes that do not end ----------------------------------------------------------------------------------
 
 
 def hello(context):

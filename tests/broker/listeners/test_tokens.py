@@ -1,4 +1,4 @@
-"""Logins by OAUTHBEARER: keys from a file and from a web server, that change, and what does not start without."""
+"""Logins by OAUTHBEARER: keys from a file or a web server, changes of them, and settings that a start refuses."""
 
 import socket
 import sys
@@ -43,7 +43,7 @@ def keys(tmp_path):
 
 
 def logs_in(broker, text):
-    """The last code of a login with this token."""
+    """Log in with this token. Return the error code of the last answer; 0 if the client is served then."""
     with broker.connect() as client:
         choose(client, "OAUTHBEARER")
         response = say(client, bearer(text))
@@ -129,7 +129,7 @@ def test_the_broker_stops_although_the_jwks_url_has_not_answered():
         with asked:
             asked.settimeout(0)
             assert asked.recv(10_000).startswith(b"GET /jwks")
-            with pytest.raises(BlockingIOError):  # it would be no bytes if the fetch had ended before
+            with pytest.raises(BlockingIOError):  # if the fetch had ended, this would return b""
                 asked.recv(1)
 
 

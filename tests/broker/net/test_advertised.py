@@ -1,4 +1,4 @@
-"""What clients are told to connect to."""
+"""The address that clients are told to connect to."""
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings

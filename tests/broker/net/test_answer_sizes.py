@@ -22,7 +22,7 @@ MANY = 400
 LONG_TEXT, SHORT_TEXT = "x" * 20_000, "a"
 ROW_BYTES = 300  # of an answer: codes, and a text of Kafka's with the name of a topic
 APIS = {handler.api.name: handler.api for handler in load_handlers().values()}
-CASES = 80  # at least, so that the test would notice that it finds no lists
+CASES = 80  # at least; fewer would mean that the test does not find the lists
 
 Path = tuple[str, ...]
 
@@ -60,7 +60,7 @@ def value(kind: Kind, rest: Path | None, text: str) -> Any:
 
 
 def answer_bytes(broker: SimulatedBroker, frame: bytes) -> int:
-    """0: the connection is closed instead."""
+    """Return the size of the answer to this frame; 0 if the connection is closed instead."""
     client = SimulatedClient(broker)
     client.send_raw(frame)
     try:

@@ -41,7 +41,7 @@ class Wire:
 
 
 class Owner:
-    """A server that serves by a function, and runs `soon` when told to."""
+    """A server that calls a function for each request. What is given to soon() runs only in run_soon()."""
 
     def __init__(self, serve=None, pool_bytes=10**9):
         self.metrics = Metrics()

@@ -1,4 +1,4 @@
-"""Features are offered when all of what they are made of is there, and said so that old clients can read it."""
+"""A feature is offered only if all of its APIs are served, and in a form that old clients can read."""
 
 import pytest
 from fencepost.broker.net.features import (

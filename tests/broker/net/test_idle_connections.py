@@ -1,4 +1,4 @@
-"""Connections over which nothing moves are closed; a request or an answer that is under way moves."""
+"""Idle connections are closed. None is idle while its request is handled, or while the client receives an answer."""
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
@@ -28,7 +28,7 @@ def client(world):
 
 
 def take(client, bytes_at_least):
-    """Read so much of the answer, and then nothing again."""
+    """Read at least this many bytes of the answer, then stop reading again."""
     line, transport = client.line, client.transport
     wanted = len(line.received) + bytes_at_least
 
@@ -59,7 +59,7 @@ def test_a_client_still_receiving_a_large_answer_is_not_idle(world, client):
     assert len(client.receive_frame()) > ANSWER_BYTES
 
 
-def test_a_client_that_stops_receiving_a_large_answer_becomes_idle(world, client):
+def test_a_client_that_stops_receiving_a_large_answer_is_closed_as_idle(world, client):
     begin_download(client)
     world.wait(IDLE_S / 2)
     take(client, A_BIT)

@@ -1,4 +1,4 @@
-"""Requests that are large in number rather than in bytes."""
+"""Limits of how many partitions, items and names a request may have, however few bytes they take."""
 
 import contextlib
 import struct
@@ -46,7 +46,7 @@ def check(frame):
 
 
 def read(request, version):
-    """The request as the broker reads a large one."""
+    """Read the request in steps, as the broker reads a large one, and check that it is the same."""
     frame = frame_of(request, version)
     api = APIS[schema_of(type(request)).api]
     found = []
@@ -59,7 +59,7 @@ def read(request, version):
 
 
 def spread(topics, partitions, records=None):
-    """A Produce of this many topics with this many partitions each."""
+    """Return a Produce request of this many topics with this many partitions each."""
     parts = [Part(index=index, records=records) for index in range(partitions)]
     return ProduceRequest(
         acks=-1, timeout_ms=1, topic_data=[Topic(name=f"topic-{n}", partition_data=parts) for n in range(topics)]
@@ -68,7 +68,7 @@ def spread(topics, partitions, records=None):
 
 @pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize(("topics", "partitions"), [(1, MOST_PARTITIONS), (100, 100), (MOST_PARTITIONS, 1)])
-def test_a_produce_that_names_too_many_partitions_closes_the_connection(version, topics, partitions):
+def test_a_produce_with_more_partitions_than_allowed_is_malformed(version, topics, partitions):
     check(frame_of(spread(topics, partitions), version))
     if partitions > 1:
         with pytest.raises(MalformedFrame, match="partitions"):
@@ -138,7 +138,7 @@ def test_a_request_of_millions_of_partitions_is_refused_before_it_is_decoded(ser
             liar.receive_frame()
     assert (
         lines_run(lambda: refused(body)) < 30 * MOST_PARTITIONS
-    )  # of five millions, no more than are allowed are seen
+    )  # of five million partitions, no more than the allowed number are read
 
 
 def refused(frame):
@@ -165,7 +165,9 @@ def fetched_partitions(count):
 def test_describe_configs_of_too_many_topics_closes_its_connection(served):
     with served.connect() as client, served.connect() as greedy:
         client.call(create("a"))
-        assert len(client.call(described(["a"] * 3), 4).results) == 3  # as Kafka: each as often as it is asked for
+        assert (
+            len(client.call(described(["a"] * 3), 4).results) == 3
+        )  # as in Kafka, a topic is described as often as it is named
         greedy.send(described(["a"] * (MOST_SUBJECTS + 1)), 4)
         assert client.call(MetadataRequest(topics=[]), 9).topics == []
         with pytest.raises(Closed):
@@ -203,7 +205,7 @@ def test_metadata_auto_creates_a_limited_number_of_topics_per_request(monkeypatc
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])
-def test_a_fetch_of_very_many_partitions_closes_its_connection(version):
+def test_a_fetch_with_more_partitions_than_allowed_is_malformed(version):
     for count, fits in ((2_000, True), (MOST_ITEMS - 1, True), (MOST_ITEMS, False)):
         request = fetched_partitions(count)
         with contextlib.nullcontext() if fits else pytest.raises(MalformedFrame, match="items"):

@@ -1,4 +1,4 @@
-"""Who announces much and sends little stands in nobody's way for long."""
+"""A client that announces a large request and sends it slowly does not delay other clients for long."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ def world(request):
 
 
 class Client(asyncio.Protocol):
-    """Announces all that a request may be, then sends so many bytes a second."""
+    """Announces a request of this size, then sends a number of bytes each second."""
 
     def __init__(self, announced_bytes):
         self.announced_bytes = announced_bytes
@@ -50,7 +50,7 @@ class Client(asyncio.Protocol):
 
 
 def begin(world, *speeds, seconds=60, first=0):
-    """Clients of these speeds, at work in the background from now on."""
+    """Connect a client for each of these speeds (bytes a second), which sends in the background. Return the clients."""
 
     def announce():
         return Client(world.settings.socket_request_max_bytes)
@@ -104,7 +104,7 @@ def test_clients_that_send_a_request_slowly_are_closed_only_if_others_need_memor
     world.wait(30)
     assert took_to_produce(world) < 1
     assert not any(one.lost for one in slow)
-    begin(world, MIB, MIB, first=9 * MIB)  # together they fill the room, and then come to an end that is no request
+    begin(world, MIB, MIB, first=9 * MIB)  # together they fill the memory; what they send is no valid request
     took_to_produce(world)
     world.wait(30)
     metrics = world.broker.metrics
@@ -153,7 +153,7 @@ def test_a_client_with_many_large_requests_waits_for_memory_before_each(world):
     half = len(frame) // 2
     streams.send_raw(frame[:half])
     world.wait(0.1)
-    begin(world, 0, 0, 0, 0, first=5 * MIB)  # the room is full now, and another waits
+    begin(world, 0, 0, 0, 0, first=5 * MIB)  # the memory is full now, and another client waits
     waits = SimulatedClient(world)
     waits.send(produce("t", LARGE), 9)
     memory = world.broker.server._memory

@@ -34,7 +34,7 @@ AHEAD = 10  # requests
 
 @pytest.fixture(scope="module", params=LOOPS)
 def served(request):
-    """4 MB in one partition, in a segment whose checksums a first reader has had checked."""
+    """A broker with 4 MB in one partition, in a segment whose checksums were checked in a first read."""
     served = ServedBroker()
     served.loop.close()
     served.loop = LOOPS[request.param]()
@@ -60,7 +60,7 @@ def log_of(broker):
 
 
 def save(served):
-    """Wait until all stands in a segment that a checkpoint names."""
+    """Wait until all records are in a segment file that a checkpoint includes."""
 
     def step(broker):
         broker.housekeeping.hurry()
@@ -96,16 +96,18 @@ def uncopied(served):
 
 
 def settled(served):
-    """Wait until nothing is on its way any more."""
+    """Wait until no answer uses an open file any more."""
     wait_until(lambda: served.inside(lambda broker: uses(broker.store.open_files)) == 0)
 
 
 def connect_narrow(served):
-    """A client whose socket holds little until it is read, and never more."""
+    """Connect a client whose socket buffers little beyond what the client has read."""
     client = served.connect()
     client.close()
     client.socket = socket.socket()
-    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)  # first: else it grows by itself
+    client.socket.setsockopt(
+        socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES
+    )  # before connect(): otherwise the kernel lets it grow
     client.socket.settimeout(10)
     client.socket.connect(("127.0.0.1", served.port))
     return client
@@ -123,7 +125,7 @@ def standing_in(broker):
 
 
 def has_looked(served):
-    """Return when the broker has read whatever it would read of what was sent to it before."""
+    """Wait until the broker has read all that it is going to read of the requests that were sent before."""
     with served.connect() as other:
         for _ in range(2):
             other.call(ApiVersionsRequest(), 0)
@@ -353,7 +355,7 @@ class Part(FilePart):
 
 
 class Wire:
-    """A transport with nothing to say of its socket, or that is TLS."""
+    """A transport whose get_extra_info() returns only what is given here."""
 
     def __init__(self, **extra):
         self.extra = extra

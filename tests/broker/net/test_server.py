@@ -78,7 +78,7 @@ def test_for_a_client_that_does_not_read_at_most_three_fetch_answers_are_prepare
         for _ in range(200):
             greedy.send(fetch(topic, partition_max_bytes=50 << 20), NAMED)
         wait_until(lambda: served.inside(lambda broker: not all(c._reading for c in broker.server.connections)))
-        for _ in range(2):  # what the broker would read or serve of what was sent, it has by then
+        for _ in range(2):  # then the broker has read and served all that it is going to of what was sent
             client.call(ApiVersionsRequest(), 0)
         kept = served.inside(lambda broker: max(len(c.slots) for c in broker.server.connections))
         assert kept <= 3
@@ -351,7 +351,7 @@ def test_a_stopping_broker_sends_its_finished_answers_and_closes_its_connections
 
 
 def rest_of(client):
-    """Error codes of the answers that still come, until the connection is closed."""
+    """Yield the error codes of the answers that still come, until the connection is closed."""
     with contextlib.suppress(Closed):
         while client._sent:
             yield answers(client.receive())[0][0]
