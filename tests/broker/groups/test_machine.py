@@ -22,7 +22,7 @@ def test_the_first_member_waits_for_others_no_longer_than_the_initial_delay() ->
     assert (answer.error, answer.got.generation) == (ErrorCode.NONE, 1)
 
 
-def test_members_that_join_in_the_initial_delay_extend_it_to_the_rebalance_timeout() -> None:
+def test_members_joining_in_the_initial_delay_extend_it_up_to_the_rebalance_timeout() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     answers = [driver.member(rebalance_timeout_ms=10_000)[1]]
     for _ in range(6):
@@ -268,6 +268,7 @@ def test_a_rebalance_waits_while_no_static_member_has_rejoined() -> None:
 
 
 def test_a_late_static_member_does_not_extend_the_rebalance_timeout() -> None:
+    """While no member is back, the timeout begins again each time. A join in between does not move its end."""
     driver = GroupDriver()
     _, second, third = driver.stable(3, static=True, rebalance_timeout_ms=2_000)
     driver.leave(Leaving("", "i0"))

@@ -49,7 +49,7 @@ def test_a_power_cut_keeps_exactly_the_committed_offsets() -> None:
 
 
 def test_kafka_15784_a_commit_is_one_unit_and_memory_never_differs_from_the_log() -> None:
-    """KAFKA-15784: the state in memory could differ from the records in the log."""
+    """KAFKA-15784: the state in memory could differ from the records in the log. A unit is an entry of the journal."""
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 2)
         commit(world, "g", "t", {0: 1})

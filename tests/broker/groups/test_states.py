@@ -44,7 +44,7 @@ def leader(driver: GroupDriver) -> str:
 
 
 # Each event: how it is made to happen, and for each state the error it answers with (None: not answered yet) and the
-# state that follows.
+# state that follows. "Nobody in particular" is a client without a member id; GONE is the error of a deleted group.
 Row = tuple[Callable[[GroupDriver], ErrorCode | None], tuple[tuple[ErrorCode | None, State], ...]]
 
 ROWS: dict[str, Row] = {

@@ -135,6 +135,7 @@ def test_a_deleted_consumer_group_stays_deleted_after_a_restart(broker):
 
 
 def test_a_classic_group_with_unreadable_metadata_refuses_consumer_joins_until_empty(broker):
+    """The metadata of its member is b"x", which is no subscription."""
     member, _ = alone(broker, "g")
     assert beat(broker, "a", 0).error_code == NOT_FOUND
     broker.ask(leaving("g", member))

@@ -241,7 +241,7 @@ def test_joining_with_the_instance_id_of_a_live_member_is_refused(driver):
     assert code_of(driver.group.leave, _leaving(one.member_id, "i")) is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_whose_join_was_not_answered_joins_again(driver):
+def test_a_static_member_whose_join_was_not_answered_gets_the_same_answer_again(driver):
     one, two = driver.join(topics=["t"]), driver.join(instance_id="i")
     settle(one, two)
     had, epoch, logged = two.owned, two.epoch, len(driver.log)

@@ -145,6 +145,7 @@ def test_a_session_timeout_of_the_last_consumer_protocol_member_downgrades_a_gro
 
 
 def test_converting_an_empty_classic_group_and_the_join_are_logged_in_one_unit(broker):
+    """A unit is an entry of the journal: after a crash all of it is there or nothing."""
     old = classic_group(broker)
     broker.ask(leaving("g", old))
     before = broker.broker.store.journal.last_unit
