@@ -26,7 +26,6 @@ from ..errors import (
 from ..net.environment import SYSTEM, Environment
 from ..producer.producer import Producer
 from ..settings import AdminSettings, ConsumerSettings, ProducerSettings
-from ..transactions.cancellation import is_cancelled
 from ..values import OffsetAndMetadata, TopicPartition
 from . import machine, others
 from .ahead import ANEW, Ahead, Chunk, StoppedError
@@ -143,8 +142,6 @@ class MirrorTask:
         try:
             await self._start()
             while not (self._names and self._names <= self.counts.stopped.keys()):
-                if is_cancelled():  # while a producer was closed: that outlasts it, and raises nothing
-                    raise asyncio.CancelledError
                 try:
                     await self._go_on()
                 except StoppedError as error:

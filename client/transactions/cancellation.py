@@ -19,7 +19,12 @@ async def outlast(task: "asyncio.Future[Any]", seconds: float) -> asyncio.Cancel
     return first
 
 
+def cancellations() -> int:
+    """Return how often the running task was cancelled; one that `asyncio.timeout` has taken back does not count."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
 def is_cancelled() -> bool:
     """Return whether the running task was cancelled itself; False if only the task that it waits for was."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    return asyncio.current_task() is None or cancellations() > 0

@@ -31,7 +31,7 @@ from ..settings import ProducerSettings
 from ..values import ConsumerGroupMetadata, ProducerIdentity, TopicPartition
 from .adding_partitions import AddingPartitions
 from .answers import Verdict
-from .cancellation import is_cancelled, outlast
+from .cancellation import cancellations, is_cancelled, outlast
 from .decisions import Decisions
 from .initialising import Initialising
 from .machine import ClientTransaction, Outcome, fenced_by
@@ -418,7 +418,7 @@ class TransactionDriver:
 
     async def close(self, timeout_ms: float = float("inf")) -> None:
         """End the transaction: wait for a commit that was sent, abort everything else. Never hangs."""
-        deadline = Deadline(self._environment.clock, timeout_ms)
+        before, deadline = cancellations(), Deadline(self._environment.clock, timeout_ms)
         if self._ending is not None:
             await self._await_end(self._ending, deadline.left_ms() / 1000)
         self._release()
@@ -436,6 +436,8 @@ class TransactionDriver:
         self.databases.close()
         self._adding.cancel()
         self.sources.notify(self.machine.outcome)
+        if cancellations() > before:  # the caller was cancelled meanwhile
+            raise asyncio.CancelledError
 
     def _unknown(self) -> CommitOutcomeUnknownError:
         """Return a new error for the commit with unknown outcome; all of them resolve the same commit."""

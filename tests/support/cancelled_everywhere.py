@@ -30,7 +30,7 @@ class _Point:
 
     async def cancelling(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Await the work and return its result. Raises what it raises, and CancelledError when this run's turn has
-        come.
+        come. Work that is cancelled must raise: a caller that returns goes on as if nobody had told it to stop.
         """
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
@@ -45,9 +45,11 @@ class _Point:
 
         loop._run_once = counted
         try:
-            return await task
+            result = await task
         finally:
             del loop._run_once
+        assert not self.is_cancelled, "the work was cancelled, and returned as if it were not"
+        return result
 
 
 def at_every_turn(

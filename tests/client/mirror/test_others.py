@@ -1,7 +1,6 @@
 """What stops the mirror of a topic because of others: other mirrors, and whoever deletes the topic on the target."""
 
 import asyncio
-import contextlib
 from collections.abc import Collection, Iterable
 
 import pytest
@@ -245,24 +244,3 @@ async def test_a_task_commits_its_first_positions_in_a_transaction(sides: Sides,
     async with sides.running(sides.task("first")):
         await sides.drained("first")
     assert await assert_exact(sides, "first") == 10
-
-
-async def test_a_task_cancelled_while_it_closes_its_producer_ends(sides: Sides, monkeypatch) -> None:
-    """The closing outlasts the cancellation, and does not raise it."""
-    await make(sides.source, "ends")
-    task = sides.task("ends")
-    closes = asyncio.Event()
-
-    async def outlast() -> None:
-        closes.set()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
-
-    monkeypatch.setattr(task, "_end_producer", outlast)
-    work = asyncio.ensure_future(task.run())
-    async with asyncio.timeout(60):
-        await closes.wait()
-        monkeypatch.undo()
-        work.cancel()
-        await asyncio.wait({work})
-    assert work.cancelled()
