@@ -4,7 +4,7 @@ The rule: the entries of the map come from the acknowledgements' offsets. A reco
 fails the cycle.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -101,12 +101,12 @@ class Writer:
         """
         open_ = self._open.get(chunk.tp) or Open(chunk.first)
         runs = list(open_.runs)
-        _find_refused([chunk], [deliveries])
-        for record, delivery in zip(chunk.records, deliveries, strict=True):
-            target = delivery.result().offset
-            if target < 0:
-                raise IllegalStateError(f"the target did not say where the record at offset {record.offset} went")
-            add_run(runs, record.offset, target)
+        try:
+            for run in _runs(chunk, deliveries):
+                add_run(runs, *run)
+        except KafkaError:
+            _find_refused([chunk], [deliveries])
+            raise
         for first, entry in entries_of(open_.first, chunk.following.offset, runs):
             key = EntryKey(self._mirror, chunk.tp.topic, chunk.following.topic_id, chunk.tp.partition, first)
             await producer.send(MAP_TOPIC, encode_entry(first, entry), encode_key(key), partition=0)
@@ -119,6 +119,25 @@ class Writer:
         self._open |= self._next
         self._open = {tp: open_ for tp, open_ in self._open.items() if len(open_.runs) < FULL}
         self._next = {}
+
+
+def _runs(chunk: Chunk, deliveries: Sequence[Delivery]) -> Iterator[Run]:
+    """Yield the runs of a chunk whose records were all sent: one ends where the next record does not follow on both
+    sides. Raises the error of a delivery, IllegalStateError.
+    """
+    source = target = count = 0  # of the run so far
+    for record, delivery in zip(chunk.records, deliveries, strict=True):
+        offset = delivery.result().offset
+        if offset < 0:
+            raise IllegalStateError(f"the target did not say where the record at offset {record.offset} went")
+        if count and record.offset == source + count and offset == target + count:
+            count += 1
+            continue
+        if count:
+            yield Run(source, target, count)
+        source, target, count = record.offset, offset, 1
+    if count:
+        yield Run(source, target, count)
 
 
 def _find_refused(chunks: Sequence[Chunk], sent: Sequence[Sequence[Delivery]]) -> None:
