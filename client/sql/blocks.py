@@ -3,7 +3,9 @@
 The rules: statements of the user go over one connection, one at a time, and belong to the transaction of the block. The
 decision is its last statement. It fails if the user has caught an error of the database before it, after which COMMIT
 would roll back without an error. It also fails in another transaction than the block has begun, as after a string of
-statements with `commit; begin` in it: a mark that only lives as long as the transaction tells them apart.
+statements with `commit; begin` in it: a mark that only lives as long as the transaction tells them apart. On a
+connection that only we use, the mark is set before the first string with several statements, since a single one cannot
+both end the transaction and begin another unseen. Mostly there is none, which saves a round trip or two.
 """
 
 import asyncio
@@ -38,7 +40,8 @@ class Blocks(ABC):
         self._id = ""
         self._is_owned = False  # by the block of a producer's transaction, or of an inbox
         self.block: Block | None = None
-        self._is_checked = False  # that the transaction is still the one of the block
+        self._is_marked_unseen = False  # whether the transaction was marked, and not yet looked at for the mark
+        self._is_checked = False  # whether a statement of ours came after the user's: none of those has failed then
         self._adapter: Adapter | None = None  # of the block
         self._turn = asyncio.Lock()
         self._rollback: asyncio.Task[None] | None = None  # the last one
@@ -86,7 +89,10 @@ class Blocks(ABC):
         self._check_open()
         async with self._turn:
             if self._is_owned:
-                return await work(self._open_adapter())
+                adapter = self._open_adapter()
+                if not self._is_marked_unseen and statements.may_be_several(statement):
+                    await self._set_mark(adapter)
+                return await work(adapter)
             await self._rolled_back()
             adapter = await self._connections.take()
             try:
@@ -162,7 +168,7 @@ class Blocks(ABC):
     async def begin(self) -> None:
         """Begin the transaction of a block. Raises IllegalStateError if one is open already, and the driver's error."""
         self.check_free()
-        self._is_owned, self._is_checked, self.block = True, False, None
+        self._is_owned, self._is_marked_unseen, self._is_checked, self.block = True, False, False, None
         try:
             await self._rolled_back()
             async with self._turn:
@@ -180,13 +186,14 @@ class Blocks(ABC):
             raise
 
     async def _begin_on(self, adapter: Adapter) -> None:
-        """Begin and mark a transaction. If the caller is cancelled, the answer is waited for, at most
-        ROLLBACK_TIMEOUT_S: drivers do not know whether a BEGIN that was cut off has begun one.
+        """Begin a transaction, and mark it if the user has the connection, too. If the caller is cancelled, the answer
+        is waited for, at most ROLLBACK_TIMEOUT_S: drivers do not know whether a BEGIN that was cut off has begun one.
         """
 
         async def begin() -> None:
             await adapter.begin()
-            await self._mark(adapter)
+            if self._connections.is_shared:
+                await self._set_mark(adapter)
 
         beginning = asyncio.get_running_loop().create_task(begin())
         try:
@@ -200,6 +207,11 @@ class Blocks(ABC):
                 beginning.exception()  # nobody else asks for it
             raise
 
+    async def _set_mark(self, adapter: Adapter) -> None:
+        """Mark the open transaction. Raises the driver's error."""
+        await self._mark(adapter)
+        self._is_marked_unseen = True
+
     async def _rolled_back(self) -> None:
         """Wait until the last rollback has ended, which goes on when its caller is cancelled."""
         if self._rollback is not None and not self._rollback.done():
@@ -210,17 +222,23 @@ class Blocks(ABC):
         IllegalStateError if the user has caught an error of the database before, OutcomeDivergedError if the user has
         ended the transaction, else like `execute`.
         """
-        await self._check_marked()
-        return await self._run_last(lambda adapter: adapter.execute(statement, values))
+        if self._is_marked_unseen:
+            await self._check_end()
+        changed = await self._run_last(lambda adapter: adapter.execute(statement, values))
+        self._is_checked = True
+        return changed
 
-    async def _check_marked(self) -> None:
-        """Raise OutcomeDivergedError if the open transaction is not the one that the block has begun. Asks the database
-        once a block.
+    async def _check_end(self) -> None:
+        """Ask the database once a block, unless another statement of ours has done so, whether COMMIT would commit what
+        the block has done.
+
+        Raises OutcomeDivergedError if the open transaction was marked and has no mark any more, so that it is not the
+        one that the block has begun, and IllegalStateError if a statement of the user has failed.
         """
-        if not self._is_checked:
-            if not await self._run_last(self._is_marked):
+        if self._is_marked_unseen or not self._is_checked:
+            if not await self._run_last(self._is_marked) and self._is_marked_unseen:
                 raise self._ended_error()
-            self._is_checked = True
+            self._is_marked_unseen, self._is_checked = False, True
 
     async def _run_last(self, work: Callable[[Adapter], Awaitable[T]]) -> T:
         """Call `work` with the connection of the block, after the statements of the user. Raises IllegalStateError if
@@ -239,7 +257,7 @@ class Blocks(ABC):
 
     async def commit(self) -> None:
         """Commit the open transaction. Raises the driver's error or TimeoutError; it may be committed all the same."""
-        await self._check_marked()
+        await self._check_end()
         async with self._turn:
             adapter = self._open_adapter()
             async with asyncio.timeout(COMMIT_TIMEOUT_S):

@@ -8,6 +8,8 @@ from .interfaces import Adapter, Connections
 class OneConnection:
     """Keeps one connection for transactions, and opens it again when it was lost. opened: makes a new one."""
 
+    is_shared = False
+
     def __init__(self, opened: Callable[[], Awaitable[Adapter]]) -> None:
         self.another = opened
         self._kept: Adapter | None = None
@@ -31,6 +33,8 @@ class OneConnection:
 class FromPool:
     """Takes each connection from a pool of the user's. acquired: gets one, which its `close` gives back."""
 
+    is_shared = False  # nobody else has the one that a block has taken
+
     def __init__(self, acquired: Callable[[], Awaitable[Adapter]]) -> None:
         self.take = self.another = acquired
 
@@ -44,6 +48,8 @@ class FromPool:
 
 class OfUser:
     """Uses a connection of the user's. ask: where others come from, to ask what was decided."""
+
+    is_shared = True
 
     def __init__(self, adapter: Adapter, ask: Connections) -> None:
         self._adapter = adapter

@@ -155,6 +155,11 @@ class Adapter(Protocol):
 class Connections(Protocol):
     """Where the connections to a server come from."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the user can run statements on the connection of a block by other ways than ours."""
+        ...
+
     def take(self) -> Awaitable[Adapter]:
         """Return the connection for transactions and statements of the user; it is given back afterwards."""
         ...

@@ -115,10 +115,12 @@ class Database(Blocks):
         found = await self._run_last(lambda adapter: adapter.fetch(statement, values))
         for synchronous, mark in found:
             _check_synchronous(synchronous)
-            if mark != statements.MARK:
+            if self._is_marked_unseen and mark != statements.MARK:
                 raise self._ended_error()
-            self._is_checked = True
-        await self._check_marked()
+            self._is_marked_unseen = False
+        if self._is_marked_unseen:
+            await self._check_end()
+        self._is_checked = True
         return bool(found)
 
     async def _mark(self, adapter: Adapter) -> None:

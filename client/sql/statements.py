@@ -115,6 +115,13 @@ def check_allowed(statement: str) -> None:
         )
 
 
+def may_be_several(statement: str) -> bool:
+    """Return whether the text may have several statements: whether there is anything after a semicolon in it, which may
+    also be one of a string or a comment.
+    """
+    return ";" in statement.rstrip("; \t\r\n")
+
+
 def schema(dialect: str) -> str:
     """Return the statements that make the tables. dialect: "sqlite" or "postgresql"; another raises ValueError."""
     if dialect not in TABLES:
