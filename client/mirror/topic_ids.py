@@ -4,6 +4,7 @@ made again has another one.
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Literal
 
 from ..admin.admin import Admin
@@ -35,9 +36,15 @@ class TopicIds:
         return await self._ids(self._target, "target", names)
 
     async def _ids(self, admin: Admin, side: Literal["source", "target"], names: Iterable[str]) -> dict[str, bytes]:
-        """Ask for SETTLING_MS, since a broker that has just started may not know its topics yet."""
-        found = dict[str, bytes]()
-        for name in sorted(names):
+        """Ask for all topics in one request. If one is unknown, ask for each, for up to SETTLING_MS: a broker that has
+        just started may not know its topics yet.
+        """
+        wanted, found = sorted(names), dict[str, bytes]()
+        if not wanted:
+            return found
+        with suppress(UnknownTopicError):
+            return {name: bytes(topic.topic_id) for name, topic in (await admin.describe_topics(wanted)).items()}
+        for name in wanted:
             deadline = Deadline(self._clock, SETTLING_MS)
             while name not in found:
                 try:
@@ -53,7 +60,7 @@ class TopicIds:
         records that were read so far are of the present topics.
         """
         names = {tp.topic for tp in positions}
-        here, there = await self.on_source(names), await self.on_target(names)
+        here, there = await asyncio.gather(self.on_source(names), self.on_target(names))
         for tp, position in positions.items():
             if here[tp.topic] != position.topic_id:
                 raise StoppedError(
