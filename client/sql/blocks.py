@@ -4,8 +4,8 @@ The rules: statements of the user go over one connection, one at a time, and bel
 decision is its last statement. It fails if the user has caught an error of the database before it, after which COMMIT
 would roll back without an error. It also fails in another transaction than the block has begun, as after a string of
 statements with `commit; begin` in it: a mark that only lives as long as the transaction tells them apart. On a
-connection that only we use, the mark is set before the first string with several statements, since a single one cannot
-both end the transaction and begin another unseen. Mostly there is none, which saves a round trip or two.
+connection that only we use, the mark is set before the first string that is not a single statement on rows, as most
+are. That saves a round trip or two.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Blocks(ABC):
         self._id = ""
         self._is_owned = False  # by the block of a producer's transaction, or of an inbox
         self.block: Block | None = None
-        self._is_marked_unseen = False  # whether the transaction was marked, and not yet looked at for the mark
+        self._must_find_mark = False  # whether the transaction was marked, and has to have the mark at its end
         self._is_checked = False  # whether a statement of ours came after the user's: none of those has failed then
         self._adapter: Adapter | None = None  # of the block
         self._turn = asyncio.Lock()
@@ -90,7 +90,7 @@ class Blocks(ABC):
         async with self._turn:
             if self._is_owned:
                 adapter = self._open_adapter()
-                if not self._is_marked_unseen and statements.may_be_several(statement):
+                if not self._must_find_mark and not statements.cannot_end(statement):
                     await self._set_mark(adapter)
                 return await work(adapter)
             await self._rolled_back()
@@ -168,7 +168,7 @@ class Blocks(ABC):
     async def begin(self) -> None:
         """Begin the transaction of a block. Raises IllegalStateError if one is open already, and the driver's error."""
         self.check_free()
-        self._is_owned, self._is_marked_unseen, self._is_checked, self.block = True, False, False, None
+        self._is_owned, self._must_find_mark, self._is_checked, self.block = True, False, False, None
         try:
             await self._rolled_back()
             async with self._turn:
@@ -210,7 +210,7 @@ class Blocks(ABC):
     async def _set_mark(self, adapter: Adapter) -> None:
         """Mark the open transaction. Raises the driver's error."""
         await self._mark(adapter)
-        self._is_marked_unseen = True
+        self._must_find_mark = True
 
     async def _rolled_back(self) -> None:
         """Wait until the last rollback has ended, which goes on when its caller is cancelled."""
@@ -222,7 +222,7 @@ class Blocks(ABC):
         IllegalStateError if the user has caught an error of the database before, OutcomeDivergedError if the user has
         ended the transaction, else like `execute`.
         """
-        if self._is_marked_unseen:
+        if self._must_find_mark:
             await self._check_end()
         changed = await self._run_last(lambda adapter: adapter.execute(statement, values))
         self._is_checked = True
@@ -235,10 +235,10 @@ class Blocks(ABC):
         Raises OutcomeDivergedError if the open transaction was marked and has no mark any more, so that it is not the
         one that the block has begun, and IllegalStateError if a statement of the user has failed.
         """
-        if self._is_marked_unseen or not self._is_checked:
-            if not await self._run_last(self._is_marked) and self._is_marked_unseen:
+        if self._must_find_mark or not self._is_checked:
+            if not await self._run_last(self._is_marked) and self._must_find_mark:
                 raise self._ended_error()
-            self._is_marked_unseen, self._is_checked = False, True
+            self._must_find_mark, self._is_checked = False, True
 
     async def _run_last(self, work: Callable[[Adapter], Awaitable[T]]) -> T:
         """Call `work` with the connection of the block, after the statements of the user. Raises IllegalStateError if

@@ -115,10 +115,10 @@ class Database(Blocks):
         found = await self._run_last(lambda adapter: adapter.fetch(statement, values))
         for synchronous, mark in found:
             _check_synchronous(synchronous)
-            if self._is_marked_unseen and mark != statements.MARK:
+            if self._must_find_mark and mark != statements.MARK:
                 raise self._ended_error()
-            self._is_marked_unseen = False
-        if self._is_marked_unseen:
+            self._must_find_mark = False
+        if self._must_find_mark:
             await self._check_end()
         self._is_checked = True
         return bool(found)

@@ -99,6 +99,7 @@ DECIDE_POSTGRESQL = (
 )
 MARK_SQLITE, MARKED_SQLITE = "savepoint fencepost_block", "release fencepost_block"
 
+_ON_ROWS = re.compile(r"\s*(?:insert|update|delete|merge|select|with|values)\b[^;]*;?\s*", re.IGNORECASE)
 _COMMENTS = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*"
 _OWNED = re.compile(
     rf"{_COMMENTS}(begin|start\s+transaction|commit|end|abort|rollback(?!\s+((transaction|work)\s+)?to\b))\b",
@@ -115,11 +116,11 @@ def check_allowed(statement: str) -> None:
         )
 
 
-def may_be_several(statement: str) -> bool:
-    """Return whether the text may have several statements: whether there is anything after a semicolon in it, which may
-    also be one of a string or a comment.
+def cannot_end(statement: str) -> bool:
+    """Return whether the text is a single statement on rows, which does not end the transaction. False if that is not
+    certain: for a text that begins otherwise, as with a comment, or has a semicolon inside.
     """
-    return ";" in statement.rstrip("; \t\r\n")
+    return _ON_ROWS.fullmatch(statement) is not None
 
 
 def schema(dialect: str) -> str:

@@ -208,6 +208,20 @@ async def write_rows(db, *numbers):
 
 
 @pytest.mark.parametrize("sends", [True, False])
+@pytest.mark.parametrize("statement", ["select 1; commit; begin", ";commit and chain", "select 1; rollback and chain"])
+async def test_a_text_that_ends_the_transaction_and_begins_another_raises(broker, db, statement, sends):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(OutcomeDivergedError, match="its mark is gone"):  # noqa: PT012
+            async with producer.transaction(db=db) as tx:
+                await db.execute("insert into orders values (1, 'alice')")
+                if sends:
+                    await tx.send("orders", b"1")
+                await db.execute(statement)
+        await write(producer, db, 2)
+    assert await records_of(broker) == [2]
+
+
+@pytest.mark.parametrize("sends", [True, False])
 async def test_a_transaction_whose_body_swallowed_a_postgresql_error_is_aborted_as_a_whole(broker, db, sends):
     await write_rows(db, 1)
     async with Producer(broker, transactional_id="orders-1") as producer:
