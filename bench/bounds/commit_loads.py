@@ -7,7 +7,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,36 +28,45 @@ async def commit_both(work: Wait, bootstrap: str, url: str, rows: int, transacti
     """Run transactions of this many rows and records by `producer.transaction(db=…)`. Returns the median time of one.
     work: its `wait`.
     """
-    took: list[float] = []
     async with connect(url, create=True) as db, Producer(bootstrap, transactional_id=f"bench-{work}") as producer:
         await db.execute(TABLE)
-        for number in range(WARM_TRANSACTIONS + transactions):
-            began = time.perf_counter()
+
+        async def commit_one(number: int) -> None:
+            """Write rows and records, and commit them together."""
             async with producer.transaction(db=db, wait=work) as tx:
                 for _ in range(rows):
                     await db.execute(INSERT, number, VALUE)
                     await tx.send(TOPIC, VALUE.encode())
-            took.append(time.perf_counter() - began)
-            await asyncio.sleep(PAUSE_S)
-    return median_ms(took)
+
+        return await median_of(commit_one, transactions)
 
 
 async def commit_apart(bootstrap: str, url: str, rows: int, transactions: int) -> Figures:
     """Run the same transactions with the driver alone: the database commits inside of the producer's transaction, so
     a crash between the two commits leaves rows without records. Returns the median time of one.
     """
-    took: list[float] = []
     async with opened(url) as connection, Producer(bootstrap, transactional_id="bench-apart") as producer:
         await connection.execute(TABLE)
-        for number in range(WARM_TRANSACTIONS + transactions):
-            began = time.perf_counter()
+
+        async def commit_one(number: int) -> None:
+            """Write rows and records, and commit one after the other."""
             async with producer.transaction() as tx, connection.transaction():
                 for _ in range(rows):
                     await connection.execute(INSERT, number, VALUE)
                     await tx.send(TOPIC, VALUE.encode())
-            took.append(time.perf_counter() - began)
-            await asyncio.sleep(PAUSE_S)
-    return median_ms(took)
+
+        return await median_of(commit_one, transactions)
+
+
+async def median_of(commit_one: Callable[[int], Awaitable[None]], transactions: int) -> Figures:
+    """Run this many transactions, after a few that do not count. Returns the median time of one, as "took_ms"."""
+    took: list[float] = []
+    for number in range(WARM_TRANSACTIONS + transactions):
+        began = time.perf_counter()
+        await commit_one(number)
+        took.append(time.perf_counter() - began)
+        await asyncio.sleep(PAUSE_S)
+    return {"took_ms": 1e3 * statistics.median(took[WARM_TRANSACTIONS:])}
 
 
 @asynccontextmanager
@@ -70,11 +79,6 @@ async def opened(url: str) -> AsyncIterator[Any]:
         yield connection
     finally:
         await connection.close()
-
-
-def median_ms(took: list[float]) -> Figures:
-    """Return the median of these seconds without the first WARM_TRANSACTIONS, as "took_ms"."""
-    return {"took_ms": 1e3 * statistics.median(took[WARM_TRANSACTIONS:])}
 
 
 if __name__ == "__main__":
