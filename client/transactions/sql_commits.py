@@ -352,9 +352,8 @@ class DatabaseCommits:
         except DatabaseAway as away:
             self._refusal = RequestTimedOutError(f"the database: {away.__cause__ or away}")
         except KafkaError as error:
-            if (
-                not is_retriable(error) and step is not Step.CLOSE_OWN
-            ):  # its outcome is unknown, whatever hinders asking
+            # At CLOSE_OWN the outcome is unknown, whatever keeps this producer from asking.
+            if not is_retriable(error) and step is not Step.CLOSE_OWN:
                 self._count(error)
                 raise
             self._refusal = error

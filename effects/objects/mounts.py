@@ -47,8 +47,7 @@ def mount_of(path: str, table: str | None = None) -> Mount | None:
             continue
         point = _ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), fields[4])
         is_above = path == point or path.startswith(point.rstrip("/") + "/")
-        if is_above and (
-            found is None or len(point) >= len(found.point)
-        ):  # a later mount at the same point hides the earlier
+        # A later mount at the same point hides the earlier one.
+        if is_above and (found is None or len(point) >= len(found.point)):
             found = Mount(point, rest[0], frozenset(fields[5].split(",") + rest[2].split(",")))
     return found

@@ -85,9 +85,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self._random is not None:
             when += self._random.random() * self._late_s
         due_us = math.ceil(when * _US_PER_S - _FLOATS_ADD_US)
-        if (
-            due_us <= self._now_us and when > self._now_us / _US_PER_S
-        ):  # else a wait for a remaining fraction would never end
+        # Without this, a wait for a remaining fraction would never end.
+        if due_us <= self._now_us and when > self._now_us / _US_PER_S:
             due_us = self._now_us + 1
         handle = _Timer(when, callback, args, self, context)
         self._timers_made += 1

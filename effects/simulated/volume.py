@@ -43,9 +43,8 @@ class Content:
     def write(self, position: int, data: bytes) -> None:
         """Write the data at `position`, block by block; a gap before it is NUL bytes."""
         end = position + len(data)
-        if position >= self.size and _MANY_NULS.startswith(
-            data
-        ):  # as if a file is made ready: no block of NULs is stored
+        # A file is made ready so, and needs no block of NULs.
+        if position >= self.size and _MANY_NULS.startswith(data):
             self.size = end if data else self.size
             return
         for number in range(position // BLOCK_BYTES, -(-end // BLOCK_BYTES)):

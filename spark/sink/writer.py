@@ -249,9 +249,8 @@ class SinkWriter:
 
         Raises SinkConflictError, BatchRefusedError, and RetriableError if the outcome is unknown.
         """
-        if all(
-            message is not None and message.done is None for message in messages
-        ):  # judged by the messages, not by this writer's options
+        # The messages say how the tasks wrote; this writer's options need not be theirs.
+        if all(message is not None and message.done is None for message in messages):
             return None
         done = complete([None if message is None else message.done for message in messages])
         key = done[0].batch.sink
