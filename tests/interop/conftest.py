@@ -9,6 +9,7 @@ import types
 
 import pytest
 from broker_process import broker_process
+from fencepost.broker.embedded.broker import Broker
 from java_clients import JavaClients
 from old_client import Looker
 
@@ -38,3 +39,16 @@ def java(tmp_path_factory):
 def name(request):
     """A name that no other test has used on this broker, nor an earlier run."""
     return re.sub(r"[^a-z0-9]+", "-", request.node.name)[5:60] + os.urandom(3).hex()
+
+
+NEEDS_KAFKA = pytest.mark.skipif("KAFKA" not in os.environ, reason="no Apache Kafka is given: KAFKA=HOST:PORT")
+
+
+@pytest.fixture(params=["fencepost", pytest.param("Kafka", marks=NEEDS_KAFKA)])
+def bootstrap(request):
+    """The address of a new broker of ours, and then of the Kafka that is given."""
+    if request.param == "Kafka":
+        yield os.environ["KAFKA"]
+        return
+    with Broker() as broker:
+        yield broker.bootstrap_servers

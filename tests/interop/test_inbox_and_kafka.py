@@ -11,7 +11,6 @@ import os
 from typing import Any
 
 import pytest
-from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
 from fencepost.client.consumer.consumer import Consumer
@@ -22,23 +21,12 @@ from inbox_crew import Crew, compare_under_faults
 
 from fencepost import sql
 
-KAFKA = os.environ.get("KAFKA", "")
-NEEDS_KAFKA = pytest.mark.skipif(not KAFKA, reason="no Apache Kafka is given: KAFKA=HOST:PORT")
 pytestmark = pytest.mark.long
 RUN = f"i{os.getpid()}"  # part of every name: a Kafka that is given keeps what earlier runs left
 PARTITIONS = 4
 FAULTS = 12  # of processes, in one run
 SESSION_MS = 6_000  # the shortest that Kafka takes
 _numbers = itertools.count()
-
-
-@pytest.fixture(params=["fencepost", pytest.param("Kafka", marks=NEEDS_KAFKA)])
-def bootstrap(request: pytest.FixtureRequest) -> Any:
-    if request.param == "Kafka":
-        yield KAFKA
-        return
-    with Broker() as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.fixture

@@ -9,38 +9,25 @@ import os
 import random
 import sys
 from pathlib import Path
-from typing import Any
 
-import asyncpg
 import pytest
-from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
 from fencepost.client.net.environment import SYSTEM
 from fencepost.client.sql import sqlite
 from fencepost.client.sql.outbox.statements import outbox_schema
 from mirrored import records_of
+from outbox_rows import insert_until
 from relays import Where, relay_with_trouble
 
 from fencepost import sql
 
-KAFKA = os.environ.get("KAFKA", "")
-NEEDS_KAFKA = pytest.mark.skipif(not KAFKA, reason="no Apache Kafka is given: KAFKA=HOST:PORT")
 pytestmark = pytest.mark.long
 RUN = f"o{os.getpid()}"  # part of every name: a Kafka that is given keeps what earlier runs left
 LEAST = 30  # calls of a relay with three rows
 KEYS = b"abcd"
 KILLS = 8
 FENCED = 5  # exit code of `fencepost outbox` that another one has taken over from
-
-
-@pytest.fixture(params=["fencepost", pytest.param("Kafka", marks=NEEDS_KAFKA)])
-def bootstrap(request: pytest.FixtureRequest) -> Any:
-    if request.param == "Kafka":
-        yield KAFKA
-        return
-    with Broker() as broker:
-        yield broker.bootstrap_servers
 
 
 async def make(bootstrap: str, topic: str) -> None:
@@ -76,26 +63,6 @@ async def test_each_row_is_sent_once_whatever_happens_to_a_relay_at_any_call(
         await relay(at)
 
 
-async def write(url: str, key: int, done: asyncio.Event) -> list[bytes]:
-    """Insert rows of a key in transactions, some of which are rolled back, until told. Returns what was committed."""
-    connection, chance, written = await asyncpg.connect(url), random.Random(key), list[bytes]()
-    while not done.is_set():
-        block = connection.transaction()
-        await block.start()
-        rows = [b"%c%d" % (key, len(written) + each) for each in range(chance.randrange(1, 4))]
-        await connection.executemany(
-            "insert into outbox (key, value) values ($1, $2)", [(row[:1], row) for row in rows]
-        )
-        await asyncio.sleep(chance.random() * 0.2)  # rows of others are committed before
-        if chance.random() < 0.2:
-            await block.rollback()
-        else:
-            await block.commit()
-            written += rows
-    await connection.close()
-    return written
-
-
 async def end_at(bootstrap: str, topic: str) -> int:
     """Return the log's end, which each transaction moves."""
     from fencepost.client.values import TopicPartition
@@ -115,7 +82,7 @@ async def test_of_two_relays_at_once_that_are_killed_each_row_is_sent_once(boots
         where = ["-b", bootstrap, "--db", postgres_url, "--to", topic, "--name", topic, "--by", "offsets"]
         words = [sys.executable, "-m", "fencepost", "outbox", *where, "--at-once", "20"]
         done, chance = asyncio.Event(), random.Random(5)
-        writers = [asyncio.create_task(write(postgres_url, key, done)) for key in KEYS]
+        writers = [asyncio.create_task(insert_until(postgres_url, key, done)) for key in KEYS]
         relays: list[asyncio.subprocess.Process] = []
 
         async def begin() -> None:

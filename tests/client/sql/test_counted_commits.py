@@ -109,8 +109,9 @@ async def test_a_decision_that_the_broker_cannot_be_told_is_counted_as_undecided
         decisions.end = be_away
         async with producer.transaction(db=db, wait=wait) as tx:
             await tx.send("orders", b"2")
-        while counts(metrics) == (0, 0):  # noqa: ASYNC110 (counted by the producer's own task)
-            await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            while counts(metrics) == (0, 0):  # noqa: ASYNC110 (counted by the producer's own task)
+                await asyncio.sleep(0)
         with pytest.raises(RequestTimedOutError):
             await write(producer, db, 3)
         assert counts(metrics) == (2, 0)

@@ -9,20 +9,13 @@ import psycopg_pool
 import pytest
 from cutting_proxy import BEFORE, SENT, CuttingProxy
 from fencepost.client.errors import IllegalStateError, InvalidConfigurationError, KafkaError, OutcomeDivergedError
-from orders import TABLE, records_of, rows_of, write
+from orders import records_of, rows_of, write
 
 from fencepost import Producer, sql
 
 pytestmark = pytest.mark.slow  # with a real database
 
 DRIVERS = ["asyncpg", "psycopg"]
-
-
-@pytest.fixture
-async def db(postgres_url):
-    async with sql.connect(postgres_url, create=True) as db:
-        await db.execute(TABLE)
-        yield db
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,7 @@
 import pytest
 from cutting_proxy import BEFORE, SENT, CuttingProxy
 from fencepost.client.errors import IllegalStateError, InvalidConfigurationError, OutcomeDivergedError
-from orders import TABLE, records_of, rows_of, write
+from orders import records_of, rows_of, write
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -22,13 +22,6 @@ class Order(Base):
     __tablename__ = "orders"
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str]
-
-
-@pytest.fixture
-async def db(postgres_url):
-    async with sql.connect(postgres_url, create=True) as db:
-        await db.execute(TABLE)
-        yield db
 
 
 @pytest.fixture(params=["asyncpg", "psycopg"])
