@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ..effects.counts import count_text
 
-MOST = 20
+MAX_LINES = 20
 WHILE_MS = 10_000
 
 
@@ -27,12 +27,12 @@ class RareLog:
         """Log a line, unless there were too many in the last ten seconds. text, parts: as for a logger."""
         now_ms = self._now_ms()
         if now_ms - self._began_ms >= WHILE_MS:
-            if self._count > MOST:
+            if self._count > MAX_LINES:
                 lines = count_text(
-                    self._count - MOST, "more line like those before was", "more lines like those before were"
+                    self._count - MAX_LINES, "more line like those before was", "more lines like those before were"
                 )
                 self._log.log(level, "%s left out", lines)
             self._began_ms, self._count = now_ms, 0
         self._count += 1
-        if self._count <= MOST:
+        if self._count <= MAX_LINES:
             self._log.log(level, text, *parts)

@@ -42,7 +42,7 @@ GroupProtocol = Literal["classic", "consumer"]
 Serializer = Callable[[Any], bytes | None] | Callable[[Any, Any], bytes | None] | HasSerialize
 Deserializer = Callable[[bytes], Any] | Callable[[bytes, Any], Any] | HasDeserialize
 
-MOST_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer in a partition
+MAX_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer in a partition
 LEAST_DECOMPRESSED_LIMIT = 128 << 20
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 LEVELS = {"gzip": (1, 9), "zstd": (1, 22)}
@@ -92,7 +92,7 @@ class ProducerSettings(ConnectionSettings):
     enable_idempotence: bool = True
     acks: Acks | None = None  # None: all
     retries: int | None = None  # None: until delivery_timeout_ms
-    max_in_flight: int = MOST_IN_FLIGHT
+    max_in_flight: int = MAX_IN_FLIGHT
     linger_ms: float = 0
     max_batch_size: int = 131_072
     buffer_memory: int = 33_554_432
@@ -280,10 +280,10 @@ def _check_idempotence(settings: ProducerSettings) -> None:
             "Must set retries to non-zero when using the idempotent producer.",
             hint="leave out retries: delivery_timeout_ms bounds them",
         )
-    if settings.max_in_flight > MOST_IN_FLIGHT:
+    if settings.max_in_flight > MAX_IN_FLIGHT:
         raise InvalidConfigurationError(
-            f"Must set max_in_flight to at most {MOST_IN_FLIGHT} to use the idempotent producer.",
-            hint=f"a broker remembers the last {MOST_IN_FLIGHT} batches of a producer in a partition",
+            f"Must set max_in_flight to at most {MAX_IN_FLIGHT} to use the idempotent producer.",
+            hint=f"a broker remembers the last {MAX_IN_FLIGHT} batches of a producer in a partition",
         )
 
 

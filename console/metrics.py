@@ -2,7 +2,7 @@
 
 The rules: a request that comes while another is answered gets the same result. A part that fails is left out and
 counted, so that one forbidden API does not hide the rest; only a broker that cannot be reached is an error. At most
-MOST_PARTITIONS partitions and MOST_GROUPS groups have series of their own, and never more than MOST_BYTES of text,
+MAX_PARTITIONS partitions and MAX_GROUPS groups have series of their own, and never more than MAX_BYTES of text,
 because names may be long; how many were left out is a metric, too. The text is made outside the loop, which serves
 browsers meanwhile.
 
@@ -40,9 +40,9 @@ from ..effects.threads import MORE_THREADS, CannotStartThread, call_in_thread
 from .model.offsets import read_offsets
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MOST_PARTITIONS = 20_000
-MOST_GROUPS = 2_000
-MOST_BYTES = 32 << 20  # of all series with names of topics or groups
+MAX_PARTITIONS = 20_000
+MAX_GROUPS = 2_000
+MAX_BYTES = 32 << 20  # of all series with names of topics or groups
 SERIES_OF_PARTITION, SERIES_OF_GROUP = 9, 3  # in each partition
 SERIES_BYTES = 90  # of one, beside these names
 GROUPS_AT_ONCE = 20
@@ -90,11 +90,11 @@ class _Samples:
 
     def __init__(self) -> None:
         self.families = {each.name: GaugeMetricFamily(each.name, each.help, labels=each.labels) for each in READ}
-        self._left_bytes = MOST_BYTES
+        self._left_bytes = MAX_BYTES
 
     def has_room(self, series: Iterable[tuple[int, tuple[str, ...]]]) -> bool:
         """Reserve bytes of the answer for series: each entry is a number of series and the names in their labels.
-        Returns False, and reserves none, if they would exceed MOST_BYTES.
+        Returns False, and reserves none, if they would exceed MAX_BYTES.
         """
         size = sum(count * (SERIES_BYTES + sum(map(_written_bytes, names))) for count, names in series)
         if size > self._left_bytes:
@@ -198,7 +198,7 @@ def _fitting(topics: dict[str, TopicDescription], samples: _Samples) -> dict[str
     fitting, partitions, left_out = dict[str, TopicDescription](), 0, 0
     for name in sorted(topics):
         count = len(topics[name].partitions)
-        if partitions + count > MOST_PARTITIONS or not samples.has_room([(count * SERIES_OF_PARTITION + 1, (name,))]):
+        if partitions + count > MAX_PARTITIONS or not samples.has_room([(count * SERIES_OF_PARTITION + 1, (name,))]):
             left_out += count
             continue
         partitions += count
@@ -256,11 +256,11 @@ def _add_ends(samples: _Samples, ends: _Ends) -> None:
 
 
 async def _add_groups(samples: _Samples, admin: Admin, ends: _Ends) -> None:
-    """Add the metrics of up to MOST_GROUPS consumer groups, and one with how many groups were left out."""
+    """Add the metrics of up to MAX_GROUPS consumer groups, and one with how many groups were left out."""
     listed = await admin.list_groups()
-    left_out = max(0, len(listed) - MOST_GROUPS)
-    for start in range(0, min(len(listed), MOST_GROUPS), GROUPS_AT_ONCE):
-        some = listed[start : min(start + GROUPS_AT_ONCE, MOST_GROUPS)]
+    left_out = max(0, len(listed) - MAX_GROUPS)
+    for start in range(0, min(len(listed), MAX_GROUPS), GROUPS_AT_ONCE):
+        some = listed[start : min(start + GROUPS_AT_ONCE, MAX_GROUPS)]
         described = await admin.describe_groups([each.group_id for each in some])
         for each in some:
             places = await _places_of(admin, each)

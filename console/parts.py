@@ -22,8 +22,8 @@ from .model.view import View
 
 CLUSTER_FRESH_MS = 1_000
 SILENCE = "fencepost_store_unanswered_seconds"
-MOST_DOWNLOADS = 4  # of values, each of which is in memory until it is taken
-MOST_READINGS = 4  # of parts of a partition, each of which is in memory until its rows are made
+MAX_DOWNLOADS = 4  # of values, each of which is in memory until it is taken
+MAX_READINGS = 4  # of parts of a partition, each of which is in memory until its rows are made
 
 
 @dataclass(slots=True)
@@ -47,8 +47,8 @@ class Parts:
     waits_for: str = ""
     hangs_after_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     searching: asyncio.Lock = field(default_factory=asyncio.Lock)
-    downloading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_DOWNLOADS))
-    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READINGS))
+    downloading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_DOWNLOADS))
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_READINGS))
     connections: ConnectionLimits[asyncio.Transport] = field(default_factory=ConnectionLimits)
     streams: StreamLimits = field(default_factory=StreamLimits)
     connecting: Connecting = field(init=False)

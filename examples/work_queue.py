@@ -11,7 +11,7 @@ import sys
 
 import fencepost as fp
 
-MOST = 20
+MAX_RECORDS = 20
 """Orders in one transaction, and about as many as a killed worker keeps from the others for a moment."""
 
 
@@ -21,10 +21,10 @@ async def bill(bootstrap: str, name: str) -> None:
     """
     producer = fp.Producer(bootstrap, transactional_id=f"billing-{name}", transaction_timeout_ms=10_000)
     queue = fp.ShareConsumer(
-        bootstrap, topics=["orders"], group_id="billing", auto_offset_reset="earliest", max_poll_records=MOST
+        bootstrap, topics=["orders"], group_id="billing", auto_offset_reset="earliest", max_poll_records=MAX_RECORDS
     )
     async with producer, queue:
-        async for orders in queue.batches(MOST):
+        async for orders in queue.batches(MAX_RECORDS):
             try:
                 async with producer.transaction() as tx:
                     await tx.acknowledge(queue, *orders)  # first, so that every failure after it gives them back

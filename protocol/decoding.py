@@ -188,7 +188,7 @@ class _DecoderSource:
     def _known_tags(self, known: list[Field], name: str, n: str) -> None:
         """Generate the loop that reads tagged fields. Unknown tags are skipped. n: the variable with their number."""
         source, tag, size, after = self._source, *(self._source.fresh(word) for word in ("tag", "size", "after"))
-        with source.block(f"if {n} > {primitives.MOST_TAGS} or {n} * 2 > end - p:"):
+        with source.block(f"if {n} > {primitives.MAX_TAGS} or {n} * 2 > end - p:"):
             source.line(f"refuse_count({n})")
         with source.block(f"while {n}:"):
             source.line(f"{n} -= 1")

@@ -17,7 +17,7 @@ _LENGTH = Struct(">i").unpack_from
 PREFIX_BYTES = 4
 _COPIED_BYTES = 4096  # frames up to here are bytes, larger ones views
 _VIEWED_SHARE = 4  # a part is kept as a view if it is at least a quarter (1/4) of its chunk
-_PIECES_AT_MOST = 1024
+_MAX_PIECES = 1024
 
 
 class Framer:
@@ -93,7 +93,7 @@ class Framer:
         """Keep the bytes of an incomplete frame. Many small pieces are joined."""
         self._pieces.append(chunk)
         self.held_bytes += len(chunk)
-        if len(self._pieces) - self._joined > _PIECES_AT_MOST:  # someone sends byte by byte: an object each is too much
+        if len(self._pieces) - self._joined > _MAX_PIECES:  # someone sends byte by byte: an object each is too much
             self._pieces[self._joined :] = [b"".join(self._pieces[self._joined :])]
             self._joined += 1
 

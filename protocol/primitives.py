@@ -21,7 +21,7 @@ ZERO_UUID = bytes(16)
 LARGEST_STRING_BYTES = 32767
 """Kafka's limit on every string, also where the encoding would allow more."""
 
-MOST_TAGS = 127
+MAX_TAGS = 127
 """Tagged fields of one section. No message of Kafka's has ten; and each takes time to step over, known or not."""
 
 _LARGEST_UVARINT = 0xFFFFFFFF
@@ -107,11 +107,11 @@ def rest_of_string_length(data: Readable, position: int, first: int) -> tuple[in
 def skip_tags(data: Readable, position: int, count: int) -> int:
     """Skip `count` tagged fields, none of which is known here. Returns the position after them.
 
-    count: the first byte of their number; if that has more bytes, it is above MOST_TAGS, and refused. Raises
+    count: the first byte of their number; if that has more bytes, it is above MAX_TAGS, and refused. Raises
     MalformedFrame.
     """
     end = len(data)
-    if count > MOST_TAGS or count * 2 > end - position:
+    if count > MAX_TAGS or count * 2 > end - position:
         refuse_count(count)
     for _ in range(count):
         _, position = read_uvarint(data, position)

@@ -2,13 +2,13 @@
 
 No Record is made: from each record only its length, deltas and the length of its key are read, and the rest is leapt
 over. A batch may hold a million records, so every step counts. The rule is that of records.py: whatever the bytes, the
-outcome is an answer or a KafkaError. Of what is wrong at most MOST_NAMED records are named. Layout: KIP-98.
+outcome is an answer or a KafkaError. Of what is wrong at most MAX_NAMED records are named. Layout: KIP-98.
 """
 
 from .batches import Batch
 from .records import HIGHEST, LOWEST, RecordsRefused, raise_invalid, varint
 
-MOST_NAMED = 100
+MAX_NAMED = 100
 NO_TIMESTAMP = -1  # a record without one passes every check of timestamps
 KEYLESS = "a compacted topic takes no record without a key"
 
@@ -75,7 +75,7 @@ def _keyless(payload: bytes, count: int) -> tuple[list[int], int]:
             if key != 1:
                 raise_invalid(f"the length of the key of record {twice >> 1} is negative")
             keyless += 1
-            if keyless <= MOST_NAMED:
+            if keyless <= MAX_NAMED:
                 found.append(twice >> 1)
             key = 0
         if at + 1 + (key >> 1) >= position:
@@ -124,7 +124,7 @@ def _outside(payload: bytes, batch: Batch, lowest: int, highest: int) -> tuple[l
             raise_invalid(f"record {index} is cut short")
         if not least <= delta <= most and base + delta != NO_TIMESTAMP:
             wrong += 1
-            if len(found) < MOST_NAMED:
+            if len(found) < MAX_NAMED:
                 found.append((index, base + delta))
     _check_end(payload, position)
     return found, wrong

@@ -20,7 +20,7 @@ from ..client.values import TopicPartition
 EARLIEST, LATEST = -2, -1
 """In JSON offsets and in ListOffsets."""
 
-_MOST = 2**63 - 1
+_MAX = 2**63 - 1
 """The largest offset, time and amount in the protocol and in Spark."""
 
 Offsets = Mapping[TopicPartition, int]
@@ -158,10 +158,10 @@ def _amount(name: str, value: str, units: Mapping[str, float], words: str) -> fl
     InvalidConfigurationError.
     """
     found = _AMOUNT.fullmatch(value.strip().lower())
-    if found is None or found[2] not in units or len(found[1]) > len(str(_MOST)) or not int(found[1]):
+    if found is None or found[2] not in units or len(found[1]) > len(str(_MAX)) or not int(found[1]):
         raise _wrong(name, value, words)
     amount = int(found[1]) * units[found[2]]
-    if amount > _MOST:
+    if amount > _MAX:
         raise _wrong(name, value, words)
     return amount
 
@@ -440,4 +440,4 @@ def _json(name: str, value: str, form: str) -> dict[str, Any]:
 
 def _is_count(value: object, least: int = 0) -> bool:
     """Return whether the value is an integer, at least `least`, that fits in 64 bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MAX

@@ -23,7 +23,7 @@ LONGEST_NAME = 200  # of a topic, in a folder's name: file systems take 255 byte
 CHECKPOINT = "checkpoint-"
 COORDINATORS = "coordinators-"
 RESTORED = "restored"
-MOST_NAMED = 5  # foreign files of one folder
+MAX_NAMED = 5  # foreign files of one folder
 _LOG_DIRECTORY = re.compile(rf"([a-zA-Z0-9._-]{{1,{LONGEST_NAME}}})-(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 
 
@@ -89,5 +89,5 @@ def foreign_warnings(folder: str, names: Iterable[str]) -> list[str]:
     found = sorted(names)
     if not found:
         return []
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return [f"{folder}: not made by fencepost, left alone: {', '.join(found[:MOST_NAMED])}{more}"]
+    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    return [f"{folder}: not made by fencepost, left alone: {', '.join(found[:MAX_NAMED])}{more}"]

@@ -21,7 +21,7 @@ from ..peers.names import FLOOR
 from ..peers.peers import Peer
 
 WARM_WINDOW_S = 5.0
-WARM_MOST_S = 60.0
+MAX_WARM_S = 60.0
 WARM_SPREAD = 0.05
 WARM_WINDOWS = 3
 GIVEN_RATE_SPREAD = 0.002  # if the rate is given, it is the same in every window; then CPU per unit has to be steady
@@ -83,7 +83,7 @@ class Warmth:
     steady.
     """
 
-    most_s: float = WARM_MOST_S
+    most_s: float = MAX_WARM_S
     window_s: float = WARM_WINDOW_S
     steady: dict[tuple[str, str], bool] = field(default_factory=dict)
 

@@ -30,7 +30,7 @@ from .states import TABLE, Event, State
 
 log = logging.getLogger("fencepost.broker")
 
-MOST_OF_A_NAME = 249  # bytes of a client id or instance id that are in a member id; Kafka's clients have no longer ones
+MAX_OF_A_NAME = 249  # bytes of a client id or instance id that are in a member id; Kafka's clients have no longer ones
 EVICTED_AT_ONCE = 200  # empty groups that one request may delete to make room
 FEW_MEMBERS = 50  # to write a larger group is a unit of work for each member,
 MEMBERS_PER_UNIT = 16  # and any other event of it a unit for this many members
@@ -187,8 +187,8 @@ class GroupCoordinator:
         """Return a new member id: the instance id or client id, cut to a limited length, and a random UUID."""
         unique = f"-{UUID(bytes=self._rng.bytes(16), version=4)}"
         name = asked.instance_id if asked.instance_id is not None else asked.client_id
-        if len(name) > MOST_OF_A_NAME // 4:  # an id must fit into a string, and is stored
-            name = name.encode()[:MOST_OF_A_NAME].decode(errors="ignore")
+        if len(name) > MAX_OF_A_NAME // 4:  # an id must fit into a string, and is stored
+            name = name.encode()[:MAX_OF_A_NAME].decode(errors="ignore")
         return name + unique
 
     def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:

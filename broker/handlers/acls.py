@@ -37,11 +37,11 @@ from ..security.acls import (
     member_of,
 )
 
-MOST_CHANGES = 10_000  # of one request, as in Kafka
+MAX_CHANGES = 10_000  # of one request, as in Kafka
 CHANGES_AT_ONCE = 200  # of one unit
 CHANGE_UNITS = 4
 LOOKED_AT_ONCE = 50
-MOST_LOOKED_AT = 1_000_000  # rules, by all filters of a request: each filter that names nobody looks at all rules
+MAX_LOOKED_AT = 1_000_000  # rules, by all filters of a request: each filter that names nobody looks at all rules
 LONGEST_TEXT = 1_000  # characters of a resource's name, a principal or a host
 
 _Created = CreateAclsResponse.Result
@@ -70,8 +70,8 @@ def _check_access(broker: Services, call: Call, operation: Operation) -> None:
 def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
     """Create ACLs. One that already exists counts as created."""
     _check_access(broker, call, Operation.ALTER)
-    if len(request.creations) > MOST_CHANGES:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the request changes more than {MOST_CHANGES} ACLs")
+    if len(request.creations) > MAX_CHANGES:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the request changes more than {MAX_CHANGES} ACLs")
     results: list[_Created] = []
     for creations in _parts(request.creations, CHANGES_AT_ONCE):
         results += _create(broker, call, creations)
@@ -215,8 +215,8 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
             continue
         found = yield from _find(wanted, _candidates(broker, wanted))
         named += len(found)
-        if named > MOST_CHANGES:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request changes more than {MOST_CHANGES} ACLs")
+        if named > MAX_CHANGES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request changes more than {MAX_CHANGES} ACLs")
         gone.update(dict.fromkeys(found))
         results.append(_Deleted(matching_acls=Lazy(len(found), map(_matching, found))))
         yield 1
@@ -243,8 +243,8 @@ def _filters_of(broker: Services, request: DeleteAclsRequest) -> Steps[list[AclF
             continue
         filters.append(wanted)
         count = len(_candidates(broker, wanted))
-        if looked_at and looked_at + count > MOST_LOOKED_AT:
-            text = f"filters that look at more than {MOST_LOOKED_AT} rules of access in one request"
+        if looked_at and looked_at + count > MAX_LOOKED_AT:
+            text = f"filters that look at more than {MAX_LOOKED_AT} rules of access in one request"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         looked_at += count
         yield 1 + count // LOOKED_AT_ONCE

@@ -20,7 +20,7 @@ from ..share.acknowledging import Acknowledging
 from ..share.values import AckRange, SharePartitionKey
 from ..topics.names import SHARE_STATE_TOPIC, TopicIdPartition
 
-MOST_RANGES = 10_000
+MAX_RANGES = 10_000
 PART_OF_UNIT = 1 / 2  # of the largest unit, for what the end of a transaction archives; the rest is for its markers
 _Topic = TxnShareAcknowledgeResponse.Topic
 Acks = dict[TopicIdPartition, list[AckRange]]
@@ -60,8 +60,8 @@ def _read(request: TxnShareAcknowledgeRequest) -> Steps[Acks]:
             for each in part.acknowledgement_batches:
                 read.append(AckRange(each.first_offset, each.last_offset, each.acknowledge_types))
                 ranges += len(each.acknowledge_types)
-                if ranges > MOST_RANGES:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{MOST_RANGES} ranges are allowed in one request")
+                if ranges > MAX_RANGES:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{MAX_RANGES} ranges are allowed in one request")
                 yield 1
             yield 1
     return acks

@@ -27,7 +27,7 @@ from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 from ..topics.replicas import check_replicas
-from ..topics.topics import MOST_PARTITIONS, Topic
+from ..topics.topics import MAX_PARTITIONS, Topic
 
 PARTITION_UNITS = 10  # one is made, in memory and in the journal
 EMPTYING_UNITS = 5  # it may be a unit of the journal
@@ -48,7 +48,7 @@ _Grown = CreatePartitionsResponse.Topic
 def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     """Create topics, or only check whether they could be created."""
     may_create = yield from _may_create(broker, call, {topic.name for topic in request.topics})
-    if sum(_wanted_partitions(topic) for topic in request.topics if topic.name in may_create) > MOST_PARTITIONS:
+    if sum(_wanted_partitions(topic) for topic in request.topics if topic.name in may_create) > MAX_PARTITIONS:
         return CreateTopicsResponse(
             topics=[
                 _Created(name=topic.name, error_code=TOO_MANY[0], error_message=TOO_MANY[1]) for topic in request.topics
@@ -307,7 +307,7 @@ def create_partitions(
     names = {asked.name for asked in request.topics}
     may_alter = set((yield from allowed_names(broker, call, Operation.ALTER, ResourceType.TOPIC, names)))
     allowed = [asked for asked in request.topics if asked.name in may_alter]
-    if sum(_additional_partitions(broker, asked) for asked in allowed) > MOST_PARTITIONS:
+    if sum(_additional_partitions(broker, asked) for asked in allowed) > MAX_PARTITIONS:
         return CreatePartitionsResponse(
             results=[
                 _Grown(name=name, error_code=TOO_MANY[0], error_message=TOO_MANY[1])

@@ -12,7 +12,7 @@ from ..config.options import InvalidOption
 from ..security.oauth import BadKeySet, KeySet, TokenRules, TokenVerifier, read_key_set
 
 FETCH_S = 5.0
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 FILE_AGAIN_MS = 10_000
 URL = "sasl.oauthbearer.jwks.endpoint.url"
 INSTALL = "install it: pip install 'fencepost[oauth]'"
@@ -43,7 +43,7 @@ class TokenSource:
     @property
     def fetch(self) -> "partial[bytes]":
         """Return a function that fetches the key set and returns its bytes. It blocks, and raises CannotFetch."""
-        return partial(fetch, self.url, FETCH_S, MOST_BYTES)
+        return partial(fetch, self.url, FETCH_S, MAX_BYTES)
 
     def put(self, keys: KeySet) -> None:
         """Verify tokens with these keys from now on."""

@@ -19,12 +19,12 @@ from ...protocol.primitives import Readable, read_uvarint, skip_tags
 from ...protocol.schema import Array, schema_of
 
 LARGEST_LIST_BYTES = 2 << 20  # some 40,000 partitions of a Fetch, 20,000 topics with settings
-MOST_PARTITIONS = 10_000  # of one Produce; as many as Kafka lets one request create
-MOST_BLOBS = 20_000  # protocols of one member, members of one group
+MAX_PARTITIONS = 10_000  # of one Produce; as many as Kafka lets one request create
+MAX_BLOBS = 20_000  # protocols of one member, members of one group
 LOOKED_AT_FROM_BYTES = 48 << 10  # smaller frames cannot name more
 
-MOST_ITEMS = 40_000  # entries of all lists of one request
-MOST_SUBJECTS = 5_000  # that one request changes or describes at length
+MAX_ITEMS = 40_000  # entries of all lists of one request
+MAX_SUBJECTS = 5_000  # that one request changes or describes at length
 SMALL_BYTES = 4 << 10  # frames up to here hold no such number
 
 PRODUCE = 0
@@ -68,7 +68,7 @@ def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generat
     """
     check_extent(frame, header)
     reading = decode_request_in_steps(api, header.api_version, frame, header.position)
-    items, most = 0, MOST_PARTITIONS if api.key == WRITE_TXN_MARKERS else MOST_ITEMS  # each marker is a batch
+    items, most = 0, MAX_PARTITIONS if api.key == WRITE_TXN_MARKERS else MAX_ITEMS  # each marker is a batch
     while True:
         try:
             more = next(reading)
@@ -79,8 +79,8 @@ def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generat
         if items > most:
             raise MalformedFrame(f"the request has more than {most} items")
         yield more
-    if api.key in LABORIOUS and (subjects := max(map(len, _lists(request)), default=0)) > MOST_SUBJECTS:
-        raise MalformedFrame(f"the request names {subjects} topics, resources or users, {MOST_SUBJECTS} are allowed")
+    if api.key in LABORIOUS and (subjects := max(map(len, _lists(request)), default=0)) > MAX_SUBJECTS:
+        raise MalformedFrame(f"the request names {subjects} topics, resources or users, {MAX_SUBJECTS} are allowed")
     return request
 
 
@@ -98,7 +98,7 @@ def _check_produce(frame: Readable, position: int, version: int) -> None:
     flexible = version >= FLEXIBLE
     position = _after_text(frame, position, flexible) + 6  # acks and timeout
     topics, position = _count(frame, position, flexible)
-    left = MOST_PARTITIONS
+    left = MAX_PARTITIONS
     for _ in range(topics):
         position = position + 16 if version >= TOPIC_IDS else _after_text(frame, position, flexible)
         partitions, position = _count(frame, position, flexible)
@@ -122,7 +122,7 @@ def _less(left: int, count: int) -> int:
     Tagged fields are subtracted too, because it takes as long to skip one as to read a partition.
     """
     if left < count:
-        raise MalformedFrame(f"the request names more than {MOST_PARTITIONS} partitions")
+        raise MalformedFrame(f"the request names more than {MAX_PARTITIONS} partitions")
     return left - count
 
 
@@ -145,10 +145,10 @@ def _check_sync_group(frame: Readable, position: int, version: int) -> None:
 
 
 def _check_blobs(frame: Readable, position: int, flexible: bool) -> None:
-    """Raise MalformedFrame if the array at this position has more than MOST_BLOBS items."""
+    """Raise MalformedFrame if the array at this position has more than MAX_BLOBS items."""
     count, _ = _count(frame, position, flexible)
-    if count > MOST_BLOBS:
-        raise MalformedFrame(f"the request has {count} members or protocols, {MOST_BLOBS} are allowed")
+    if count > MAX_BLOBS:
+        raise MalformedFrame(f"the request has {count} members or protocols, {MAX_BLOBS} are allowed")
 
 
 _LOOKED_INTO = {PRODUCE: _check_produce, JOIN_GROUP: _check_join_group, SYNC_GROUP: _check_sync_group}

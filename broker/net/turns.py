@@ -43,7 +43,7 @@ SLICE_UNITS = 2_000
 SHORT_UNITS = 100  # of one in the queue of the short: what needs more goes to that of the long
 ARRIVAL_UNITS = 4_000
 REQUEST_UNITS = 8
-MOST_ANSWER_BYTES = 16 << 20
+MAX_ANSWER_BYTES = 16 << 20
 LEAST_ANSWER_BYTES = 256 << 10  # however many connections there are,
 ALL_ANSWERS_BYTES = 256 << 20  # which share this: clients may ask all at once and read nothing
 BYTES_PER_UNIT = 8  # of a request: reading it is work too
@@ -68,7 +68,7 @@ class AnswerRoom:
 
     def __init__(self, connections: int) -> None:
         """connections: their present number, among which the bytes for answers are divided."""
-        self.left_bytes = min(MOST_ANSWER_BYTES, max(LEAST_ANSWER_BYTES, ALL_ANSWERS_BYTES // max(1, connections)))
+        self.left_bytes = min(MAX_ANSWER_BYTES, max(LEAST_ANSWER_BYTES, ALL_ANSWERS_BYTES // max(1, connections)))
 
     @property
     def is_full(self) -> bool:

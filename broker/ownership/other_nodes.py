@@ -20,7 +20,7 @@ log = logging.getLogger("fencepost.broker")
 
 LEASES_BETWEEN = 2  # so many leases pass between two puts of a waiting broker's object, and between two looks
 MISSED = 3  # puts after which it counts as gone
-MOST_NODES, MOST_READ = 16, 64  # that are named; whose objects are read in one look
+MAX_NODES, MAX_READ = 16, 64  # that are named; whose objects are read in one look
 
 
 def told_addresses(listeners: Sequence[ListenerSettings]) -> tuple[tuple[str, str, int], ...]:
@@ -117,7 +117,7 @@ class OtherNodes:
         answer, the result of the last call stays. Blocks a worker thread.
         """
         try:
-            found = [self._read(each.name) for each in self._objects.list(format.WAITING)[:MOST_READ]]
+            found = [self._read(each.name) for each in self._objects.list(format.WAITING)[:MAX_READ]]
         except ObjectsError:
             return
         others = {each.node: each for each in found if each is not None}
@@ -127,7 +127,7 @@ class OtherNodes:
             for node, each in others.items()
         }
         alive = [each for each, since_ms in self._seen.values() if now_ms - since_ms <= MISSED * each.every_ms]
-        self._alive = [each for each in alive if each.node != self._own_node][:MOST_NODES]
+        self._alive = [each for each in alive if each.node != self._own_node][:MAX_NODES]
         self._remove(node for node, each in others.items() if each not in alive)
 
     def _remove(self, nodes: Iterable[int]) -> None:

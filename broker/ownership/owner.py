@@ -57,7 +57,7 @@ T = TypeVar("T")
 POINT_EVERY_S = 30.0
 ATTEMPTS_TO_HAND_OVER = 4
 SAID_EVERY_MS = 60_000
-MOST_LEASES = 32  # of silence that a broker waits for which others were faster than again and again
+MAX_LEASES = 32  # of silence that a broker waits for which others were faster than again and again
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class StoreOwner:
                     log.warning("%s: %s; waiting for it, since this directory is empty", self._objects.where, begun)
             except Overtaken as overtaken:
                 log.warning("%s: %s; waiting again", self._objects.where, overtaken)
-                self._leases = min(2 * self._leases, MOST_LEASES)
+                self._leases = min(2 * self._leases, MAX_LEASES)
         kept.keep_nothing()
         self._created_ms = self._clock.monotonic_ms()
         self.epoch = epoch = source.taken.claim.epoch

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from ...storage.objects.fence import NOWHERE, Place
 
-LOADING_LEASES, MOST_LOADING_LEASES = 5, 40  # of silence, of an owner that has created only its first round
+LOADING_LEASES, MAX_LOADING_LEASES = 5, 40  # of silence, of an owner that has created only its first round
 
 
 def ended_while_loading(places: Iterable[Place]) -> int:
@@ -50,7 +50,7 @@ class Silence:
             self.newest = newest
             self._since_ms = now_ms
             is_loading = newest.epoch > 0 and newest.number == 0
-            self._leases = min(LOADING_LEASES << loading, MOST_LOADING_LEASES) if is_loading else 1
+            self._leases = min(LOADING_LEASES << loading, MAX_LOADING_LEASES) if is_loading else 1
 
     def is_over(self, now_ms: int) -> bool:
         """Return whether nothing new was seen for a whole lease, or for more of them from an owner that loads; or

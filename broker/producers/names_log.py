@@ -29,7 +29,7 @@ from .names import (
 
 FIELDS = ("key", "value")
 AT_ONCE = 5_000  # records of one batch
-MOST_ENDED_WITH_A_TOPIC = 10_000  # more are forgotten at the next start: the unit of the catalogue stays of its size
+MAX_ENDED_WITH_A_TOPIC = 10_000  # more are forgotten at the next start: the unit of the catalogue stays of its size
 SKIPPED_EPOCHS = 1 << 40  # more than any broker gives out
 
 
@@ -159,7 +159,7 @@ class NamedProducers:
         ends = self._ends_of(topic.id)
         parts: list[Part] = []
         if ends and self._is_online():
-            parts = self._parts(ends[:MOST_ENDED_WITH_A_TOPIC])
+            parts = self._parts(ends[:MAX_ENDED_WITH_A_TOPIC])
         return parts, lambda: self._apply_all(ends)
 
     def _ends_of(self, topic_id: bytes) -> list[Row]:

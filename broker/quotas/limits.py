@@ -1,7 +1,7 @@
 """Measures the rates of clients that have a quota, and how long they have to wait. One object for each broker. Pure.
 
 The rules: clients without a quota are not measured. A measurement is dropped when it no longer differs from a new one.
-If there are more than MOST_MEASURED, the longest unused one is dropped. So many different client ids cost limited
+If there are more than MAX_MEASURED, the longest unused one is dropped. So many different client ids cost limited
 memory, and at worst the broker forgets what a client did before. An amount above the quota is recorded too, so that
 over time the waits bring a client down to its quota. Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager,
 ControllerMutationQuotaManager.
@@ -22,8 +22,8 @@ from .entities import (
 )
 from .rates import TokenBucket, WindowedRate, Windows
 
-MOST_MEASURED = 10_000  # of each kind
-MOST_KNOWN = 10_000  # clients whose limits are remembered
+MAX_MEASURED = 10_000  # of each kind
+MAX_KNOWN = 10_000  # clients whose limits are remembered
 DROPPED_AT_ONCE = 2
 OF_CLIENTS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 
@@ -146,7 +146,7 @@ def _drop(by_owner: dict[Owner, T], is_fresh: Callable[[T], bool]) -> None:
     """
     for _ in range(DROPPED_AT_ONCE):
         oldest = next(iter(by_owner), None)
-        if oldest is None or not (is_fresh(by_owner[oldest]) or len(by_owner) >= MOST_MEASURED):
+        if oldest is None or not (is_fresh(by_owner[oldest]) or len(by_owner) >= MAX_MEASURED):
             return
         del by_owner[oldest]
 
@@ -175,7 +175,7 @@ class Measures:
         client_id = client_id[: LONGEST_NAME + 1]  # longer ids cannot have quotas
         asked, known = (user, client_id), self._known
         if asked not in known:
-            if len(known) >= MOST_KNOWN:
+            if len(known) >= MAX_KNOWN:
                 known.clear()
             limits = ClientLimits(self._quotas, user, client_id)
             known[asked] = limits if limits.is_any else None

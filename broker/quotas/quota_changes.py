@@ -14,7 +14,7 @@ from ...protocol.messages.quotas import AlterClientQuotasRequest, DescribeClient
 from .entities import CLIENT_ID, IP, LONGEST_NAME, RULES, USER, Entity, Quotas, entity_of, is_of_address, plain_address
 from .quota_records import Change, quota_removed, quota_set
 
-MOST_ENTITIES = 10_000
+MAX_ENTITIES = 10_000
 EXACT, DEFAULT, ANY = 0, 1, 2  # how a filter matches
 _NEARLY_WHOLE = 1e-6
 
@@ -41,7 +41,7 @@ def changes_of(asked: Asked, quotas: Quotas, new_entities: int) -> list[Change]:
                 changes.append(quota_set(entity, key, value))
         elif key in now:
             changes.append(quota_removed(entity, key))
-    if changes and not now and len(quotas) + new_entities >= MOST_ENTITIES:
+    if changes and not now and len(quotas) + new_entities >= MAX_ENTITIES:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are quotas of {len(quotas)} users and clients already")
     return changes
 

@@ -1,7 +1,7 @@
 """The table of all metrics of the broker, with the names that Prometheus gets; DescribeMetrics answers with it.
 
 The rules: base units, `_total` on what only grows, labels of which there are few; topics are the exception, and at most
-MOST_TOPICS of them are named. All is computed here, when it is asked for, in steps. docs/metrics.md is checked against
+MAX_TOPICS of them are named. All is computed here, when it is asked for, in steps. docs/metrics.md is checked against
 FAMILIES. Source: Prometheus' naming rules.
 """
 
@@ -20,7 +20,7 @@ from .services import Services
 from .share.metrics import SHARE_FAMILIES, see_share_partitions
 from .store_metrics import STORE_FAMILIES
 
-MOST_TOPICS = 2_000
+MAX_TOPICS = 2_000
 _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 TRANSACTIONS_PER_UNIT = 10
 
@@ -392,11 +392,11 @@ def export(broker: Services) -> Steps[list[Family]]:
 
 
 def _see_topics(broker: Services, seen: Seen) -> Steps[None]:
-    """Add up, in steps, the records and bytes appended to each topic since the start, and its size; for MOST_TOPICS
+    """Add up, in steps, the records and bytes appended to each topic since the start, and its size; for MAX_TOPICS
     topics at most.
     """
     before = broker.metrics.appended_before
-    for name, topic in list(broker.topics.by_name.items())[:MOST_TOPICS]:
+    for name, topic in list(broker.topics.by_name.items())[:MAX_TOPICS]:
         sums = seen.topics[name] = TopicSums()
         for partition in topic.partitions:
             log = partition.log

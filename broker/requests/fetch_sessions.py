@@ -23,8 +23,8 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 HIGHEST_EPOCH = 2**31 - 1
-MOST_OF_A_SESSION = 40_000  # partitions; a full fetch cannot name more
-MOST_OF_ALL = 500_000  # that all sessions remember together, some 200 MB
+MAX_OF_A_SESSION = 40_000  # partitions; a full fetch cannot name more
+MAX_OF_ALL = 500_000  # that all sessions remember together, some 200 MB
 
 Key = tuple[str | bytes, int]
 """A partition within a session: the topic's id, or its name in sessions that use names, and the index."""
@@ -216,7 +216,7 @@ class SessionCache:
         size = len(partitions)
         if len(self._sessions) >= self._slots and not self._evict_for(size, now_ms):
             return NO_SESSION
-        while self.partitions + size > MOST_OF_ALL:
+        while self.partitions + size > MAX_OF_ALL:
             if not self._evict_for(size, now_ms):
                 return NO_SESSION
         session_id = self._new_id()
@@ -246,7 +246,7 @@ class SessionCache:
     def has_outgrown(self, session: Session) -> bool:
         """Return whether the session has more partitions than one session, or the cache, may have."""
         size = len(session.partitions)
-        return size > MOST_OF_A_SESSION or self.partitions - session.cached_size + size > MOST_OF_ALL
+        return size > MAX_OF_A_SESSION or self.partitions - session.cached_size + size > MAX_OF_ALL
 
     def _unlist(self, session: Session) -> None:
         """Remove the session from the eviction order and from the count of partitions."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 LONGEST = 1_000  # characters of a pattern
-MOST_STATES = 5_000
-MOST_SETS = 2_000  # remembered; then the cache is emptied
-MOST_WORK = 500_000  # states followed to sets that were not remembered: a fifth of a second, and some tens of megabytes
-MOST_WORK_AT_ONCE = 150_000  # of these for one text, which is one step: everybody else waits for it
+MAX_STATES = 5_000
+MAX_SETS = 2_000  # remembered; then the cache is emptied
+MAX_WORK = 500_000  # states followed to sets that were not remembered: a fifth of a second, and some tens of megabytes
+MAX_WORK_AT_ONCE = 150_000  # of these for one text, which is one step: everybody else waits for it
 
 _parser: Any = re._parser  # type: ignore[attr-defined]
 _constants: Any = re._constants  # type: ignore[attr-defined]
@@ -49,8 +49,8 @@ class SafePattern:
         except (re.error, RecursionError, OverflowError) as error:
             raise InvalidPattern(str(error)) from None
         self._flags = int(tree.state.flags)
-        self._work_left = MOST_WORK
-        self._work_left_of_text = MOST_WORK_AT_ONCE
+        self._work_left = MAX_WORK
+        self._work_left_of_text = MAX_WORK_AT_ONCE
         self._made_tests: dict[tuple[Any, int, int], Test] = {}  # by what they are made of: a repeated part is one
         self._tests: list[Test | str | None] = []  # of each state: for a character, for a place, or none
         self._next: list[list[int]] = []
@@ -74,12 +74,12 @@ class SafePattern:
         """
         if not text:
             return self._empty_matches
-        self._work_left_of_text = MOST_WORK_AT_ONCE
+        self._work_left_of_text = MAX_WORK_AT_ONCE
         current = self._begin
         for character in text:
             known = self._sets.get(current)
             if known is None:
-                if len(self._sets) >= MOST_SETS:
+                if len(self._sets) >= MAX_SETS:
                     self._sets.clear()
                 known = self._sets[current] = {}
             after = known.get(character)
@@ -90,7 +90,7 @@ class SafePattern:
             current = after
         accepts = self._accepts.get(current)
         if accepts is None:
-            if len(self._accepts) >= MOST_SETS:
+            if len(self._accepts) >= MAX_SETS:
                 self._accepts.clear()
             accepts = self._accepts[current] = self._accept in self._closure(current, ends=True)
         return accepts
@@ -137,7 +137,7 @@ class SafePattern:
         """Add a state with its test and the states after it. Returns its number. Raises InvalidPattern if there are
         too many.
         """
-        if len(self._tests) >= MOST_STATES:
+        if len(self._tests) >= MAX_STATES:
             raise InvalidPattern("the pattern is too large")
         self._tests.append(test)
         self._next.append(list(following))
@@ -185,12 +185,12 @@ class SafePattern:
             self._next[loop].append(self._sequence(items, loop, flags))
             following = loop
         else:
-            if most > MOST_STATES:
+            if most > MAX_STATES:
                 raise InvalidPattern("the pattern is too large")
             end = following
             for _ in range(most - least):
                 following = self._state(None, end, self._sequence(items, following, flags))
-        if least > MOST_STATES:
+        if least > MAX_STATES:
             raise InvalidPattern("the pattern is too large")
         for _ in range(least):
             following = self._sequence(items, following, flags)

@@ -30,7 +30,7 @@ from ..security.principals import Session
 T = TypeVar("T")
 
 PRODUCE, WRITE_TXN_MARKERS = 0, 27
-MOST_FETCHED = 2**31 - 1
+MAX_FETCHED = 2**31 - 1
 PERCENT_OF_NS = 100 / 1e9  # 100 %: a second of one thread
 
 
@@ -158,7 +158,7 @@ class Throttling:
         attempt.
         """
         limit = meter.limits.fetch
-        return MOST_FETCHED if limit is None else int(min(self.measures.fetch.most_at_once(limit), MOST_FETCHED))
+        return MAX_FETCHED if limit is None else int(min(self.measures.fetch.most_at_once(limit), MAX_FETCHED))
 
     def is_fetch_over(self, meter: Meter, answer_bytes: int) -> bool:
         """Return whether the client is over its quota, so that its Fetch is answered without records. If it is not,

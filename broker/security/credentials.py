@@ -20,7 +20,7 @@ from ..packed_list import unpack_list
 from .decoys import Alphabet, Kind, Kinds, kind_of
 
 LEAST_ITERATIONS = 4096
-MOST_ITERATIONS = 16_384  # Kafka's limit; the client does this work, except for a login by PLAIN
+MAX_ITERATIONS = 16_384  # Kafka's limit; the client does this work, except for a login by PLAIN
 SECRET_BYTES = 32  # of the secret from which decoys are derived
 LONGEST_NAME = 1_000  # characters of a user's name
 LONGEST_SALT_BYTES = 1_024
@@ -250,9 +250,9 @@ def _credential_of(mechanism: Mechanism, value: bytes) -> ScramCredential:
     """Decode a credential. Raises DamagedUserRecord, NewerUserRecord."""
     credential = ScramCredential(mechanism, *_fields(value, (bytes, int, bytes, bytes)))
     size = mechanism.bits // 8
-    if not LEAST_ITERATIONS <= credential.iterations <= MOST_ITERATIONS:
+    if not LEAST_ITERATIONS <= credential.iterations <= MAX_ITERATIONS:
         raise DamagedUserRecord(
-            f"a credential has {credential.iterations} iterations, {LEAST_ITERATIONS} to {MOST_ITERATIONS} are allowed"
+            f"a credential has {credential.iterations} iterations, {LEAST_ITERATIONS} to {MAX_ITERATIONS} are allowed"
         )
     if (len(credential.stored_key), len(credential.server_key)) != (size, size):
         raise DamagedUserRecord(f"the keys of a credential do not have the {size} bytes of {mechanism.sasl_name}")

@@ -18,7 +18,7 @@ from enum import IntEnum
 from heapq import nsmallest
 from typing import NamedTuple
 
-MOST_KINDS = 64  # that decoys are chosen among, the commonest: each costs a hash in every login
+MAX_KINDS = 64  # that decoys are chosen among, the commonest: each costs a hash in every login
 SALT_BYTES = 24
 KAFKA_BITS = 130  # of the number whose text in base 36 is a salt of Kafka's own tools
 SHORTEST_KAFKA_SALT, LONGEST_KAFKA_SALT = 20, 26  # a shorter one would be a rare number
@@ -115,7 +115,7 @@ class Kinds:
         """
         if self._commonest is None:
             counts = self._counts.items()
-            self._commonest = nsmallest(MOST_KINDS, counts, key=lambda each: (-each[1], each[0])) or [(self._usual, 1)]
+            self._commonest = nsmallest(MAX_KINDS, counts, key=lambda each: (-each[1], each[0])) or [(self._usual, 1)]
         if len(self._commonest) == 1:
             return self._commonest[0][0]
         return min(self._commonest, key=lambda each: _distance(seed, *each))[0]

@@ -25,7 +25,7 @@ from .sasl import WRONG_PASSWORD, Challenge, Exchange, LoginFailed, PasswordChec
 
 IN_KAFKA_FRAMES = 1  # from this version of SaslHandshake on, SASL messages are sent as SaslAuthenticate requests
 LEAST_BETWEEN_MS = 1_000  # the shortest time between two renewals
-REQUESTS_AT_MOST = 20  # until the client is known
+MAX_REQUESTS = 20  # until the client is known
 NOT_NOW = "SaslAuthenticate request received after successful authentication"
 
 
@@ -111,7 +111,7 @@ class Login:
     def admits_another(self) -> bool:
         """Count a request that came before the login has succeeded. Returns False if there were too many."""
         self._requests += 1
-        return self._requests <= REQUESTS_AT_MOST
+        return self._requests <= MAX_REQUESTS
 
     # ---- the requests ----------------------------------------------------------------------------------------
 

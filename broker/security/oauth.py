@@ -16,7 +16,7 @@ from typing import Any
 from .credentials import LONGEST_NAME
 from .sasl import Identity, TokenRefused
 
-MOST_KEYS = 100
+MAX_KEYS = 100
 LEAST_RSA_BITS = 2048
 LONGEST_HEADER = 8 << 10  # in Base64; it is parsed before the signature is checked
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -66,8 +66,8 @@ def read_key_set(text: bytes) -> KeySet:
         entries = json.loads(text)["keys"]
     except (ValueError, KeyError, TypeError, RecursionError):
         entries = None
-    if not isinstance(entries, list) or len(entries) > MOST_KEYS:
-        raise BadKeySet(f"it is not a JSON object whose field 'keys' is a list of at most {MOST_KEYS} keys")
+    if not isinstance(entries, list) or len(entries) > MAX_KEYS:
+        raise BadKeySet(f"it is not a JSON object whose field 'keys' is a list of at most {MAX_KEYS} keys")
     keys: dict[str | None, VerificationKey] = {}
     for entry in entries:
         key = _key_of(entry) if isinstance(entry, dict) else None

@@ -21,7 +21,7 @@ from .credentials import (
     LONGEST_NAME,
     LONGEST_SALT_BYTES,
     LONGEST_SALTED_BYTES,
-    MOST_ITERATIONS,
+    MAX_ITERATIONS,
     Change,
     Mechanism,
     ScramUsers,
@@ -90,7 +90,7 @@ def _why_not(users: ScramUsers, asked: Deletion | Upsertion) -> Refusal | None:
         return _unacceptable(f"Username must not be longer than {LONGEST_NAME} characters")
     if asked.iterations < LEAST_ITERATIONS:
         return _unacceptable("Too few iterations")
-    if asked.iterations > MOST_ITERATIONS:
+    if asked.iterations > MAX_ITERATIONS:
         return _unacceptable("Too many iterations")
     if len(asked.salt) > LONGEST_SALT_BYTES:
         return _unacceptable(f"Salt must not be longer than {LONGEST_SALT_BYTES} bytes")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fencepost.broker")
 
-NAMED_AT_MOST = 5  # transactions, in an error
+MAX_NAMED = 5  # transactions, in an error
 ENOUGH_MEMORY = 3 / 4  # of group.metadata.max.bytes: below this, the next lack of memory is logged again
 
 Updated = tuple[SharePartitionKey, Update]
@@ -183,7 +183,7 @@ class SharePartitions:
         pending = {each for key in keys if key in self._known for each in self._known[key].machine.transactions}
         if pending:
             ids = sorted({producer_id for _, producer_id in pending})
-            named = ", ".join(map(str, ids[:NAMED_AT_MOST]))  # not every user may see their transactional ids
+            named = ", ".join(map(str, ids[:MAX_NAMED]))  # not every user may see their transactional ids
             of = count_text(len(ids), "open transaction")
             text = f"acknowledgements of {of} are pending: {'producer id' if len(ids) == 1 else 'producer ids'} {named}"
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)

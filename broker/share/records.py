@@ -15,7 +15,7 @@ from operator import itemgetter, le, lt
 from struct import Struct, calcsize, pack, unpack
 from typing import NamedTuple
 
-from ...protocol.primitives import MOST_TAGS, read_uvarint, uvarint
+from ...protocol.primitives import MAX_TAGS, read_uvarint, uvarint
 from ...protocol.record_fields import INT16, INT32, NOT_READABLE, Reader, UnreadableRecord
 from .runs import Standing, StateColumns, count_records, is_final, standing_of
 from .values import UNCHANGED, SharePartitionKey, Snapshot, State, StateBatch, Update
@@ -231,7 +231,7 @@ def _read_member(value: bytes, position: int, tags: int) -> tuple[str, int]:
     number. Raises UnreadableRecord.
     """
     member = ""
-    if tags > MOST_TAGS:
+    if tags > MAX_TAGS:
         raise UnreadableRecord(f"{tags} tagged fields")
     for _ in range(tags):
         tag, position = read_uvarint(value, position)

@@ -51,7 +51,7 @@ log = logging.getLogger("fencepost.broker")
 KEPT = "delete"  # with no retention: what may go is cut off by the coordinator
 SKIPPED_LEADER_EPOCHS = 1 << 16  # by restored data: more than a store gets owners since a backup; they go up to 2^31
 LAST_MINUTE = 1 << 30  # the largest that is taken for a leader epoch: a clock far ahead must not use them all up
-MOST_PARTITIONS = 10_000  # of one request, as Kafka's controller has it
+MAX_PARTITIONS = 10_000  # of one request, as Kafka's controller has it
 _CODECS = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -190,7 +190,7 @@ class Topics:
         if name in self.by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         check_collision(name, self._alike.get(unify(name), ()))
-        if partitions > MOST_PARTITIONS:
+        if partitions > MAX_PARTITIONS:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         self._check_sizes({}, configs, internal=name in INTERNAL)
         return self._settings(configs)

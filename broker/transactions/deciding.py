@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fencepost.broker")
 
-MOST_MARKERS = 40_000  # a unit has room for 50,000 parts
+MAX_MARKERS = 40_000  # a unit has room for 50,000 parts
 ABORTED_AT_ONCE = 50
 NAMED = 10  # partitions, in a line of the log
 _ENDED = frozenset({Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT})
@@ -285,7 +285,7 @@ class Deciding:
         """Return all that is to be written, by partition of __transaction_state.
 
         What steps() encoded is used where its plans are unchanged. Raises KafkaError INVALID_REQUEST if there are more
-        than MOST_MARKERS markers.
+        than MAX_MARKERS markers.
         """
         if not self._up_to_date:
             homes = self._by_home()
@@ -296,9 +296,9 @@ class Deciding:
             self._written = {home: self._written[home] for home in homes}
         written = list(self._written.values())
         markers = sum(len(each.marks) + sum(len(plan.txn.partitions) for plan in each.not_made) for each in written)
-        if markers > MOST_MARKERS:
+        if markers > MAX_MARKERS:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{markers} partitions to mark in one decision, {MOST_MARKERS} are allowed"
+                ErrorCode.INVALID_REQUEST, f"{markers} partitions to mark in one decision, {MAX_MARKERS} are allowed"
             )
         return written
 

@@ -26,7 +26,7 @@ PROTOCOLS = ("classic", "consumer")
 ISOLATIONS = ("read_committed", "read_uncommitted")
 FROM_START: Places = {None: Place(START)}
 POLL_MS = 200
-MOST_PER_POLL = 500
+MAX_PER_POLL = 500
 JOINING_MS = 3_600_000  # joining may take long; Ctrl-C ends it
 Write = Callable[["Record | ShareRecord"], bytes]
 
@@ -217,7 +217,7 @@ async def _printing(
     """
     printed = 0
     while limit is None or printed < limit:
-        wanted = MOST_PER_POLL if limit is None else min(MOST_PER_POLL, limit - printed)
+        wanted = MAX_PER_POLL if limit is None else min(MAX_PER_POLL, limit - printed)
         found = await consumer.getmany(timeout_ms=POLL_MS, max_records=wanted)
         for records in found.values():
             _write_records(records, write)

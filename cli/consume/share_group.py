@@ -12,7 +12,7 @@ from ..output.writing import flush, nobody_reads, show_bytes
 
 POLL_MS = 200
 IDLE_MS = 2_000
-MOST_PER_POLL = 500
+MAX_PER_POLL = 500
 
 
 async def sharing(
@@ -22,7 +22,7 @@ async def sharing(
     setting. Returns how many were printed.
     """
     printed, idle_ms = 0, 0
-    most = MOST_PER_POLL if limit is None else min(MOST_PER_POLL, limit)
+    most = MAX_PER_POLL if limit is None else min(MAX_PER_POLL, limit)
     async with to.share_consumer(
         group_id=group_id, auto_offset_reset=reset, max_poll_records=most, strict=limit is not None
     ) as consumer:

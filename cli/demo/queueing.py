@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ORDERS, INVOICES, GROUP = "queue-of-orders", "invoices", "billing"
 PROGRAM = Path(__file__).with_name("worker.py")
 WORKERS = 8
-MOST_DELIVERIES = 10
+MAX_DELIVERIES = 10
 LOOK_S = 0.2  # between two looks at what is left
 STUCK_S = 120.0  # without an invoice
 
@@ -130,7 +130,7 @@ def prepare(bootstrap: str, orders: int) -> None:
 
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(ORDERS, 1), NewTopic(INVOICES, 1)])
-        admin.alter_configs(group=GROUP, set={"share.delivery.count.limit": str(MOST_DELIVERIES)})
+        admin.alter_configs(group=GROUP, set={"share.delivery.count.limit": str(MAX_DELIVERIES)})
     with Producer(bootstrap) as producer:
         for number in range(orders):
             producer.send(ORDERS, b"order %d" % number, partition=0)

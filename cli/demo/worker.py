@@ -10,7 +10,7 @@ import sys
 
 import fencepost as fp
 
-MOST = 20
+MAX_RECORDS = 20
 """Orders in one transaction."""
 WORK_S = 0.02
 """What the work on them takes at most."""
@@ -21,10 +21,10 @@ async def main(bootstrap: str, group: str, orders: str, invoices: str, name: str
     """Process orders until killed."""
     producer = fp.Producer(bootstrap, transactional_id=f"{group}-{name}", transaction_timeout_ms=TIMEOUT_MS)
     queue = fp.ShareConsumer(
-        bootstrap, topics=[orders], group_id=group, auto_offset_reset="earliest", max_poll_records=MOST
+        bootstrap, topics=[orders], group_id=group, auto_offset_reset="earliest", max_poll_records=MAX_RECORDS
     )
     async with producer, queue:
-        async for taken in queue.batches(MOST):
+        async for taken in queue.batches(MAX_RECORDS):
             try:
                 async with producer.transaction() as tx:
                     await tx.acknowledge(queue, *taken)

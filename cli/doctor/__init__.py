@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ...client.net.topology import Node
     from ...client.settings import AdminSettings
 
-_MOST_HELD = 10  # groups whose offsets are held, of which there may be many that copy at every moment
-_MOST_SHARED = 10  # share partitions that lack memory
+_MAX_HELD = 10  # groups whose offsets are held, of which there may be many that copy at every moment
+_MAX_SHARED = 10  # share partitions that lack memory
 _CONNECT_MS = 3_000  # for one address: a slower one counts as unreachable
 
 RELEASES = ((18, "4.1"), (17, "3.9"), (16, "3.7"), (15, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"))
@@ -299,7 +299,7 @@ async def _transactions(admin: Any) -> _Found:
     held = [held_facts(each, now_ms()) for each in await _held_offsets(admin)]
     found += [(facts, held_sentence(facts)) for facts in held]
     windows = await full_windows(admin)
-    found += [({**facts["transactions"][0], "hangs": False}, window_sentence(facts)) for facts in windows[:_MOST_HELD]]
+    found += [({**facts["transactions"][0], "hangs": False}, window_sentence(facts)) for facts in windows[:_MAX_HELD]]
     if not found:
         return [(OK, "no partition is blocked by an open transaction, no group's offsets are held", "")]
     return [(WARNING if facts["hangs"] or _is_late(facts) else OK, text, "") for facts, text in found]
@@ -319,7 +319,7 @@ async def _held_offsets(admin: Any) -> list[Any]:
         found: list[Any] = await admin.find_held_offsets()
     except AuthorizationError:
         return []
-    return found[:_MOST_HELD]
+    return found[:_MAX_HELD]
 
 
 async def _shares(admin: Any) -> _Found:
@@ -333,7 +333,7 @@ async def _shares(admin: Any) -> _Found:
     if not found:
         return [(OK, "no share group lacks memory for its records", "")] if positions else []
     hint = "their members acknowledge in patches: see what they leave out; or raise group.metadata.max.bytes"
-    return [(WARNING, memory_sentence(each), hint) for each in found[:_MOST_SHARED]]
+    return [(WARNING, memory_sentence(each), hint) for each in found[:_MAX_SHARED]]
 
 
 async def _clock(admin: Any) -> _Found:

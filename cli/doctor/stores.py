@@ -12,7 +12,7 @@ from ...effects.objects import Missing, Objects, mount_of_url, open_at_each_addr
 from ...storage.journal_source import StoreDamaged
 from ...storage.objects.creating import until_clear
 from ...storage.objects.fence import ONE_PAGE
-from ...storage.objects.probing import MOST_RACES, PROBES, RACES, is_found, race, remove
+from ...storage.objects.probing import MAX_RACES, PROBES, RACES, is_found, race, remove
 from ...storage.shipping.kinds import Kind
 from ..output.interruption import Interruption
 from ..store.looking import Asked, looking_into
@@ -73,7 +73,7 @@ def _check_creates(findings: Findings, asked: Asked, among: Sequence[Objects]) -
     """
     won = tried = 0
     while won < RACES:
-        if tried == MOST_RACES:
+        if tried == MAX_RACES:
             text = f"in {tried} races no create of a new name succeeded often enough"
             findings.add("create", FAILURE, text, "the store has to create a name that is not there")
             return False

@@ -20,7 +20,7 @@ from .transactions import TransactionAdmin
 from .values import HeldOffsets, OpenTransaction
 
 OFFSETS_TOPIC = "__consumer_offsets"
-MOST_PAGES = 16  # of one partition, about a megabyte each: what is not seen in them is not found
+MAX_PAGES = 16  # of one partition, about a megabyte each: what is not seen in them is not found
 _OF_OFFSETS = (0, 1)  # versions of keys of committed offsets
 
 
@@ -65,7 +65,7 @@ class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
         by_producer = {each.producer.producer_id: each for each in transactions}
         found: dict[tuple[OpenTransaction, str], set[TopicPartition]] = {}
         position = min(each.start_offset for each in transactions)
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await self.read_page(partition, position)
             for batch in page.batches:
                 txn = by_producer.get(batch.producer_id)

@@ -15,7 +15,7 @@ from ..values import TopicPartition
 from .asking import Answer, Asking, refuse
 
 FETCH_BYTES = 1 << 20
-MOST_BYTES = 128 << 20  # for a batch that is larger than FETCH_BYTES and that an old broker cuts off
+MAX_BYTES = 128 << 20  # for a batch that is larger than FETCH_BYTES and that an old broker cuts off
 _BY_NAME_UNTIL = 12  # of Fetch
 _WAIT_MS = 500
 
@@ -65,7 +65,7 @@ class ReadingAdmin(Asking):
         start: int,
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int = MAX_BYTES,
     ) -> FetchedPage:
         """Return the batches from offset `start` on, about a megabyte of them, without waiting for more.
 
@@ -80,7 +80,7 @@ class ReadingAdmin(Asking):
         partition: TopicPartition,
         start: int,
         ask_bytes: int,
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int = MAX_BYTES,
         isolation: int = 0,
         wait_ms: int = 0,
     ) -> FetchedPage:

@@ -27,7 +27,7 @@ _OTHER_PROTOCOL = (
 
 JOIN_GRACE_MS = 5_000  # the wait for JoinGroup exceeds the rebalance timeout by this, as in Kafka's clients
 STATIC_FROM = 5  # of JoinGroup (KIP-345)
-MOST_PATIENCE_MS = 5_000  # the longest wait for metadata; less with a short session timeout
+MAX_PATIENCE_MS = 5_000  # the longest wait for metadata; less with a short session timeout
 
 
 class Joining:
@@ -44,7 +44,7 @@ class Joining:
         self._target: tuple[CoordinatorKind, str] = ("group", settings.group_id)
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._timeout_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms + JOIN_GRACE_MS)
-        self._patience_ms = min(MOST_PATIENCE_MS, settings.session_timeout_ms // 3)
+        self._patience_ms = min(MAX_PATIENCE_MS, settings.session_timeout_ms // 3)
         self._attempt = 0
         self._assigned_counts: dict[str, int | None] = {}
 

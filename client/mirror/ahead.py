@@ -14,7 +14,7 @@ from ..errors import IllegalStateError
 from ..records.decoding import records_of
 from ..records.isolation import AbortedFilter
 from ..values import Record, TopicPartition
-from .cut import MOST_BYTES, MOST_MS, Spans
+from .cut import MAX_BYTES, MAX_MS, Spans
 from .positions import BatchMark, Position, mark_of
 
 ANEW = "delete the copied topic on the target, and start the mirror again, which copies it anew"
@@ -81,7 +81,7 @@ class Ahead:
         """Return whether more may be read: up to ahead_bytes, or as much as it takes to find a closed cut (an offset
         that divides no transaction).
         """
-        return self._bytes < ahead_bytes or (self._bytes < MOST_BYTES and self._closed() <= self.position.offset)
+        return self._bytes < ahead_bytes or (self._bytes < MAX_BYTES and self._closed() <= self.position.offset)
 
     def _closed(self) -> int:
         """Return the highest closed cut (an offset that divides no transaction) in what was read."""
@@ -129,14 +129,14 @@ class Ahead:
         """Remove and return the records up to a closed cut, about most_bytes of them, and move the position behind
         them; None if there are none yet.
 
-        If no closed cut was found for MOST_MS or in MOST_BYTES of batches, takes all that was read.
+        If no closed cut was found for MAX_MS or in MAX_BYTES of batches, takes all that was read.
         """
         if not self._batches:
             return None
         cut, divides = self._closed_cut_of(most_bytes), False
         if cut <= self.position.offset:
             waited_ms = now_ms - (now_ms if self._waits_since_ms is None else self._waits_since_ms)
-            if waited_ms < MOST_MS and self._bytes < MOST_BYTES:
+            if waited_ms < MAX_MS and self._bytes < MAX_BYTES:
                 return None
             cut, divides = self.read_to, True
         records: list[Record] = []

@@ -4,13 +4,13 @@ A cut is closed if no committed transaction of the partition has records on both
 read_committed sees whole transactions only in the end: below the last stable offset there may be the first half of
 one whose other half, and marker, are above it. So the cut is lowered to the first record of each transaction whose
 marker is not below it, until nothing moves. Where transactions overlap without end there is no such cut above the
-position; then `Spans.closed` returns the position, and the caller decides for how long it waits (`MOST_BYTES`,
-`MOST_MS`) before it cuts at the end all the same.
+position; then `Spans.closed` returns the position, and the caller decides for how long it waits (`MAX_BYTES`,
+`MAX_MS`) before it cuts at the end all the same.
 """
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """So many bytes of records wait for a closed cut, of one partition."""
-MOST_MS = 60_000
+MAX_MS = 60_000
 """So long waits the first record for a closed cut."""
 
 _NEVER = 1 << 63

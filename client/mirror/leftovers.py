@@ -27,7 +27,7 @@ log = logging.getLogger("fencepost.client")
 
 PATIENCE_MS = 2_000
 """How long positions may be held before somebody is taken for dead: living tasks commit within that."""
-MOST_GONE = 500
+MAX_GONE = 500
 """So many entries are removed in one cycle."""
 _MAP = TopicPartition(MAP_TOPIC, 0)
 
@@ -125,7 +125,7 @@ class Leftovers:
         for tp, position in self._positions.items():
             firsts = self._firsts.get(tp, {}).get(position.topic_id, [])
             ended = max(0, bisect_right(firsts, starts.get(tp, 0)) - 1)
-            found += self._keys(tp, position.topic_id, firsts[: min(ended, MOST_GONE - len(found))])
+            found += self._keys(tp, position.topic_id, firsts[: min(ended, MAX_GONE - len(found))])
         return found
 
     def of_earlier_copies(self, partitions: Collection[TopicPartition]) -> list[EntryKey]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ...effects.clock import Clock
 
 SPREAD = 0.2
-_MOST_DOUBLINGS = 30
+_MAX_DOUBLINGS = 30
 
 
 class Backoff:
@@ -24,7 +24,7 @@ class Backoff:
 
     def delay_ms(self, attempt: int, random: float) -> float:
         """Return the wait after failed attempt number `attempt`, counted from 0. random: 0 up to 1."""
-        full: float = min(self.first_ms * 2 ** min(attempt, _MOST_DOUBLINGS), self.max_ms)
+        full: float = min(self.first_ms * 2 ** min(attempt, _MAX_DOUBLINGS), self.max_ms)
         return full * (1 + SPREAD * (2 * random - 1))
 
 

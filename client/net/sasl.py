@@ -22,7 +22,7 @@ from .tokens import TokenSource
 
 IN_KAFKA_FRAMES = 1  # the version of SaslHandshake after which SaslAuthenticate carries the mechanism's messages
 _NONCE_BYTES = 24
-MOST_ITERATIONS = 1_000_000  # of a hash, half a second: the server chooses how many, before it has proved anything
+MAX_ITERATIONS = 1_000_000  # of a hash, half a second: the server chooses how many, before it has proved anything
 _ABORT = b"\x01"  # RFC 7628: the client's answer to the server's reasons, after which the server ends the exchange
 
 Send = Callable[..., Awaitable[Any]]
@@ -154,9 +154,9 @@ async def _scram(exchange: _Exchange, mechanism: str, username: str, password: s
         )
         first = await exchange.send(client.get_client_first().encode())
         client.set_server_first(first.decode())
-        if not 0 < int(client.iterations) <= MOST_ITERATIONS:
+        if not 0 < int(client.iterations) <= MAX_ITERATIONS:
             raise ValueError(
-                f"the broker asks for {int(client.iterations)} iterations, 1 to {MOST_ITERATIONS} are allowed"
+                f"the broker asks for {int(client.iterations)} iterations, 1 to {MAX_ITERATIONS} are allowed"
             )
         final = await exchange.send(client.get_client_final().encode())
         client.set_server_final(final.decode())

@@ -15,7 +15,7 @@ from ..errors import UnsupportedVersionError
 from ..net.topology import Metadata
 from .batching import Batch
 
-MOST_BATCHES = 5_000  # of one request, one of each partition: fencepost takes 10,000 partitions in a request
+MAX_BATCHES = 5_000  # of one request, one of each partition: fencepost takes 10,000 partitions in a request
 LAST_WITH_NAMES = 12
 FIRST_WITH_ZSTD = 7
 

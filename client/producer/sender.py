@@ -22,7 +22,7 @@ from ..settings import ProducerSettings
 from .batching import Accumulator, Batch, Partition
 from .delivery import resolve
 from .failures import Failures, no_leader, timeout_error
-from .requests import MOST_BATCHES, Answer, answers, cap_of, produce_request, words_of_answer
+from .requests import MAX_BATCHES, Answer, answers, cap_of, produce_request, words_of_answer
 from .send_permission import SendPermission
 from .sequences import Numbered, PartitionEntry, Sequences, Verdict
 
@@ -219,7 +219,7 @@ class Sender:
             return self._throttled_until[node_id]
         batch = again if again is not None else accumulator.peek(partition)
         size, before = sizes.get(node_id, 0), requests.get(node_id, ())
-        if before and (size + batch.size_bytes > self._settings.max_request_size or len(before) == MOST_BATCHES):
+        if before and (size + batch.size_bytes > self._settings.max_request_size or len(before) == MAX_BATCHES):
             return never  # it goes into the next request, within this turn
         if not self.permission.may_send(partition.topic_partition):
             return never

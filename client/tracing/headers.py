@@ -15,7 +15,7 @@ from opentelemetry.propagators.textmap import Getter, Setter, TextMapPropagator
 from ..values import Headers, Record, ShareRecord
 
 LONGEST_BYTES = 8192  # of a header that is read: W3C's limit of baggage, the longest of them
-MOST_LINKS = 128  # of a span: what the SDK keeps of them by default
+MAX_LINKS = 128  # of a span: what the SDK keeps of them by default
 
 
 class _Reading(Getter[Headers]):
@@ -70,7 +70,7 @@ class HeaderContext:
         return found if found.is_valid else None
 
     def links(self, records: Iterable[Record | ShareRecord]) -> list[trace.Link]:
-        """Return links to the spans that sent these records, each once, at most MOST_LINKS."""
+        """Return links to the spans that sent these records, each once, at most MAX_LINKS."""
         seen: set[Any] = set()
         links: list[trace.Link] = []
         for record in records:
@@ -79,6 +79,6 @@ class HeaderContext:
             seen.add(fields)
             if fields and (found := self.span_context(fields)) is not None:
                 links.append(trace.Link(found))
-                if len(links) == MOST_LINKS:
+                if len(links) == MAX_LINKS:
                     break
         return links

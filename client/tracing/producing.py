@@ -16,7 +16,7 @@ from opentelemetry.trace import Link, Span, SpanKind
 
 from ..values import Headers, TopicPartition, headers_bytes
 from . import conventions as names
-from .headers import MOST_LINKS
+from .headers import MAX_LINKS
 from .spans import Spans, note_error
 from .transacting import TransactionSpans
 
@@ -211,7 +211,7 @@ class _BatchSpan:
             self.link(current.get_span_context())
 
     def link(self, context: trace.SpanContext) -> None:
-        """Add a link to this span, unless the batch has it already, or has MOST_LINKS."""
-        if context.is_valid and context.span_id not in self._linked and len(self._linked) <= MOST_LINKS:
+        """Add a link to this span, unless the batch has it already, or has MAX_LINKS."""
+        if context.is_valid and context.span_id not in self._linked and len(self._linked) <= MAX_LINKS:
             self._linked.add(context.span_id)
             self.span.add_link(context)

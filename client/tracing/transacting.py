@@ -15,7 +15,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 
 from ..errors import ProducerFencedError
 from . import conventions as names
-from .headers import MOST_LINKS
+from .headers import MAX_LINKS
 from .spans import Spans, note_error
 
 
@@ -154,8 +154,8 @@ class _TransactionSpan:
             self._of.failed(error)
 
     def _link(self, records: Any) -> None:
-        """Add links to the spans that sent these records, at most MOST_LINKS for a transaction."""
-        for link in self._of.links_of(records)[: MOST_LINKS - self._links]:
+        """Add links to the spans that sent these records, at most MAX_LINKS for a transaction."""
+        for link in self._of.links_of(records)[: MAX_LINKS - self._links]:
             self.span.add_link(link.context)
             self._links += 1
 

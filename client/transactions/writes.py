@@ -22,7 +22,7 @@ from .sources import FromShareGroup, Offsets, SharedRanges
 from .table import OPEN
 from .tries import Tries
 
-MOST_RANGES = 10_000
+MAX_RANGES = 10_000
 """The ranges of acknowledgements that a broker takes in one request."""
 
 
@@ -151,15 +151,15 @@ class Writes:
 
 
 def in_requests(acks: SharedRanges) -> Iterator[SharedRanges]:
-    """Divide acknowledgements into lists, one for each request, with at most MOST_RANGES offset ranges in each."""
+    """Divide acknowledgements into lists, one for each request, with at most MAX_RANGES offset ranges in each."""
     part: list[tuple[bytes, int, list[AcknowledgementBatch]]] = []
-    room = MOST_RANGES
+    room = MAX_RANGES
     for topic_id, partition, ranges in acks:
-        for begin in range(0, len(ranges), MOST_RANGES):
-            here = ranges[begin : begin + MOST_RANGES]
+        for begin in range(0, len(ranges), MAX_RANGES):
+            here = ranges[begin : begin + MAX_RANGES]
             if len(here) > room:
                 yield part
-                part, room = [], MOST_RANGES
+                part, room = [], MAX_RANGES
             part.append((topic_id, partition, here))
             room -= len(here)
     if part:

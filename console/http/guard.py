@@ -20,7 +20,7 @@ from .tries import Tries
 
 COOKIE = "fencepost_session"  # and its port: browsers send a cookie to all ports of a host
 CSRF_HEADER = "X-CSRF-Token"
-MOST_SESSIONS = 1_000  # the one that was not used for longest ends
+MAX_SESSIONS = 1_000  # the one that was not used for longest ends
 SESSION_MS = 12 * 3_600_000  # without a request
 LEAST_TOKEN_CHARS = 16
 LONGEST_TOKEN = 1_024
@@ -126,13 +126,13 @@ class Guard:
 
     def log_in(self, token: str, address: str, now_ms: int) -> str:
         """Check the token and begin a session. Returns the session's id, for the cookie. Raises Problem if the token
-        is wrong, or after too many wrong ones from this address. Beyond MOST_SESSIONS the session that was used least
+        is wrong, or after too many wrong ones from this address. Beyond MAX_SESSIONS the session that was used least
         recently ends.
         """
         self._check_token(token, address, now_ms)
         session = self._new_secret()
         self._sessions[session] = _Session(self._new_secret(), now_ms)
-        if len(self._sessions) > MOST_SESSIONS:
+        if len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return session
 

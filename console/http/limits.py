@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 from .problems import TOO_MANY, Problem
 from .tries import counted_as
 
-MOST_CONNECTIONS = 800  # below the 1,024 open files that a process usually may have
-MOST_CONNECTIONS_OF_ADDRESS = 600
-MOST_STREAMS = 500
-MOST_STREAMS_OF_ADDRESS = 400  # of those who come through one proxy, too
+MAX_CONNECTIONS = 800  # below the 1,024 open files that a process usually may have
+MAX_CONNECTIONS_OF_ADDRESS = 600
+MAX_STREAMS = 500
+MAX_STREAMS_OF_ADDRESS = 400  # of those who come through one proxy, too
 
 K = TypeVar("K")
 
@@ -25,7 +25,7 @@ class ConnectionLimits(Generic[K]):
     next.
     """
 
-    def __init__(self, most: int = MOST_CONNECTIONS, most_of_address: int = MOST_CONNECTIONS_OF_ADDRESS) -> None:
+    def __init__(self, most: int = MAX_CONNECTIONS, most_of_address: int = MAX_CONNECTIONS_OF_ADDRESS) -> None:
         self._most, self._most_of_address = most, most_of_address
         self._addresses: dict[K, str] = {}
         self._counts: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class ConnectionLimits(Generic[K]):
 class StreamLimits:
     """Counts the open event streams, in all and by client address."""
 
-    def __init__(self, most: int = MOST_STREAMS, most_of_address: int = MOST_STREAMS_OF_ADDRESS) -> None:
+    def __init__(self, most: int = MAX_STREAMS, most_of_address: int = MAX_STREAMS_OF_ADDRESS) -> None:
         self._most, self._most_of_address = most, most_of_address
         self._counts: Counter[str] = Counter()
 

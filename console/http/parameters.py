@@ -12,7 +12,7 @@ from .problems import BAD_PARAMETER, Problem
 LONGEST_TEXT = 200
 LONGEST_NAME = 32_767  # of a path: what the length of a string in Kafka's protocol allows
 _DOTS = re.compile(r"\.{1,2};*")
-MOST_MS = (1 << 53) - 1  # what JSON's readers keep exact
+MAX_MS = (1 << 53) - 1  # what JSON's readers keep exact
 
 
 class Parameter(NamedTuple):
@@ -26,7 +26,7 @@ class Parameter(NamedTuple):
     doc: str
     default: Any = None
     low: int = 0
-    high: int = MOST_MS
+    high: int = MAX_MS
     choices: tuple[str, ...] = ()
 
     def schema(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Parameter(NamedTuple):
             return {"type": "boolean", **default}
         if self.kind == "choice":
             return {"type": "string", "enum": list(self.choices), **default}
-        longest = self.high if self.high != MOST_MS else LONGEST_TEXT
+        longest = self.high if self.high != MAX_MS else LONGEST_TEXT
         return {"type": "string", "minLength": self.low, "maxLength": longest, **default}
 
 
@@ -85,7 +85,7 @@ def _value(parameter: Parameter, text: str) -> Any:
         if text not in parameter.choices:
             raise _refused(parameter, "one of " + ", ".join(parameter.choices))
         return text
-    longest = parameter.high if parameter.high != MOST_MS else LONGEST_TEXT
+    longest = parameter.high if parameter.high != MAX_MS else LONGEST_TEXT
     if not parameter.low <= len(text) <= longest:
         raise _refused(parameter, f"of {parameter.low} to {longest} characters")
     return text

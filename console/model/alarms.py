@@ -11,16 +11,16 @@ from ...client.admin.values import HeldOffsets, LowLogDir, ShareWindow
 from ...client.values import TopicPartition
 from .view import SHOWN_IN_LIST, View, partition_name, prepared_row
 
-MOST_ALARMS = 100
+MAX_ALARMS = 100
 
 
 def alarm_rows(view: View) -> list[dict[str, Any]]:
-    """Return up to MOST_ALARMS alarms: nearly full disks, partitions without a leader, groups whose offsets a
+    """Return up to MAX_ALARMS alarms: nearly full disks, partitions without a leader, groups whose offsets a
     transaction blocks (the longest blocked first), and share groups whose window is full.
     """
     rows = [_disk(each) for each in view.low_disks] + _leaderless(view) + [_held(each, view) for each in view.held]
     rows += _full_windows(view)
-    return rows[:MOST_ALARMS]
+    return rows[:MAX_ALARMS]
 
 
 def ageless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

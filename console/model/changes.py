@@ -1,6 +1,6 @@
 """What changed between two views of a cluster, as events for browsers. Pure.
 
-The rule: an event has at most MOST items; `more` is true if there were more, and the page must then load the list
+The rule: an event has at most MAX_ITEMS items; `more` is true if there were more, and the page must then load the list
 again. Ages are not changes: pages count them up themselves.
 """
 
@@ -22,8 +22,8 @@ from .view import (
     waiting_groups,
 )
 
-MOST = 200
-MOST_BLOCKERS = 100
+MAX_ITEMS = 200
+MAX_BLOCKERS = 100
 Event = tuple[str, dict[str, Any]]
 
 
@@ -37,7 +37,7 @@ def changes(before: View, after: View) -> Iterator[Event]:
     yield from _transactions(before, after)
     yield from _partitions(before, after)
     if _blocked_states(before) != _blocked_states(after) or _waits_changed(before, after):
-        rows = blocker_rows(after, MOST_BLOCKERS)
+        rows = blocker_rows(after, MAX_BLOCKERS)
         yield "blockers", {"rows": rows, "complete": len(rows) == len(after.blockers)}
     yield from _groups(before, after)
     alarms = alarm_rows(after)
@@ -80,14 +80,14 @@ def _waits(view: View) -> list[set[tuple[str, bool]]]:
     """
     return [
         {(group["consumer_group_id"], group["would_wait"]) for group in waiting_groups(each, view)}
-        for each in view.blockers[:MOST_BLOCKERS]
+        for each in view.blockers[:MAX_BLOCKERS]
     ]
 
 
 def _first(items: Iterable[Any]) -> tuple[list[Any], bool]:
-    """Return the first MOST items, and whether there are more."""
-    found = list(islice(items, MOST + 1))
-    return found[:MOST], len(found) > MOST
+    """Return the first MAX_ITEMS items, and whether there are more."""
+    found = list(islice(items, MAX_ITEMS + 1))
+    return found[:MAX_ITEMS], len(found) > MAX_ITEMS
 
 
 def _transactions(before: View, after: View) -> Iterator[Event]:

@@ -18,7 +18,7 @@ from ...client.errors import AuthorizationError, KafkaError, UnsupportedVersionE
 from ...client.values import Record, TopicPartition
 from ...effects.clock import Clock
 from .alarms import alarm_rows
-from .changes import MOST_BLOCKERS, changes
+from .changes import MAX_BLOCKERS, changes
 from .events import Events
 from .groups import read_groups
 from .names import ProducerNames
@@ -38,7 +38,7 @@ INTERVAL_MS = 500  # between two readings of a small cluster
 GROUPS_INTERVAL_MS = 2_000
 RIGHTS_INTERVAL_MS = 30_000
 LOAD = 3
-MOST_PAUSE_AFTER_FAILURE_MS = 5_000
+MAX_PAUSE_AFTER_FAILURE_MS = 5_000
 LOOK_MS = 10_000  # how long a request counts as somebody who looks
 FRESH_MS = 2_000  # how old a view may be that answers a request
 SHOWN_OPEN = 100
@@ -48,7 +48,7 @@ def pause_ms(took_ms: int, *, failed: bool) -> int:
     """Return how many milliseconds to wait before the cluster is read again. took_ms: how long the last reading took.
     After a failure the pause is short, since the broker may soon be back.
     """
-    most_ms = MOST_PAUSE_AFTER_FAILURE_MS if failed else LOAD * took_ms
+    most_ms = MAX_PAUSE_AFTER_FAILURE_MS if failed else LOAD * took_ms
     return max(INTERVAL_MS - took_ms, min(LOAD * took_ms, most_ms))
 
 
@@ -286,7 +286,7 @@ class ClusterModel:
 
 def _rows(view: View) -> dict[str, Any]:
     """Return the part of a snapshot that depends on the view only, so that it is made once for all browsers."""
-    blockers = blocker_rows(view, MOST_BLOCKERS)
+    blockers = blocker_rows(view, MAX_BLOCKERS)
     return {
         "cluster": cluster_row(view),
         "counts": counts_row(view),

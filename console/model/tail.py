@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 TOPIC = "__transaction_state"
 RETRY_MS = 5_000
 WAIT_MS = 500
-MOST_RECORDS = 500
+MAX_RECORDS = 500
 
 
 class Tail:
@@ -72,7 +72,7 @@ class Tail:
                     await consumer.position(each)
                 self.follows = True
                 while self._is_wanted():
-                    for records in (await consumer.getmany(timeout_ms=WAIT_MS, max_records=MOST_RECORDS)).values():
+                    for records in (await consumer.getmany(timeout_ms=WAIT_MS, max_records=MAX_RECORDS)).values():
                         for record in records:
                             self._on_record(record)
         except KafkaError as error:

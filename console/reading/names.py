@@ -12,7 +12,7 @@ from ...protocol.errors import KafkaError
 
 Names = Mapping[tuple[int, int], str]
 """(producer id, epoch) → transactional id."""
-_MOST_ASKED = 200
+_MAX_ASKED = 200
 
 
 async def find_names(admin: Admin, entries: Iterable[Entry], remembered: Names) -> dict[int, str]:
@@ -21,7 +21,7 @@ async def find_names(admin: Admin, entries: Iterable[Entry], remembered: Names) 
     """
     by_id = {producer_id: name for (producer_id, _), name in remembered.items()} if remembered else {}
     wanted = {each.producer_id for each in entries if each.transactional and each.producer_id >= 0}
-    missing = sorted(wanted - by_id.keys())[:_MOST_ASKED]
+    missing = sorted(wanted - by_id.keys())[:_MAX_ASKED]
     if missing:
         try:
             listed = await admin.list_transactions(producer_ids=missing)

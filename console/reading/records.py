@@ -22,14 +22,14 @@ from .places import PLACES, ends_of, first_offset
 from .window import Limits, Window, read_window
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
-MOST_RECORDS = 500
+MAX_RECORDS = 500
 DECOMPRESSED_BYTES = 16 << 20  # of one batch
 SHOWN_BYTES = 8 << 10  # of one key, value or header
 PAGE_BYTES = 2 << 20  # of all of them
-MOST_HEADERS = 50
+MAX_HEADERS = 50
 PARAMETERS = (
     *PLACES,
-    Parameter("limit", "number", "How many rows there are at most.", 50, 1, MOST_RECORDS),
+    Parameter("limit", "number", "How many rows there are at most.", 50, 1, MAX_RECORDS),
     Parameter("isolation", "choice", "Whose view it is.", ISOLATIONS[0], choices=ISOLATIONS),
 )
 _PIECE = 256  # records decoded at once
@@ -160,7 +160,7 @@ def _content(batch: Batch, record: Record) -> dict[str, Any]:
     sequence = -1
     if batch.base_sequence >= 0:
         sequence = batch.base_sequence + record.offset - batch.base_offset & SEQUENCE_MASK
-    headers = record.headers[:MOST_HEADERS]
+    headers = record.headers[:MAX_HEADERS]
     return {
         "sequence": sequence if sequence >= 0 else None,
         "key": shown(record.key),

@@ -1,6 +1,6 @@
 """The timeline of a partition: its batches as blocks, with their transactions, outcomes and markers.
 
-The rule: blocks have the batches and offsets of the log, unchanged. One answer has at most MOST_BLOCKS, and
+The rule: blocks have the batches and offsets of the log, unchanged. One answer has at most MAX_BLOCKS, and
 `next_offset` is where it ended. LSO and HW are from the moment of reading.
 """
 
@@ -16,13 +16,13 @@ from .names import Names, find_names
 from .places import ends_of
 from .window import Limits, read_window
 
-MOST_BLOCKS = 1_000
+MAX_BLOCKS = 1_000
 DEFAULT_SPAN = 200  # offsets
-MOST_SPAN = 100_000
+MAX_SPAN = 100_000
 PARAMETERS = (
     Parameter("from", "number", "The first offset; by default `span` ones before `to`."),
     Parameter("to", "number", "The offset after the last one; by default the high watermark."),
-    Parameter("span", "number", "How many offsets to show if `from` is not given.", DEFAULT_SPAN, 1, MOST_SPAN),
+    Parameter("span", "number", "How many offsets to show if `from` is not given.", DEFAULT_SPAN, 1, MAX_SPAN),
 )
 
 
@@ -37,8 +37,8 @@ async def read(
     asked = parse(PARAMETERS, query)
     to = ends.high if asked["to"] is None else asked["to"]
     start = ends.inside(to - asked["span"] if asked["from"] is None else asked["from"])
-    to = min(max(to, start), start + MOST_SPAN)
-    window = await read_window(admin, where, start, Limits(to, batches=MOST_BLOCKS))
+    to = min(max(to, start), start + MAX_SPAN)
+    window = await read_window(admin, where, start, Limits(to, batches=MAX_BLOCKS))
     known = await find_names(admin, window.entries, names or {})
     return {
         "kind": "KafkaTimeline",

@@ -10,7 +10,7 @@ from ..http.problems import BAD_PARAMETER, NOT_FOUND, Problem
 from ..model.offsets import read_offsets
 from ..model.view import Offsets, View
 
-MOST_DIGITS = 10
+MAX_DIGITS = 10
 
 
 async def view_of(asked: Asked) -> View:
@@ -52,7 +52,7 @@ async def partition_of(asked: Asked) -> TopicPartition:
 def number_of(asked: Asked, name: str) -> int:
     """Return a part of the path as a number. name: which part. Raises Problem if it is not one."""
     text = asked.names[name]
-    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
         raise Problem(BAD_PARAMETER, f"{name} must be a number")
     return int(text)
 

@@ -13,7 +13,7 @@ from ..http.guard import HEADERS
 from ..http.parameters import CONTAINS, PAGING, Parameter
 from ..http.problems import BAD_PARAMETER, NOT_FOUND, TOO_MANY, Problem
 from ..model.view import Offsets, View, offsets_row, topic_offsets
-from ..parts import MOST_DOWNLOADS
+from ..parts import MAX_DOWNLOADS
 from ..reading import records as browsing
 from ..reading import timeline as timelines
 from ..routes import Route
@@ -187,7 +187,7 @@ async def raw(asked: Asked) -> web.StreamResponse:
     """
     at, offset, part = await partition_of(asked), number_of_offset(asked), asked.names["part"]
     if asked.parts.downloading.locked():
-        raise Problem(TOO_MANY, f"{MOST_DOWNLOADS} downloads are under way", "try again when one has ended")
+        raise Problem(TOO_MANY, f"{MAX_DOWNLOADS} downloads are under way", "try again when one has ended")
     async with asked.parts.downloading:
         content = await browsing.raw(await asked.admin(), at.topic, at.partition, offset, part)
         name = quote(f"{at.topic}-{at.partition}-{offset}-{part}.bin", safe="")

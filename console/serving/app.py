@@ -36,9 +36,9 @@ from .table import routes
 
 log = logging.getLogger(__name__)
 
-MOST_BODY_BYTES = 256 << 10  # an id, encoded, twice
+MAX_BODY_BYTES = 256 << 10  # an id, encoded, twice
 BODY_S = 30.0
-MOST_QUERY_CHARS = 80_000  # a page token has a name
+MAX_QUERY_CHARS = 80_000  # a page token has a name
 _NAME, _ANY_NAME = re.compile(r"\{(\w+)\}"), r"{\1:[^/]+}"  # by itself, aiohttp takes no name that has a brace
 PARTS = web.AppKey("parts", Parts)
 
@@ -47,7 +47,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def make_app(parts: Parts) -> web.Application:
     """Make the application. The parts are started and stopped with it."""
-    app = web.Application(middlewares=[_answered], client_max_size=MOST_BODY_BYTES)
+    app = web.Application(middlewares=[_answered], client_max_size=MAX_BODY_BYTES)
     app[PARTS] = parts
     files = static_files.read_files()
 
@@ -100,8 +100,8 @@ async def _answer(parts: Parts, request: web.Request, handler: Handler) -> web.S
     """Check host and query, call the handler, and turn any exception into an error answer."""
     try:
         parts.guard.check_host(request.headers)
-        if len(request.query_string) > MOST_QUERY_CHARS:
-            raise Problem(BAD_PARAMETER, f"the query is longer than {MOST_QUERY_CHARS} characters")
+        if len(request.query_string) > MAX_QUERY_CHARS:
+            raise Problem(BAD_PARAMETER, f"the query is longer than {MAX_QUERY_CHARS} characters")
         return await handler(request)
     except Problem as problem:
         return refusal(problem)
@@ -132,7 +132,7 @@ def _problem_of_http(error: web.HTTPException) -> Problem:
     if error.status == 405:
         return Problem(METHOD, "this address does not take that method", "/openapi.json lists them")
     if error.status == 413:
-        return Problem(TOO_LARGE, f"the body is larger than {MOST_BODY_BYTES} bytes")
+        return Problem(TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes")
     return Problem(error.status * 100 + 1, error.reason)
 
 

@@ -57,13 +57,13 @@ export async function logIn(token) {
   return session;
 }
 
-const MOST_PAGES = 10;
+const MAX_PAGES = 10;
 
 /** The rows of all pages of a list, of its first 10 if there are more. */
 export async function getAll(path) {
   const rows = [];
   let next = path;
-  for (let page = 0; next && page < MOST_PAGES; page += 1) {
+  for (let page = 0; next && page < MAX_PAGES; page += 1) {
     const found = await get(next);
     rows.push(...found.data);
     next = found.metadata?.next;

@@ -35,7 +35,7 @@ from .writing import RWF_DSYNC
 
 log = logging.getLogger("fencepost.storage")
 BLOCK_BYTES = 4096
-MOST_AT_ONCE = 4  # also the number of the journal's rounds in flight: broker/rounds.py asks at_once
+MAX_AT_ONCE = 4  # also the number of the journal's rounds in flight: broker/rounds.py asks at_once
 LARGEST_BYTES = 1 << 20
 FROM_BYTES = 32 << 10  # the loop had better wait for smaller writes: meanwhile requests gather (measured: decision 24)
 
@@ -47,7 +47,7 @@ _IOCB_CMD_PWRITE, _IOCB_FLAG_RESFD = 1, 1
 _TRY_AGAIN = (errno.EAGAIN, errno.EINTR)
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 _NEVER = (*_REFUSED, errno.ENOENT)  # of an open with O_DIRECT: the file system lacks it, or there is no /proc
-_ONE, _NONE, _ALL = ctypes.c_long(1), ctypes.c_long(0), ctypes.c_long(MOST_AT_ONCE)
+_ONE, _NONE, _ALL = ctypes.c_long(1), ctypes.c_long(0), ctypes.c_long(MAX_AT_ONCE)
 
 
 class _Slot:
@@ -118,10 +118,10 @@ class AioWriter(AsyncWriter):
             os.close(self._event_fd)
             raise OSError(ctypes.get_errno(), "io_setup")
         self._loop = loop
-        self._events = ctypes.create_string_buffer(_EVENT.size * MOST_AT_ONCE)
+        self._events = ctypes.create_string_buffer(_EVENT.size * MAX_AT_ONCE)
         self._slots: list[_Slot] = []
         self._free: list[int] = []
-        self._at_once = MOST_AT_ONCE
+        self._at_once = MAX_AT_ONCE
         self._waited_for = 0  # writes in a row that made the loop wait
         self._poll_of_ends = select.poll()  # tells whether a write has ended that was not collected yet
         self._poll_of_ends.register(self._event_fd, select.POLLIN)
@@ -186,8 +186,8 @@ class AioWriter(AsyncWriter):
                 log.info("%d asynchronous writes in a row made the loop wait: threads write from now on", WAITED_FOR)
 
     def _add_slot(self) -> bool:
-        """Add a slot, whose memory is allocated now. Returns False if there are MOST_AT_ONCE, or no memory is left."""
-        if len(self._slots) == MOST_AT_ONCE:
+        """Add a slot, whose memory is allocated now. Returns False if there are MAX_AT_ONCE, or no memory is left."""
+        if len(self._slots) == MAX_AT_ONCE:
             return False
         try:
             self._slots.append(_Slot())

@@ -10,7 +10,7 @@ import threading
 
 DEADLINES_S = (4.0, 30.0, 120.0)  # the first is shorter than the lease of an owner
 SMALL_BYTES = 1 << 20
-MOST_NAMES = 1000  # that are remembered
+MAX_NAMES = 1000  # that are remembered
 
 
 class Deadlines:
@@ -34,6 +34,6 @@ class Deadlines:
             if not timed_out:
                 self._timed_out.pop(call, None)
                 return
-            if len(self._timed_out) >= MOST_NAMES:
+            if len(self._timed_out) >= MAX_NAMES:
                 self._timed_out.clear()  # of calls that nobody has repeated
             self._timed_out[call] = self._timed_out.get(call, 0) + 1

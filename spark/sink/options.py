@@ -13,7 +13,7 @@ from ...client.config_names import settings_from
 from ...client.errors import InvalidConfigurationError
 from ...client.settings import AdminSettings, ProducerSettings
 from ..options import connection_of, duration_ms, read_names, whole
-from .protocol import MOST_SINK_ID_CHARS, WrongUseError
+from .protocol import MAX_SINK_ID_CHARS, WrongUseError
 
 SINK_NAMES = ("topic", "deliveryGuarantee", "sinkId", "batchId", "preparedTimeout", "includeHeaders")
 """includeHeaders is for the source: a sink writes the column if it exists, as Spark's Kafka sink does."""
@@ -23,7 +23,7 @@ SPARKS_OWN = ("checkpointLocation", "queryName", "path", "asyncProgressTrackingE
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 
-_SINK_ID = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{MOST_SINK_ID_CHARS}}}")
+_SINK_ID = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{MAX_SINK_ID_CHARS}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _identity(own: Mapping[str, str], streaming: bool) -> tuple[str | None, int 
     sink_id = own.get("sinkId")
     if sink_id is not None and not _SINK_ID.fullmatch(sink_id):
         raise InvalidConfigurationError(
-            f"option 'sinkId' must be 1 to {MOST_SINK_ID_CHARS} letters, digits and _.:/-, not {sink_id!r}"
+            f"option 'sinkId' must be 1 to {MAX_SINK_ID_CHARS} letters, digits and _.:/-, not {sink_id!r}"
         )
     batch_id = whole("batchId", own["batchId"], 0) if "batchId" in own else None
     if streaming and batch_id is not None:

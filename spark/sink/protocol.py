@@ -85,8 +85,8 @@ NEXT_RUN = "let the query fail: its next run writes the batch again, unless it w
 """The hint for a write in foreachBatch that failed: a repeated one in the same run looks like a second write."""
 
 TOPIC_DIGEST_BYTES = 32
-MOST_CLAIMS, _HALF_BYTES = 10, 12  # a digest has room for ten claims of two halves
-MOST_SINK_ID_CHARS = 200
+MAX_CLAIMS, _HALF_BYTES = 10, 12  # a digest has room for ten claims of two halves
+MAX_SINK_ID_CHARS = 200
 
 
 class SinkConflictError(InvalidConfigurationError):
@@ -349,7 +349,7 @@ def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
             ledger_key=key,
             number=0 if entry is None else entry.number + 1,
             owner="",
-            digest=b"".join([*claims[1 - MOST_CLAIMS :], ours]),
+            digest=b"".join([*claims[1 - MAX_CLAIMS :], ours]),
             committed=True,
         )
         if response.error_code != ErrorCode.LEDGER_CONFLICT:  # else another claim was faster

@@ -27,7 +27,7 @@ from ..producers.aborted import TXN_ENTRY, AbortedTransaction, pack
 from .compaction_rules import AbortedSpans, KeyMap, Rules
 
 SLICE_MS = 4
-MOST_KEYS = 250_000  # about 50 MB of map
+MAX_KEYS = 250_000  # about 50 MB of map
 
 
 def cleanable(log: LogState, bound: int, now_ms: int) -> list[SegmentState]:
@@ -56,7 +56,7 @@ def is_due(log: LogState, states: Sequence[SegmentState], now_ms: int) -> bool:
 
 
 def begin_compaction(
-    log: PartitionLog, now_ms: int, monotonic_ms: Callable[[], int], most_keys: int = MOST_KEYS
+    log: PartitionLog, now_ms: int, monotonic_ms: Callable[[], int], most_keys: int = MAX_KEYS
 ) -> "Compaction | None":
     """Return a compaction of the log's cleanable segments, ready for run_slice(); None if none is due, one runs
     already, the log is offline, or its cleanup.policy does not compact.
@@ -91,7 +91,7 @@ class Compaction:
         aborted: Callable[[], list[AbortedTransaction]],
         monotonic_ms: Callable[[], int],
         now_ms: int,
-        most_keys: int = MOST_KEYS,
+        most_keys: int = MAX_KEYS,
     ) -> None:
         """states: the segments to rewrite, the log's first ones. generation: the number that the new segments' file
         names get.

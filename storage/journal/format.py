@@ -26,7 +26,7 @@ MAX_BYTES_BESIDE_BATCHES = 16 << 20
 # If a unit's buffers are smaller than this on average, they are copied into one: that costs less than a call of crc32c
 # for each.
 COPIED_BELOW_BYTES = 1 << 10
-MOST_COPIED_BYTES = 64 << 10  # a larger copy takes fresh pages, which cost more than the calls
+MAX_COPIED_BYTES = 64 << 10  # a larger copy takes fresh pages, which cost more than the calls
 
 _FILE_HEADER = struct.Struct(">8sIIIIQQ8sQQQ")
 _FILE_MAGIC = b"FENCEJNL"
@@ -259,7 +259,7 @@ def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch])
 
 def _with_checksum(buffers: list[Buffer], length: int) -> list[Buffer]:
     """Prepend length and checksum to the buffers. Returns them, joined into one if they are small."""
-    if length < min(COPIED_BELOW_BYTES * len(buffers), MOST_COPIED_BYTES):
+    if length < min(COPIED_BELOW_BYTES * len(buffers), MAX_COPIED_BYTES):
         whole = b"".join(buffers)
         return [pack_prefix(length, crc32c(whole)) + whole]
     crc = 0

@@ -25,8 +25,8 @@ OFFSET_SUFFIX = ".index"
 TIME_SUFFIX = ".timeindex"
 NO_TIMESTAMP = -1
 CACHE_BYTES = 64 << 20  # of loaded indexes, over all logs
-MOST_HINTS = 64  # positions where readers stopped, of one segment
-MOST_INTERVALS = 8  # ranges of checked bytes, of one segment
+MAX_HINTS = 64  # positions where readers stopped, of one segment
+MAX_INTERVALS = 8  # ranges of checked bytes, of one segment
 
 
 class IndexRow(NamedTuple):
@@ -129,7 +129,7 @@ class Indexes:
 
     def remember(self, offset: int, position: int) -> None:
         """Note that a batch with base offset `offset` begins at `position`, because a reader stopped there."""
-        if len(self.hints) >= MOST_HINTS:
+        if len(self.hints) >= MAX_HINTS:
             self.hints.clear()
         self.hints[offset] = position
 
@@ -151,7 +151,7 @@ class Indexes:
                 kept.append(interval)
             else:
                 start, stop = min(start, interval[0]), max(stop, interval[1])
-        self.checked = (*kept[1 - MOST_INTERVALS :], (start, stop))
+        self.checked = (*kept[1 - MAX_INTERVALS :], (start, stop))
 
 
 class IndexGrowth:

@@ -28,7 +28,7 @@ HIGHEST_RELATIVE_OFFSET = 2**31 - 1  # index entries hold it in an int32
 LENGTH_AT = 12  # a batch's length field counts the bytes from here on
 SLACK_BYTES = 4096  # a default index interval
 CHUNK_BYTES = 4 << 20  # most that one read takes, unless a single batch is larger: more would stall the loop
-MOST_CHECKS = 4096  # batches of which one read checks the CRC: with 1 KB each, that takes 2 ms
+MAX_CHECKS = 4096  # batches of which one read checks the CRC: with 1 KB each, that takes 2 ms
 CRC_AT = 17
 
 _HEAD = Struct(">qiib6xi")  # base offset, length, leader epoch, magic, last offset delta
@@ -280,10 +280,10 @@ class _Walk:
             self._raise_damaged(at, f"the batch ends at offset {last}, in the index at {known}")
 
     def _check(self, chunk: memoryview, at: int, after: int) -> bool:
-        """Check a batch's CRC. Returns False, without checking, if this read has checked MOST_CHECKS batches: it stops
+        """Check a batch's CRC. Returns False, without checking, if this read has checked MAX_CHECKS batches: it stops
         here. Raises SegmentDamaged.
         """
-        if self.checks >= MOST_CHECKS:
+        if self.checks >= MAX_CHECKS:
             return False
         self.checks += 1
         if crc32c(chunk[at + CRC_COVERS_FROM : after]) != _CRC.unpack_from(chunk, at + CRC_AT)[0]:

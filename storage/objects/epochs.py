@@ -30,7 +30,7 @@ def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
     def listed() -> list[Place]:
         """List the places once. Raises Unclear, also if the listing may lack names; Refused."""
         places = [place for each in objects.list(prefix) if (place := format.read_place(each.name)) is not None]
-        if not fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
+        if not fence.is_proof([place.epoch * format.MAX_ROUNDS + place.number for place in places]):
             many = f"more than {fence.ONE_PAGE} names"
             raise Unclear(prefix, f"it lists {many} in no order, so the newest may be missing")
         return sorted(places)
@@ -89,7 +89,7 @@ class Epochs:
             self._gone.add(place)
             return True
 
-    def newest_begun(self, places: list[Place], below: int = format.MOST_EPOCHS) -> int:
+    def newest_begun(self, places: list[Place], below: int = format.MAX_EPOCHS) -> int:
         """Return the newest epoch below the number `below` that has a round; 0 if none has."""
         return next((place.epoch for place in reversed(places) if place.epoch < below and self.is_round(place)), 0)
 

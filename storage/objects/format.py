@@ -27,8 +27,8 @@ CLAIMS, JOURNAL, WAITING, ADOPTING = (
     "0/standbys/",
     "0/adopting/",
 )  # 0 is the number of the store, of which there is one
-MOST_EPOCHS = 1 << 32
-MOST_ROUNDS = 10**14  # of an epoch
+MAX_EPOCHS = 1 << 32
+MAX_ROUNDS = 10**14  # of an epoch
 LARGEST_ROUND_BYTES = 256 << 20  # more than the largest unit has; a header with a greater length is refused
 
 _HEADER = struct.Struct(">4sIHBBI8sQQQQIIIQIQIQIQ")
@@ -141,7 +141,7 @@ def place_name(place: Place) -> str:
 def read_place(name: str) -> Place | None:
     """Return the place (epoch, number) that this name of a round or seal has; None for any other name."""
     found = _NAME.fullmatch(name) if name.isascii() else None
-    if found is None or int(found[1]) >= MOST_EPOCHS or found[1] == "0" * 10:
+    if found is None or int(found[1]) >= MAX_EPOCHS or found[1] == "0" * 10:
         return None
     return Place(int(found[1]), int(found[2]) * _IN_FOLDER + int(found[3]))
 
@@ -154,7 +154,7 @@ def claim_name(epoch: int) -> str:
 def read_claim_name(name: str) -> int | None:
     """Return the epoch in the name of a claim; None for any other name."""
     found = _CLAIM_NAME.fullmatch(name) if name.isascii() else None
-    return int(found[1]) if found and 0 < int(found[1]) < MOST_EPOCHS else None
+    return int(found[1]) if found and 0 < int(found[1]) < MAX_EPOCHS else None
 
 
 def adopting_name(epoch: int) -> str:

@@ -16,13 +16,13 @@ from .errors import ObjectDamaged
 from .fence import Place
 from .format import NewerObject, RoundHeader, Seal
 
-MOST_BYTES, LARGE_BYTES = 128 << 20, 8 << 20
+MAX_BYTES, LARGE_BYTES = 128 << 20, 8 << 20
 
 
 class KeptRounds(Objects):
     """The objects of another store. Whole rounds that were read are kept in memory while there is room for them."""
 
-    def __init__(self, objects: Objects, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, objects: Objects, most_bytes: int = MAX_BYTES) -> None:
         """most_bytes: how many bytes the kept rounds may have together."""
         self._objects = objects
         self._room = most_bytes

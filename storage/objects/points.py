@@ -263,7 +263,7 @@ class Collecting:
                 is_round = found.size_bytes > format.HEADER_BYTES or self._is_round(place)
                 kinds.setdefault(place.epoch, {})[place.number] = is_round
         for epoch, rounds in kinds.items():
-            self._delete(format.place_name(Place(epoch, n)) for n in fence.garbage(rounds, format.MOST_ROUNDS))
+            self._delete(format.place_name(Place(epoch, n)) for n in fence.garbage(rounds, format.MAX_ROUNDS))
 
     def _is_round(self, place: Place) -> bool:
         """Return whether an object of the size of a header is an empty round and not a seal. False also if it is

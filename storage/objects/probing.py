@@ -16,7 +16,7 @@ from .creating import Pause, until_clear
 from .fence import Answer
 
 RACES = 5
-MOST_RACES = 10 * RACES
+MAX_RACES = 10 * RACES
 RACERS = 4
 DELETES = 3  # attempts: a slow store gets more time for each
 PROBES = "0/probes/"
@@ -64,7 +64,7 @@ def check_winners(where: str, racers: int, winners: int) -> None:
 
 def check_lost(where: str, lost: int) -> None:
     """Raise StoreDamaged if for too many new names (`lost`) no create succeeded, although the store answered."""
-    if lost >= MOST_RACES:
+    if lost >= MAX_RACES:
         raise StoreDamaged(
             where,
             f"of {lost} new names it said each time that they exist, so nothing can be created",

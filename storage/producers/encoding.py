@@ -17,7 +17,7 @@ ANY_SEQUENCE = -2  # next_sequence: nothing is known, the next batch may come wi
 
 _FIXED = 7
 _PER_BATCH = 3
-_MOST_BATCHES = 5
+_MAX_BATCHES = 5
 
 
 class Producer:
@@ -95,7 +95,7 @@ def unpack(payload: bytes) -> dict[int, Producer]:
 def _unpack(fields: tuple[int, ...]) -> tuple[int, Producer]:
     """Decode one producer's state. Raises ValueError."""
     batches, rest = divmod(len(fields) - _FIXED, _PER_BATCH)
-    if rest or not 0 <= batches <= _MOST_BATCHES or set(map(type, fields)) != {int}:
+    if rest or not 0 <= batches <= _MAX_BATCHES or set(map(type, fields)) != {int}:
         raise ValueError(f"a producer has {len(fields)} fields, or some are not whole numbers")
     producer = Producer(fields[1])
     (

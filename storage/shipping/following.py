@@ -41,7 +41,7 @@ LOOK_BYTES = 32 << 20  # of rounds that are shipped together
 PIECE_BYTES = 4 << 20  # of an object with bytes of rounds; what is smaller stands in the object of the rounds
 CLAIMS_MS = 60_000  # how often a follower with nothing to ship looks whether another has taken over
 BUSY_MS = 3_000  # how long is_busy stays True after a large piece was shipped
-MOST_LOOKS = 16  # in one step
+MAX_LOOKS = 16  # in one step
 SUSPECTED = 3  # looks in a row that find no round where a checkpoint says that there is one
 
 
@@ -301,7 +301,7 @@ class Follower:
         chain = self._chain
         assert chain is not None
         from_before = self._ahead  # read during the step before: more may have come since
-        for _ in range(MOST_LOOKS):
+        for _ in range(MAX_LOOKS):
             seen, self._ahead = self._ahead, None
             if seen is None or seen.place != chain.goes_on:
                 seen = self._see(chain.goes_on)

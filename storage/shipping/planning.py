@@ -13,7 +13,7 @@ from .point import Extent, ShippedFile
 
 PART_BYTES = 16 << 20  # of an object, at most
 LARGE_BYTES = 4 << 20  # a range of this size or more gets an object of its own
-MOST_SMALL_EXTENTS = 32  # of one file
+MAX_SMALL_EXTENTS = 32  # of one file
 
 NOTHING = ShippedFile(0, ())
 
@@ -68,7 +68,7 @@ def _extents_to_keep(extents: tuple[Extent, ...], size_bytes: int) -> tuple[Exte
             break
         kept.append(extent)
     small = [place for place, extent in enumerate(kept) if extent.length < LARGE_BYTES]
-    return tuple(kept[: small[0]] if len(small) > MOST_SMALL_EXTENTS else kept)
+    return tuple(kept[: small[0]] if len(small) > MAX_SMALL_EXTENTS else kept)
 
 
 def _parts(ranges: Iterable[Range]) -> Iterable[list[Range]]:

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from ..journal.preparing import file_name, file_sequence
 from ..store_checkpoint import StoreCheckpoint
-from .planning import MOST_SMALL_EXTENTS, joined
+from .planning import MAX_SMALL_EXTENTS, joined
 from .point import Extent, JournalPlace, Piece, ShippedFile
 
 FOLDER = "journal/"
@@ -53,6 +53,6 @@ class JournalInStore:
             if (file_sequence(path.removeprefix(FOLDER)) or 0) < first:
                 del self._files[path]
         wanted = [FOLDER + file_name(sequence) for sequence in range(first, goes_on.sequence + 1)]
-        if any(path not in self._files or len(self._files[path].extents) > MOST_SMALL_EXTENTS for path in wanted):
+        if any(path not in self._files or len(self._files[path].extents) > MAX_SMALL_EXTENTS for path in wanted):
             return None
         return {path: self._files[path] for path in wanted}

@@ -26,7 +26,7 @@ from txn_client import Txn
 
 GROUP = 32
 KIB, MIB = 1 << 10, 1 << 20
-MOST_TIMES = 2_000
+MAX_TIMES = 2_000
 NOT_NEEDED = {LEDGER_TOPIC, PRODUCERS_TOPIC, SHARE_STATE_TOPIC}  # where there are groups and transactions only
 REPLICAS = "leader.replication.throttled.replicas"
 LONGEST_VALUE = "0:1," + "1" * (32_767 - 6) + ":1"
@@ -165,12 +165,12 @@ def test_entries_stored_up_to_a_limit_survive_restarts_and_the_limit_still_holds
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """ROWS has each API that stores entries, with the limit that refuses more and its error code."""
-    monkeypatch.setattr(quota_changes, "MOST_ENTITIES", 500)
+    monkeypatch.setattr(quota_changes, "MAX_ENTITIES", 500)
     row = ROWS[name]
     world = SimulatedBroker(guarded(**row.limits))
     world.ask(create("t"))
     before = stored(world)
-    for number in range(MOST_TIMES):
+    for number in range(MAX_TIMES):
         codes = codes_in(world.ask(row.ask(number)))
         if codes - {ErrorCode.NONE}:
             break

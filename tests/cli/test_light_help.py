@@ -35,7 +35,7 @@ OF_THE_BROKER = (
     "health",
     "doctor",
 )
-MOST_OWN_MODULES = 15
+MAX_OWN_MODULES = 15
 
 
 def imported(*words: str) -> set[str]:
@@ -59,7 +59,7 @@ def test_the_list_of_commands_imports_no_command() -> None:
 def test_the_help_of_a_command_imports_nothing_of_the_client(words: tuple[str, ...]) -> None:
     found = imported(*words, "--help")
     assert not found & HEAVY, found & HEAVY
-    assert len([each for each in found if each.startswith("fencepost")]) <= MOST_OWN_MODULES
+    assert len([each for each in found if each.startswith("fencepost")]) <= MAX_OWN_MODULES
 
 
 def test_every_command_has_a_line_of_help() -> None:

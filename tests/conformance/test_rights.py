@@ -23,7 +23,7 @@ from rights.grants import rules  # noqa: E402
 from rights.needed import needed  # noqa: E402
 from rights.own_broker import own_broker  # noqa: E402
 from rights.own_rows import OWN_ROWS, prepare_ledger  # noqa: E402
-from rights.rows import ROWS as MOST_ROWS  # noqa: E402
+from rights.rows import ROWS as MAX_ROWS  # noqa: E402
 from rights.rows import Row  # noqa: E402
 from rights.share_rows import SHARE_ROWS  # noqa: E402
 from rights.table import Answers, read  # noqa: E402
@@ -33,7 +33,7 @@ for area in AREAS:
     importlib.import_module(f"fencepost.broker.handlers.{area}")
 
 USERS = rules()
-ROWS = [*MOST_ROWS, *SHARE_ROWS]
+ROWS = [*MAX_ROWS, *SHARE_ROWS]
 ANSWERS: Answers = read(HERE / "rights" / "kafka.txt", USERS) | read(HERE / "rights" / "ours.txt", USERS)
 SERVED = {handler.api.name for handler in HANDLERS.values()}
 CELLS = [(row, version) for row in ROWS if row.api in SERVED for version in row.versions]

@@ -119,7 +119,7 @@ async def test_metrics_the_login_may_not_read_are_omitted_and_count_as_scrape_er
 async def test_metrics_beyond_the_partition_limit_omit_whole_topics_and_count_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(metrics, "MOST_PARTITIONS", 5)
+    monkeypatch.setattr(metrics, "MAX_PARTITIONS", 5)
     with ServedBroker() as broker:
         async with fp.Admin(f"127.0.0.1:{broker.port}") as admin:
             await admin.create_topics([fp.NewTopic("a", num_partitions=4), fp.NewTopic("b", num_partitions=3)])
@@ -133,7 +133,7 @@ async def test_metrics_text_omits_topics_and_groups_that_would_exceed_most_bytes
 ) -> None:
     name, odd = "t" * 249, 'g"\\\n' * 100
     most = (9 + 1) * (90 + len(name)) + (90 + 700) + 5 * (90 + 700 + len(name))
-    monkeypatch.setattr(metrics, "MOST_BYTES", most)
+    monkeypatch.setattr(metrics, "MAX_BYTES", most)
     with ServedBroker() as broker:
         async with fp.Admin(f"127.0.0.1:{broker.port}") as admin:
             await admin.create_topics([fp.NewTopic(name, num_partitions=1), fp.NewTopic("u" * 249, num_partitions=3)])

@@ -34,7 +34,7 @@ from fencepost.protocol.batches import (
 from fencepost.protocol.compression import Codec, compress, decompress
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.raw_records import drop_records, raw_records, rewrite, times
-from fencepost.protocol.record_scan import MOST_NAMED, NO_TIMESTAMP, check_keys, outside
+from fencepost.protocol.record_scan import MAX_NAMED, NO_TIMESTAMP, check_keys, outside
 from fencepost.protocol.records import (
     HIGHEST,
     LOWEST,
@@ -184,7 +184,7 @@ def look_at_records(data: bytes) -> None:
     assert (keyed is not REFUSED) == in_place
     own_times = [r.timestamp for r in raw]
     early_or_late = [(n, t) for n, t in enumerate(own_times) if not NOW_MS - 3 <= t <= NOW_MS + 3 and t != NO_TIMESTAMP]
-    assert late == (early_or_late[:MOST_NAMED], len(early_or_late))
+    assert late == (early_or_late[:MAX_NAMED], len(early_or_late))
     _write_again(batch, payload, plain, own_times)
 
 

@@ -25,7 +25,7 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
 REQUESTS = 800
-MOST_BYTES = 16 << 20  # limit of all memory that the broker keeps after them, the simulated disk included
+MAX_BYTES = 16 << 20  # limit of all memory that the broker keeps after them, the simulated disk included
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_random_requests_before_a_login_authenticate_nobody(seed: int) -> None:
 @pytest.mark.slow
 def test_random_requests_take_less_than_16_mib_of_memory() -> None:
     with target(is_guarded=False) as broker:
-        assert peak_bytes(lambda: attack(broker, 3, REQUESTS)) < MOST_BYTES
+        assert peak_bytes(lambda: attack(broker, 3, REQUESTS)) < MAX_BYTES
 
 
 @pytest.mark.slow

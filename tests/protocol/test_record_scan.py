@@ -7,7 +7,7 @@ from fencepost.protocol import record_scan
 from fencepost.protocol.batches import read
 from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from fencepost.protocol.record_scan import MOST_NAMED
+from fencepost.protocol.record_scan import MAX_NAMED
 from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, Record, RecordsRefused, build, payload_of, records
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,7 +56,7 @@ def test_the_check_for_missing_keys_names_each_record_without_a_key(shapes, time
         assert outcome is None
         return
     assert isinstance(outcome, RecordsRefused)
-    assert [index for index, _ in outcome.record_errors] == keyless[:MOST_NAMED]
+    assert [index for index, _ in outcome.record_errors] == keyless[:MAX_NAMED]
     assert outcome.detail.startswith(f"{len(keyless)} records")
 
 
@@ -65,7 +65,7 @@ def test_outside_returns_the_first_records_out_of_the_time_limits_and_counts_all
     sent = contents(shapes, times)
     wrong = [(n, r.timestamp) for n, r in enumerate(sent) if not lowest <= r.timestamp <= lowest + width]
     wrong = [each for each in wrong if each[1] != -1]
-    assert outside(opened(build(sent)), lowest, lowest + width) == (wrong[:MOST_NAMED], len(wrong))
+    assert outside(opened(build(sent)), lowest, lowest + width) == (wrong[:MAX_NAMED], len(wrong))
 
 
 @given(few, st.data())

@@ -13,7 +13,7 @@ from fencepost.effects.simulated.executors import SimulatedExecutor
 from fencepost.effects.simulated.loop import SimulatedLoop
 from simulation.processes import Process, is_of_the_network, process_of
 
-MOST_CALLS = 40_000  # a slice of turns.py has 2,000 units, and a unit up to ten calls
+MAX_CALLS = 40_000  # a slice of turns.py has 2,000 units, and a unit up to ten calls
 
 
 class MeasuredLoop(SimulatedLoop):
@@ -63,7 +63,7 @@ class MeasuredLoop(SimulatedLoop):
     def _took(self, calls: int, call: Callable[..., Any]) -> None:
         if calls > self.most[0]:
             self.most = calls, f"{call!r}"[:200]
-        if calls > MOST_CALLS:
+        if calls > MAX_CALLS:
             self.on_excess(f"one step took {calls} calls: {call!r}"[:250])
 
 

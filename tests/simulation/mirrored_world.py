@@ -25,7 +25,7 @@ SOURCE, TARGET = "source", "target"
 ADDRESSES = {SOURCE: "10.0.1.1", TARGET: "10.0.2.1"}
 TARGET_SEEDS = 1 << 20  # so far are they from those of the source: another cluster id, other chance
 CUTOVERS, TRIMS, GROWS = 0.4, 0.4, 0.3  # shares of the seeds
-USUAL_MS = ahead.MOST_MS
+USUAL_MS = ahead.MAX_MS
 ORDERS: list[Place] = [("orders", 0), ("orders", 1)]
 
 
@@ -82,7 +82,7 @@ class MirrorSchedule:
         constants: list[tuple[Any, str, int]] = [
             (task, "CYCLE_BYTES", self.cycle_bytes),
             (task, "LEAST_CYCLE_BYTES", least_bytes),
-            (ahead, "MOST_MS", self.most_ms),
+            (ahead, "MAX_MS", self.most_ms),
             (offset_map, "FULL", self.entry_runs),
             (writing, "FULL", self.entry_runs),
             (source, "AHEAD_BYTES", self.ahead_bytes),

@@ -16,7 +16,7 @@ from simulation.txn_clients import BEGINS_ANEW_SINCE, COMMITS, Incarnation
 from simulation.world import TXN_TIMEOUT_MS, World
 
 PRODUCE_VERSION, FETCH_VERSION = 11, 11
-MOST = 8  # requests at once
+MAX_AT_ONCE = 8  # requests at once
 
 
 class Step(NamedTuple):
@@ -61,7 +61,7 @@ class Pipeliner:
         kinds = [self._send, self._send, self._listed, self._read]
         if place in self._trimmed:
             kinds.append(self._trim)
-        steps = [self.rng.choice(kinds)(place) for _ in range(self.rng.randint(2, MOST))]
+        steps = [self.rng.choice(kinds)(place) for _ in range(self.rng.randint(2, MAX_AT_ONCE))]
         ops = await ask_in_one(self, self.caller, steps)
         for op in ops:
             if op.outcome == OK and op.what.__class__ is Listed and op.what.committed and op.what.at == LATEST:

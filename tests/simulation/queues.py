@@ -41,7 +41,7 @@ PLACES: list[Place] = [(TOPIC, 0), (TOPIC, 1)]
 MEMBERS, WORKERS = 4, 3
 FINAL, AT_ONCE = -1, 0  # epochs of sessions; max_wait_ms
 DRAINED_AFTER = 6  # looks of half a second that find nothing
-MOST_LOOKS = 1_000
+MAX_LOOKS = 1_000
 GROUP_RESOURCE = 32
 DELIVERIES = (25, 4)  # by seed: so many that nothing is archived for it, or so few that much is
 CONFIGS = {"share.auto.offset.reset": "earliest", "share.isolation.level": "read_committed"}
@@ -118,7 +118,7 @@ class QueueKeeper:
             op = self.world.history.invoke("final", Drained(GROUP, place))
             session = Session(self.world, f"drainer{number}", place, self.topic_id)
             nothing = 0
-            for _ in range(MOST_LOOKS):
+            for _ in range(MAX_LOOKS):
                 given = await session.fetch(max_wait_ms=500)
                 nothing = 0 if given else nothing + 1
                 if nothing == DRAINED_AFTER:

@@ -2,12 +2,12 @@
 
 import pytest
 from fencepost.protocol.java_hash import java_hash
-from simulation.measured_loop import MOST_CALLS, MeasuredLoop
+from simulation.measured_loop import MAX_CALLS, MeasuredLoop
 from simulation.processes import Process
 
 
 def work():
-    for _ in range(MOST_CALLS + 1):
+    for _ in range(MAX_CALLS + 1):
         java_hash("")
 
 

@@ -18,7 +18,7 @@ from simulation.processes import running_process
 
 STUCK_S = 60.0  # of the processor; the longest step that is right takes well below a second
 DEPTH = 25  # frames that are shown, the innermost
-SOON_S, MOST_LOOKS = 0.001, 200
+SOON_S, MAX_LOOKS = 0.001, 200
 
 
 class Stuck(KeyboardInterrupt):
@@ -42,7 +42,7 @@ def watched(seed: int, loop: SimulatedLoop, stuck_s: float = STUCK_S) -> Iterato
         if now != last:
             last, looks = now, 0
             signal.setitimer(signal.ITIMER_VIRTUAL, stuck_s / 2)
-        elif _running_task(loop) is None and looks < MOST_LOOKS:
+        elif _running_task(loop) is None and looks < MAX_LOOKS:
             looks += 1
             signal.setitimer(signal.ITIMER_VIRTUAL, SOON_S)  # the loop chooses the next step: see who runs it
         else:  # the timer stays off: no second error while this one is on its way

@@ -34,7 +34,7 @@ from .roster import SHARE_PARTITION_BYTES, without
 
 log = logging.getLogger("fencepost.broker")
 
-MOST_FORGOTTEN_BYTES = 4 << 20  # of records by which groups forget one deleted topic, in the unit that deletes it
+MAX_FORGOTTEN_BYTES = 4 << 20  # of records by which groups forget one deleted topic, in the unit that deletes it
 UNITS_OF_A_CHANGE = 10  # the work of writing one record of a group
 UNITS_OF_A_SHARE_PARTITION = 10  # the work of creating a share partition
 
@@ -254,7 +254,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         size_bytes = 0
         for group in self.groups.values():
             left = without(group.state_partitions, (topic.id,))
-            if left == group.state_partitions or size_bytes > MOST_FORGOTTEN_BYTES:
+            if left == group.state_partitions or size_bytes > MAX_FORGOTTEN_BYTES:
                 continue
             change = Change(Kind.STATE_PARTITIONS, "", left)
             try:

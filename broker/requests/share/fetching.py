@@ -55,8 +55,8 @@ Read = tuple[Slice, list[AbortedTransaction]]
 WHOLE_BATCHES, EXACT = 0, 1  # ShareAcquireMode
 READ_BYTES = 1 << 20  # of a partition
 LEAST_READ_BYTES = 256 << 10  # of a partition, where an answer may have so much
-MOST_BATCHES = 500  # whose headers one step looks at
-MOST_BYTES = 8 << 20  # of one answer, unless its first batch is larger
+MAX_BATCHES = 500  # whose headers one step looks at
+MAX_BYTES = 8 << 20  # of one answer, unless its first batch is larger
 WAITING_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
 FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
 ANSWER_BYTES, PARTITION_BYTES = 30, 60  # of what goes around records
@@ -95,7 +95,7 @@ class ShareFetching:
         self._committed = _reads_committed(broker, session.group)
         self._max_wait_ms = request.max_wait_ms
         self._wanted = Wanted(request.max_records, max(1, request.batch_size), request.share_acquire_mode == EXACT)
-        self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes, MOST_BYTES)
+        self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes, MAX_BYTES)
         if self._meter is not None:
             self._max_bytes = min(self._max_bytes, broker.throttling.most_fetched_bytes(self._meter))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -366,7 +366,7 @@ class ShareFetching:
         Returns how many batches were looked at. Raises KafkaError.
         """
         data = memoryview(found.buffers[0] if len(found.buffers) == 1 else b"".join(found.buffers))
-        batches = list(islice(headers(data), MOST_BATCHES))
+        batches = list(islice(headers(data), MAX_BATCHES))
         ranges = AbortedRanges(aborted)
         acquired = self._partitions.acquire(
             read.key,

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 HIGHEST_EPOCH = 2**31 - 1
-MOST_OF_A_SESSION = 40_000  # partitions; one request cannot name more
+MAX_OF_A_SESSION = 40_000  # partitions; one request cannot name more
 ENOUGH_ROOM = 3 / 4  # of the sessions that are allowed, below which the next refusal is news
-MOST_OF_ALL = 500_000  # that all sessions name together, some 100 MB
+MAX_OF_ALL = 500_000  # that all sessions name together, some 100 MB
 
 
 class ShareSession:
@@ -169,7 +169,7 @@ class ShareSessions:
 
         before: how many partitions it has now.
         """
-        if size > MOST_OF_A_SESSION or self.partitions - before + size > MOST_OF_ALL:
+        if size > MAX_OF_A_SESSION or self.partitions - before + size > MAX_OF_ALL:
             raise KafkaError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"{size} partitions are more than this session may name"
             )

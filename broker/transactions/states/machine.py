@@ -29,8 +29,8 @@ _FENCED = ErrorCode.PRODUCER_FENCED
 _STATE = ErrorCode.INVALID_TXN_STATE
 _MAY_EXPIRE = frozenset({Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT, Status.DEAD})
 _DONE = Decision()
-MOST_PARTITIONS = 40_000  # of one transaction: its end is one unit, and that has room for 50,000 parts
-TOO_MANY = f"a transaction has at most {MOST_PARTITIONS} partitions: commit it, and begin another"
+MAX_PARTITIONS = 40_000  # of one transaction: its end is one unit, and that has room for 50,000 parts
+TOO_MANY = f"a transaction has at most {MAX_PARTITIONS} partitions: commit it, and begin another"
 
 
 def _wrong_producer(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
@@ -64,7 +64,7 @@ def add_partitions(
     if added.items() <= known.items():
         return _DONE
     partitions = {**known, **added}
-    if len(partitions) > MOST_PARTITIONS:
+    if len(partitions) > MAX_PARTITIONS:
         return Decision(ErrorCode.POLICY_VIOLATION)  # it could never be ended, nor its readers go on
     opened = Transaction(  # not _replace, which takes thrice the time
         txn.transactional_id,

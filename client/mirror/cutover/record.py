@@ -17,7 +17,7 @@ from .plan import Barrier
 
 VERSION = 1
 
-MOST_PACKED_BYTES = 900_000
+MAX_PACKED_BYTES = 900_000
 """A batch of this size fits everywhere: Kafka's default of max.message.bytes is 1,048,588."""
 
 PRODUCER_CONFIG = {"max.request.size": 100 << 20, "compression.type": "gzip"}

@@ -28,7 +28,7 @@ from .plan import (
     move_groups,
     refuse_written,
 )
-from .record import MOST_PACKED_BYTES, Carried, CutoverRecord, packed_size
+from .record import MAX_PACKED_BYTES, Carried, CutoverRecord, packed_size
 
 Tell = Callable[[str], None]
 LEFT = "writes are still refused at the source: run the cutover again, which finishes it or takes it back"
@@ -213,7 +213,7 @@ async def _prepare(
     tell("nothing was written meanwhile")
     carried = {name: _carried(now.groups[name], offsets) for name, offsets in planned.items()}
     committed = replace(record, state="committed", ends=ends, groups=carried)
-    if (size := packed_size(committed)) > MOST_PACKED_BYTES:  # not even its undoing could be written then
+    if (size := packed_size(committed)) > MAX_PACKED_BYTES:  # not even its undoing could be written then
         text = f"the offsets of {len(carried)} groups take {size:,} bytes in one record, compressed"
         raise CutoverFailed([fatal(text, "move the groups in several cutovers: each with a narrower --groups")])
     return committed

@@ -37,7 +37,7 @@ from .running import CutoverFailed, Tell
 
 QUIET_S = 1.0  # rules of access arrive at all brokers of a cluster one after the other
 STEP_S = 0.2
-MOST_QUIET_ROUNDS = 15
+MAX_QUIET_ROUNDS = 15
 TOLD_EVERY_S = 5.0
 
 MakeProducer = Callable[[str], Producer]
@@ -153,11 +153,11 @@ class AdminSides:
         return sorted(ended)
 
     async def _wait_until_quiet(self) -> None:
-        """Wait until the ends of the source's partitions stand still, at most MOST_QUIET_ROUNDS times QUIET_S. Records
+        """Wait until the ends of the source's partitions stand still, at most MAX_QUIET_ROUNDS times QUIET_S. Records
         that are written later are found by written_since().
         """
         before = await self._source.ends(self._partitions, LATEST)
-        for _ in range(MOST_QUIET_ROUNDS):
+        for _ in range(MAX_QUIET_ROUNDS):
             await asyncio.sleep(QUIET_S)
             now = await self._source.ends(self._partitions, LATEST)
             if now == before:

@@ -90,7 +90,7 @@ def test_create_acls_beyond_max_acls_is_refused() -> None:
 
 
 def test_creating_or_deleting_too_many_acls_in_one_request_changes_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acls, "MOST_CHANGES", 4)
+    monkeypatch.setattr(acls, "MAX_CHANGES", 4)
     with SimulatedBroker(guarded()) as broker:
         assert created(broker, *many(5)) == [POLICY] * 5
         assert described(broker) == []
@@ -105,7 +105,7 @@ def test_creating_or_deleting_too_many_acls_in_one_request_changes_none(monkeypa
 
 def test_delete_acls_with_filters_that_scan_too_many_acls_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter that names neither a principal nor a resource is compared with all rules."""
-    monkeypatch.setattr(acls, "MOST_LOOKED_AT", 20)
+    monkeypatch.setattr(acls, "MAX_LOOKED_AT", 20)
     with SimulatedBroker(guarded()) as broker:
         assert created(broker, *many(8)) == [OK] * 8
         other_hosts = [{"host_filter": f"10.0.0.{number}"} for number in range(3)]
@@ -117,7 +117,7 @@ def test_delete_acls_with_filters_that_scan_too_many_acls_changes_nothing(monkey
         assert deleted(broker, *other_hosts[:2]) == [(OK, 0)] * 2
         named = [{"principal_filter": f"User:{number}"} for number in range(50)]
         assert deleted(broker, *named, {"principal_filter": "nobody"}) == [(OK, 0)] * 51
-        monkeypatch.setattr(acls, "MOST_LOOKED_AT", 1)
+        monkeypatch.setattr(acls, "MAX_LOOKED_AT", 1)
         assert deleted(broker, {}) == [(OK, 8)], "a single filter may be compared with all rules"
 
 

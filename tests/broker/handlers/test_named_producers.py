@@ -229,7 +229,7 @@ def test_described_names_beyond_the_answers_size_limit_get_a_retriable_error(bro
     for name in "abc":
         write(broker, name, opened(broker, name, t=2), 5)
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
-    monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 1)
+    monkeypatch.setattr(turns, "MAX_ANSWER_BYTES", 1)
     for names in ((), "abc"):
         found = described(broker, *names)
         assert [(each.name, each.error_code) for each in found] == [("a", 0), ("b", LATER), ("c", LATER)]

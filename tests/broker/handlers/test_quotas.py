@@ -95,7 +95,7 @@ def test_a_full_journal_refuses_quota_changes_with_a_retriable_error(monkeypatch
 
 
 def test_the_number_of_entities_with_quotas_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quota_changes, "MOST_ENTITIES", 3)
+    monkeypatch.setattr(quota_changes, "MAX_ENTITIES", 3)
     with SimulatedBroker() as broker:
         asked = [entry(f"user=u{number}", producer_byte_rate=1) for number in range(5)]
         assert altered(broker, *asked) == [OK] * 3 + [POLICY] * 2

@@ -179,7 +179,7 @@ def test_a_list_transactions_pattern_is_not_matched_against_hidden_ids(
     """The pattern takes too long only for ids that begin in a certain way, so its refusal would reveal that such an id
     exists.
     """
-    monkeypatch.setattr(safe_pattern, "MOST_WORK", 1_000)
+    monkeypatch.setattr(safe_pattern, "MAX_WORK", 1_000)
     world.as_user("root", lambda: Txn(world.broker, "hidden" + "a" * 200, client=world.client).init())
     request = ListTransactionsRequest(transactional_id_pattern="hidden(.*a.){40}")
 

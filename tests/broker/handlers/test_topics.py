@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.topics.topics import MOST_PARTITIONS
+from fencepost.broker.topics.topics import MAX_PARTITIONS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.offsets import ListOffsetsRequest
@@ -298,7 +298,7 @@ def test_added_partitions_leave_existing_records_unchanged(broker: SimulatedBrok
 
 def test_create_partitions_limits_the_new_partitions_of_all_its_topics_together(broker: SimulatedBroker) -> None:
     create(broker, New(name="a"), New(name="b"))
-    half = MOST_PARTITIONS // 2
+    half = MAX_PARTITIONS // 2
     too_many = [(44, "Excessively large number of partitions per request.")] * 2
     assert grow(broker, More(name="a", count=half + 1), More(name="b", count=half + 2)) == too_many
     assert [len(topic.partitions) for topic in broker.broker.topics.by_name.values()] == [1, 1]

@@ -6,7 +6,7 @@ import pytest
 from fencepost.broker.broker import Broker
 from fencepost.broker.net.request_limits import SMALL_BYTES
 from fencepost.broker.security.credentials import Mechanism, credential_from, credential_set, salted_password
-from fencepost.broker.security.login import REQUESTS_AT_MOST
+from fencepost.broker.security.login import MAX_REQUESTS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
 from fencepost.protocol.messages.security import SaslAuthenticateRequest
@@ -77,7 +77,7 @@ def test_api_versions_is_answered_before_the_login(broker, client):
 
 
 def test_too_many_requests_before_the_login_close_the_connection(broker, client):
-    for _ in range(REQUESTS_AT_MOST):
+    for _ in range(MAX_REQUESTS):
         client.ask(ApiVersionsRequest())
     client.send(ApiVersionsRequest())
     assert client.closed()

@@ -74,7 +74,7 @@ def answer_bytes(broker: SimulatedBroker, frame: bytes) -> int:
 def test_no_answer_repeats_a_long_text_of_its_request_for_each_item_of_the_request(monkeypatch):
     room_bytes = 10_000
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
-    monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", room_bytes)
+    monkeypatch.setattr(turns, "MAX_ANSWER_BYTES", room_bytes)
     cases, too_large = 0, []
     with SimulatedBroker() as broker:
         broker.ask(create("t", 2))

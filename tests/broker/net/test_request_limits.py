@@ -7,10 +7,10 @@ import pytest
 from fencepost.broker.handlers import cluster
 from fencepost.broker.net.request_limits import (
     LARGEST_LIST_BYTES,
-    MOST_BLOBS,
-    MOST_ITEMS,
-    MOST_PARTITIONS,
-    MOST_SUBJECTS,
+    MAX_BLOBS,
+    MAX_ITEMS,
+    MAX_PARTITIONS,
+    MAX_SUBJECTS,
     check_extent,
     read_in_steps,
 )
@@ -67,7 +67,7 @@ def spread(topics, partitions, records=None):
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-@pytest.mark.parametrize(("topics", "partitions"), [(1, MOST_PARTITIONS), (100, 100), (MOST_PARTITIONS, 1)])
+@pytest.mark.parametrize(("topics", "partitions"), [(1, MAX_PARTITIONS), (100, 100), (MAX_PARTITIONS, 1)])
 def test_a_produce_with_more_partitions_than_allowed_is_malformed(version, topics, partitions):
     check(frame_of(spread(topics, partitions), version))
     if partitions > 1:
@@ -81,12 +81,12 @@ def test_a_produce_with_more_partitions_than_allowed_is_malformed(version, topic
 @pytest.mark.parametrize("version", range(3, 14))
 def test_topics_without_partitions_count_towards_the_limit_of_a_request(version):
     with pytest.raises(MalformedFrame):
-        check(frame_of(spread(MOST_PARTITIONS + 1, 0), version))
+        check(frame_of(spread(MAX_PARTITIONS + 1, 0), version))
 
 
 @pytest.mark.parametrize("version", [9, 12])
 def test_unknown_tagged_fields_count_towards_the_limit_like_partitions(version):
-    whole = frame_of(spread(1, MOST_PARTITIONS - 10), version)
+    whole = frame_of(spread(1, MAX_PARTITIONS - 10), version)
     assert whole.endswith(b"\x00\x00\x00"), "the tags of a partition, of the topic, and of the request"
     beginning = whole[:-2]
     check(beginning + b"\x0a" + b"\x01\x00" * 10 + b"\x00")
@@ -137,7 +137,7 @@ def test_a_request_of_millions_of_partitions_is_refused_before_it_is_decoded(ser
         with pytest.raises(Closed):
             liar.receive_frame()
     assert (
-        lines_run(lambda: refused(body)) < 30 * MOST_PARTITIONS
+        lines_run(lambda: refused(body)) < 30 * MAX_PARTITIONS
     )  # of five million partitions, no more than the allowed number are read
 
 
@@ -168,7 +168,7 @@ def test_describe_configs_of_too_many_topics_closes_its_connection(served):
         assert (
             len(client.call(described(["a"] * 3), 4).results) == 3
         )  # as in Kafka, a topic is described as often as it is named
-        greedy.send(described(["a"] * (MOST_SUBJECTS + 1)), 4)
+        greedy.send(described(["a"] * (MAX_SUBJECTS + 1)), 4)
         assert client.call(MetadataRequest(topics=[]), 9).topics == []
         with pytest.raises(Closed):
             greedy.receive()
@@ -206,7 +206,7 @@ def test_metadata_auto_creates_a_limited_number_of_topics_per_request(monkeypatc
 
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_a_fetch_with_more_partitions_than_allowed_is_malformed(version):
-    for count, fits in ((2_000, True), (MOST_ITEMS - 1, True), (MOST_ITEMS, False)):
+    for count, fits in ((2_000, True), (MAX_ITEMS - 1, True), (MAX_ITEMS, False)):
         request = fetched_partitions(count)
         with contextlib.nullcontext() if fits else pytest.raises(MalformedFrame, match="items"):
             read(request, version)
@@ -241,10 +241,10 @@ def assigning(count, size=0):
 )
 def test_join_and_sync_group_may_have_5_mb_protocols_but_only_a_limited_number(request_of, version):
     check(frame_of(request_of(2, 5_000_000), version))
-    check(frame_of(request_of(MOST_BLOBS), version))
+    check(frame_of(request_of(MAX_BLOBS), version))
     with pytest.raises(MalformedFrame, match="members or protocols"):
-        check(frame_of(request_of(MOST_BLOBS + 1), version))
-    whole = frame_of(request_of(MOST_BLOBS), version)
+        check(frame_of(request_of(MAX_BLOBS + 1), version))
+    whole = frame_of(request_of(MAX_BLOBS), version)
     header = read_request_header(whole)
     for cut in range(header.position, header.position + 400):
         with contextlib.suppress(MalformedFrame):
@@ -260,9 +260,9 @@ def test_join_and_sync_group_may_have_5_mb_protocols_but_only_a_limited_number(r
     ],
 )
 def test_describing_over_5000_groups_or_transactions_in_one_request_is_malformed(request_of, version):
-    read(request_of(MOST_SUBJECTS), version)
+    read(request_of(MAX_SUBJECTS), version)
     with pytest.raises(MalformedFrame, match=", 5000 are allowed"):
-        read(request_of(MOST_SUBJECTS + 1), version)
+        read(request_of(MAX_SUBJECTS + 1), version)
 
 
 def test_a_commit_may_name_as_many_partitions_as_a_fetch():
@@ -270,9 +270,9 @@ def test_a_commit_may_name_as_many_partitions_as_a_fetch():
         parts = [OffsetCommitRequest.Topic.Partition(partition_index=n, committed_offset=0) for n in range(count)]
         return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequest.Topic(name="t", partitions=parts)])
 
-    read(commit(MOST_ITEMS - 1), 9)
+    read(commit(MAX_ITEMS - 1), 9)
     with pytest.raises(MalformedFrame, match="items"):
-        read(commit(MOST_ITEMS), 9)
+        read(commit(MAX_ITEMS), 9)
 
 
 def test_write_txn_markers_is_limited_by_the_number_of_batches_it_would_write():
@@ -283,6 +283,6 @@ def test_write_txn_markers_is_limited_by_the_number_of_batches_it_would_write():
         one = Marker(producer_id=1, producer_epoch=1, transaction_result=True, coordinator_epoch=0, topics=[topic])
         return WriteTxnMarkersRequest(markers=[one])
 
-    read(markers(MOST_PARTITIONS - 2), 1)
+    read(markers(MAX_PARTITIONS - 2), 1)
     with pytest.raises(MalformedFrame, match="items"):
-        read(markers(MOST_PARTITIONS - 1), 1)
+        read(markers(MAX_PARTITIONS - 1), 1)

@@ -446,14 +446,14 @@ def states_of_transactions(world: World) -> list[int]:
 )
 def test_request_items_beyond_the_answers_size_limit_get_a_retriable_error(monkeypatch, codes_of, later):
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
-    monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 20_000)
+    monkeypatch.setattr(turns, "MAX_ANSWER_BYTES", 20_000)
     world = World()
     codes = codes_of(world)
     answered = codes.count(ErrorCode.NONE)
     assert 1 < answered < MANY / 2
     assert codes == [ErrorCode.NONE] * answered + [later] * (MANY - answered)
     assert later.retriable
-    monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 1)
+    monkeypatch.setattr(turns, "MAX_ANSWER_BYTES", 1)
     assert codes_of(world) == [ErrorCode.NONE] + [later] * (MANY - 1)
     world.broker.stop()
 
@@ -474,7 +474,7 @@ def test_the_more_connections_are_open_the_fewer_bytes_one_answer_may_have(monke
 
 def test_a_resource_repeated_in_a_request_counts_each_time_in_the_answer_size(monkeypatch):
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
-    monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 20_000)
+    monkeypatch.setattr(turns, "MAX_ANSWER_BYTES", 20_000)
     world = World()
     made = DescribeConfigsRequest.Resource
     again, others = (

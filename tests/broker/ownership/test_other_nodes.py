@@ -3,7 +3,7 @@
 import pytest
 from backed_up import restored_copy
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.ownership.other_nodes import MISSED, MOST_NODES, Presence, told_addresses
+from fencepost.broker.ownership.other_nodes import MAX_NODES, MISSED, Presence, told_addresses
 from fencepost.broker.ownership.owner import InStore
 from fencepost.broker.topics.topics import LAST_MINUTE, SKIPPED_LEADER_EPOCHS
 from fencepost.effects.simulated.clock import SimulatedClock
@@ -174,11 +174,11 @@ def test_a_waiting_broker_does_not_repeat_refused_puts_sooner_than_accepted_ones
 
 
 def test_objects_of_brokers_that_are_gone_are_removed_and_hide_no_waiting_broker():
-    """Metadata lists at most MOST_NODES waiting brokers. Replaced machines may leave as many objects, with lower node
+    """Metadata lists at most MAX_NODES waiting brokers. Replaced machines may leave as many objects, with lower node
     ids.
     """
     objects = SimulatedObjects()
-    for node in range(2, 2 + MOST_NODES):
+    for node in range(2, 2 + MAX_NODES):
         waiting(objects, node).tell(1, 0)
     late = waiting(objects, 99)
     with serve(objects) as owner:

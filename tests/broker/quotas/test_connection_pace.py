@@ -150,7 +150,7 @@ def test_with_tls_the_address_rate_is_checked_once_before_the_handshake() -> Non
 
 @pytest.mark.slow
 def test_of_a_hundred_thousand_addresses_at_most_1001_rates_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_MEASURED", 1_000)
+    monkeypatch.setattr(limits, "MAX_MEASURED", 1_000)
     place = Place(everybody=1.0)
     for number in range(100_000):
         place.pace.arrived(Arrival(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"))

@@ -203,7 +203,7 @@ def test_the_session_cache_counts_the_partitions_of_its_sessions():
 
 
 def test_a_fetch_session_with_more_partitions_than_one_fetch_may_name_ends(monkeypatch):
-    monkeypatch.setattr(fetch_sessions, "MOST_OF_A_SESSION", 3)
+    monkeypatch.setattr(fetch_sessions, "MAX_OF_A_SESSION", 3)
     cache = sessions()
     session_id = opened(cache, "a", "b")
     assert begin(cache, session_id, 1, wanted("b", "c")).error is None
@@ -213,7 +213,7 @@ def test_a_fetch_session_with_more_partitions_than_one_fetch_may_name_ends(monke
 
 
 def test_the_partitions_of_all_fetch_sessions_together_are_limited(monkeypatch):
-    monkeypatch.setattr(fetch_sessions, "MOST_OF_ALL", 4)
+    monkeypatch.setattr(fetch_sessions, "MAX_OF_ALL", 4)
     cache = sessions(10)
     grows, _ = opened(cache, "a", "b"), opened(cache, "c")
     assert opened(cache, "d", "e") == NO_SESSION

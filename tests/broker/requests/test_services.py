@@ -82,7 +82,7 @@ def test_a_refusal_by_a_limit_is_logged_with_the_limits_name(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(machine, "MOST_PARTITIONS", 1)
+    monkeypatch.setattr(machine, "MAX_PARTITIONS", 1)
     with SimulatedBroker(BrokerSettings(max_transactional_ids=1, max_partitions=3, num_partitions=2)) as broker:
         broker.ask(create("t", 2))
         assert meet(broker) == POLICY

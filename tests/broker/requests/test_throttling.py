@@ -420,8 +420,8 @@ def test_topics_auto_created_by_metadata_count_towards_the_quota(broker: Simulat
 
 @pytest.mark.slow
 def test_quota_memory_stays_bounded_with_many_clients(broker: SimulatedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_MEASURED", 500)
-    monkeypatch.setattr(limits, "MOST_KNOWN", 700)
+    monkeypatch.setattr(limits, "MAX_MEASURED", 500)
+    monkeypatch.setattr(limits, "MAX_KNOWN", 700)
     set_quota(broker, "client-id=<default>", producer_byte_rate=1000, controller_mutation_rate=1)
     measures: Measures = broker.broker.throttling.measures
     for number in range(20_000):

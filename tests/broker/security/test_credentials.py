@@ -6,7 +6,7 @@ import msgpack
 import pytest
 from fencepost.broker.security.credentials import (
     LEAST_ITERATIONS,
-    MOST_ITERATIONS,
+    MAX_ITERATIONS,
     DamagedUserRecord,
     Mechanism,
     NewerUserRecord,
@@ -37,7 +37,7 @@ def made(mechanism=SHA_256, password=PASSWORD, salt=SALT, iterations=4096):
     return credential_from(mechanism, salted, salt, iterations)
 
 
-USERS = {"alice": made(), "bob": made(SHA_512, "b"), "ü,=:*": made(SHA_512, salt=b"x", iterations=MOST_ITERATIONS)}
+USERS = {"alice": made(), "bob": made(SHA_512, "b"), "ü,=:*": made(SHA_512, salt=b"x", iterations=MAX_ITERATIONS)}
 
 
 def table(users=USERS, secret=b"s" * 32):
@@ -181,7 +181,7 @@ def test_decoys_of_unknown_users_use_each_mechanism_as_often_as_known_users():
     assert 700 < chosen.count(SHA_512) < 800
     users.apply(*credential_removed("u0", SHA_256))
     assert {users.any_or_decoy(f"nobody{n}").mechanism for n in range(100)} == {SHA_512}
-    assert {table().any_or_decoy("nobody").iterations for _ in range(3)} <= {4096, MOST_ITERATIONS}
+    assert {table().any_or_decoy("nobody").iterations for _ in range(3)} <= {4096, MAX_ITERATIONS}
 
 
 # ---- records -----------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def with_field(number, value):
         with_field(0, "0"),
         with_field(1, "salt"),
         with_field(2, LEAST_ITERATIONS - 1),
-        with_field(2, MOST_ITERATIONS + 1),
+        with_field(2, MAX_ITERATIONS + 1),
         with_field(2, True),
         with_field(3, FIELDS[3][:-1]),
         with_field(4, FIELDS[4] + b"\0"),

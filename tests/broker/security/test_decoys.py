@@ -14,7 +14,7 @@ from fencepost.broker.security.credentials import (
     credential_set,
     secret_set,
 )
-from fencepost.broker.security.decoys import MOST_KINDS, Alphabet, Kind, kind_of
+from fencepost.broker.security.decoys import MAX_KINDS, Alphabet, Kind, kind_of
 from fencepost.broker.security.sasl import ScramExchange, fresh_nonce
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,17 +128,17 @@ def test_adding_or_removing_a_user_changes_few_decoys():
 @pytest.mark.slow
 def test_decoys_imitate_a_limited_number_of_kinds_whatever_the_order_of_users():
     """A decoy is the credential with which the broker answers a login of an unknown user. Decoys have the iterations
-    and the form of salt of at most MOST_KINDS kinds of users' credentials, which bounds the work for one name.
+    and the form of salt of at most MAX_KINDS kinds of users' credentials, which bounds the work for one name.
     """
     users, reordered = ScramUsers(), ScramUsers()
-    made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MOST_KINDS)]
+    made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MAX_KINDS)]
     for each in made:
         add(users, *each)
     for each in reversed(made):
         add(reordered, *each)
     found = {name: answered(users, name) for name in NOBODY}
     assert found == {name: answered(reordered, name) for name in NOBODY}
-    assert len({iterations for _, iterations in found.values()}) <= MOST_KINDS
+    assert len({iterations for _, iterations in found.values()}) <= MAX_KINDS
 
 
 @given(st.binary(max_size=60), st.integers(4096, 16_384))

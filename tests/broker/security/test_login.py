@@ -4,7 +4,7 @@ import pytest
 from fencepost.broker.security.credentials import Mechanism
 from fencepost.broker.security.login import (
     LEAST_BETWEEN_MS,
-    REQUESTS_AT_MOST,
+    MAX_REQUESTS,
     Login,
     LoginRules,
     Phase,
@@ -164,7 +164,7 @@ def test_a_second_login_gets_illegal_sasl_state_if_sessions_do_not_expire():
 
 def test_admits_another_returns_false_after_the_limit_of_requests_before_a_login():
     login = Line().login
-    assert [login.admits_another() for _ in range(REQUESTS_AT_MOST + 2)] == [True] * REQUESTS_AT_MOST + [False] * 2
+    assert [login.admits_another() for _ in range(MAX_REQUESTS + 2)] == [True] * MAX_REQUESTS + [False] * 2
 
 
 # ---- sessions that end (KIP-368) ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from fencepost.broker.share.values import SharePartitionKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-MOST = 100 * RUN_BYTES
+MAX_BYTES = 100 * RUN_BYTES
 TOPIC = bytes(16)
 
 
@@ -31,13 +31,13 @@ def test_memory_of_runs_is_counted_over_all_share_partitions_and_divided_among_t
         runs[each] = count
     assert memory.size_bytes == RUN_BYTES * sum(runs.values())
     having = [each for each, count in runs.items() if count]
-    assert sum(memory.part_bytes(each, MOST) for each in having) <= MOST
+    assert sum(memory.part_bytes(each, MAX_BYTES) for each in having) <= MAX_BYTES
     if having:
-        fewest = min(having, key=lambda each: runs[each] * RUN_BYTES / max(1, memory.part_bytes(each, MOST)))
-        assert memory.has_room(fewest, MOST) or runs[fewest] * RUN_BYTES > memory.part_bytes(fewest, MOST)
+        fewest = min(having, key=lambda each: runs[each] * RUN_BYTES / max(1, memory.part_bytes(each, MAX_BYTES)))
+        assert memory.has_room(fewest, MAX_BYTES) or runs[fewest] * RUN_BYTES > memory.part_bytes(fewest, MAX_BYTES)
     for each in runs:
         memory.count(each, 0)
-    assert (memory.size_bytes, memory.part_bytes(key("a"), MOST)) == (0, MOST)
+    assert (memory.size_bytes, memory.part_bytes(key("a"), MAX_BYTES)) == (0, MAX_BYTES)
 
 
 @given(st.lists(st.tuples(keys, st.integers(1, 300)), max_size=30))
@@ -48,18 +48,18 @@ def test_a_share_partition_without_runs_may_add_one_whatever_memory_others_use(
     memory = RunMemory()
     for each, count in counts:
         memory.count(each, count)
-    assert memory.has_room(key("another"), MOST)
-    assert memory.has_room(key("a", 9), MOST)
+    assert memory.has_room(key("another"), MAX_BYTES)
+    assert memory.has_room(key("a", 9), MAX_BYTES)
 
 
 def test_above_the_memory_limit_a_share_partition_has_room_up_to_its_own_portion():
     memory = RunMemory()
     memory.count(key("a", 0), 95)
     memory.count(key("b", 0), 1)
-    assert memory.has_room(key("a"), MOST), "together they are below the limit"
+    assert memory.has_room(key("a"), MAX_BYTES), "together they are below the limit"
     memory.count(key("a", 1), 4)
-    assert memory.part_bytes(key("a"), MOST) == 25 * RUN_BYTES
-    assert memory.part_bytes(key("b"), MOST) == 50 * RUN_BYTES
-    assert [memory.has_room(key(*each), MOST) for each in (("a", 0), ("a", 1), ("b", 0))] == [False, True, True]
-    assert [memory.has_room(key("b"), MOST, more) for more in (49, 50)] == [True, False]
-    assert memory.has_room(key("a"), MOST, 1, 2), "below twice the limit"
+    assert memory.part_bytes(key("a"), MAX_BYTES) == 25 * RUN_BYTES
+    assert memory.part_bytes(key("b"), MAX_BYTES) == 50 * RUN_BYTES
+    assert [memory.has_room(key(*each), MAX_BYTES) for each in (("a", 0), ("a", 1), ("b", 0))] == [False, True, True]
+    assert [memory.has_room(key("b"), MAX_BYTES, more) for more in (49, 50)] == [True, False]
+    assert memory.has_room(key("a"), MAX_BYTES, 1, 2), "below twice the limit"

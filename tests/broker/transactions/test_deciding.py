@@ -113,7 +113,7 @@ def test_a_decision_is_refused_if_a_transaction_ended_after_it_was_checked(broke
 
 
 def test_a_decision_with_more_markers_than_one_journal_unit_may_have_is_refused(broker, monkeypatch):
-    monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 5)
+    monkeypatch.setattr("fencepost.broker.transactions.deciding.MAX_MARKERS", 5)
     txns = [prepared(broker, f"t{n}", partition=0) for n in range(2)]
     assert decide(broker, *txns).error_code == 0
     txns = fill(broker, 2, number=2)

@@ -92,7 +92,7 @@ def test_doctor_fails_a_store_where_no_conditional_create_succeeds(simulated):
     simulated(Full())
     found, code = checks("file:///simulated")
     assert (code, found["create"]["state"]) == (1, "failed")
-    assert found["create"]["text"] == f"in {stores.MOST_RACES} races no create of a new name succeeded often enough"
+    assert found["create"]["text"] == f"in {stores.MAX_RACES} races no create of a new name succeeded often enough"
 
 
 def test_doctor_fails_a_store_if_one_of_its_addresses_ignores_conditional_creates(simulated, monkeypatch):

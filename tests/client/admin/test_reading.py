@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from fencepost.client.admin.reading import FETCH_BYTES, MOST_BYTES, ReadingAdmin
+from fencepost.client.admin.reading import FETCH_BYTES, MAX_BYTES, ReadingAdmin
 from fencepost.client.errors import CorruptRecordError, RecordTooLargeError
 from fencepost.client.values import TopicPartition
 from fencepost.protocol.messages.fetch import FetchResponse
@@ -68,7 +68,7 @@ async def test_read_batches_raises_if_a_batch_does_not_fit_into_a_fetch_of_most_
     damaged[8] = 0x7F
     admin = Cutting(batch(0), bytes(damaged), batch(2))
     found, error = await admin.read_until_it_fails(RecordTooLargeError)
-    assert (found, "offset 1" in str(error), admin.asked[-1]) == ([0], True, (1, MOST_BYTES))
+    assert (found, "offset 1" in str(error), admin.asked[-1]) == ([0], True, (1, MAX_BYTES))
 
 
 async def test_read_page_returns_the_batches_before_damage_and_the_next_call_raises() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.client.mirror.ahead import Ahead, Chunk, StoppedError
-from fencepost.client.mirror.cut import MOST_MS
+from fencepost.client.mirror.cut import MAX_MS
 from fencepost.client.mirror.positions import Position, decode_position, encode_position
 from fencepost.client.values import TopicPartition
 from fencepost.protocol.batches import Batch, read
@@ -64,13 +64,13 @@ def test_after_a_time_the_mirror_divides_source_transactions_that_overlap_endles
     """
     ahead = fed(records(0, b"a", producer_id=1), records(1, b"b", producer_id=2), marker(2, 1))
     ahead.feed([marker(2, 1), records(3, b"c", producer_id=1)], (), 10)
-    assert ahead.take(MOST_MS - 1, 1 << 20) is None
-    chunk = ahead.take(MOST_MS, 1 << 20)
+    assert ahead.take(MAX_MS - 1, 1 << 20) is None
+    chunk = ahead.take(MAX_MS, 1 << 20)
     assert values(chunk) == [b"a", b"b", b"c"]
     assert chunk is not None
     assert chunk.divides
-    ahead.feed([records(3, b"c", producer_id=1), marker(4, 2), records(5, b"d"), marker(6, 1)], (), MOST_MS + 1)
-    rest = ahead.take(MOST_MS + 2, 1 << 20)
+    ahead.feed([records(3, b"c", producer_id=1), marker(4, 2), records(5, b"d"), marker(6, 1)], (), MAX_MS + 1)
+    rest = ahead.take(MAX_MS + 2, 1 << 20)
     assert values(rest) == [b"d"]
     assert rest is not None
     assert not rest.divides
@@ -79,7 +79,7 @@ def test_after_a_time_the_mirror_divides_source_transactions_that_overlap_endles
 def test_above_many_bytes_the_mirror_divides_transactions_that_overlap_endlessly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fencepost.client.mirror.ahead.MOST_BYTES", 100)
+    monkeypatch.setattr("fencepost.client.mirror.ahead.MAX_BYTES", 100)
     ahead = fed(records(0, bytes(200), producer_id=1))
     assert not ahead.has_room(50)
     chunk = ahead.take(0, 1 << 20)

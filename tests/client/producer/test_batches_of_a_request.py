@@ -7,7 +7,7 @@ from scripted_cluster import ScriptedCluster
 
 
 def test_a_produce_request_has_at_most_as_many_batches_as_a_broker_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender, "MOST_BATCHES", 2)
+    monkeypatch.setattr(sender, "MAX_BATCHES", 2)
     loop = SimulatedLoop()
     cluster = ScriptedCluster(loop, leaders=(1, 1, 1, 2, 2))
     cluster.inside(lambda: [cluster.append(partition) for partition in range(5)])

@@ -105,7 +105,7 @@ def test_an_admin_describes_and_removes_named_producers():
 
 def test_admin_describes_more_named_producers_than_one_answer_has_room_for(monkeypatch):
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
-    monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 1)
+    monkeypatch.setattr(turns, "MAX_ANSWER_BYTES", 1)
 
     async def main(world):
         for number in range(3):

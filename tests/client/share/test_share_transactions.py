@@ -122,8 +122,8 @@ def test_a_transaction_can_accept_some_records_of_a_batch_and_reject_others() ->
 def test_acknowledged_ranges_above_the_limit_of_a_request_go_in_several_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writes, "MOST_RANGES", 3)
-    monkeypatch.setattr(share_transactions, "MOST_RANGES", 3)
+    monkeypatch.setattr(writes, "MAX_RANGES", 3)
+    monkeypatch.setattr(share_transactions, "MAX_RANGES", 3)
 
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(10)])

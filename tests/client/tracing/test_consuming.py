@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from collected_spans import CollectedSpans, id_of, links_of, parent_of, status_of
-from fencepost.client.tracing.headers import LONGEST_BYTES, MOST_LINKS
+from fencepost.client.tracing.headers import LONGEST_BYTES, MAX_LINKS
 from fencepost.testing.faults import Faults
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
@@ -131,14 +131,14 @@ async def test_a_processing_span_links_each_senders_span_once_and_at_most_max_li
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
     consumer = reader(broker, "a", spans)
-    many = [record(traceparent=A[0][:-6] + b"%03x" % number + b"-01") for number in range(1, 2 * MOST_LINKS)]
+    many = [record(traceparent=A[0][:-6] + b"%03x" % number + b"-01") for number in range(1, 2 * MAX_LINKS)]
     with consumer.processing([record(traceparent=A[0]), record(traceparent=B[0]), record(traceparent=A[0]), record()]):
         pass
     with consumer.processing(many):
         pass
     few, all_links = spans.named("process t")
     assert links_of(few) == [A[1], B[1]]
-    assert len(links_of(all_links)) == MOST_LINKS
+    assert len(links_of(all_links)) == MAX_LINKS
 
 
 @pytest.mark.parametrize(

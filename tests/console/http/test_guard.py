@@ -4,7 +4,7 @@ import hmac
 import itertools
 
 import pytest
-from fencepost.console.http.guard import MOST_SESSIONS, SESSION_MS, Guard, host_name, is_loopback
+from fencepost.console.http.guard import MAX_SESSIONS, SESSION_MS, Guard, host_name, is_loopback
 from fencepost.console.http.problems import Problem
 from fencepost.console.http.tries import TRIES, TRIES_IN_MS
 
@@ -118,7 +118,7 @@ def test_a_login_at_the_session_limit_ends_the_session_idle_for_longest() -> Non
     kept = guard()
     first, second = kept.log_in(TOKEN, HERE, 0), kept.log_in(TOKEN, HERE, 0)
     kept.check_login({}, first, HERE, 1)
-    for _ in range(MOST_SESSIONS - 1):
+    for _ in range(MAX_SESSIONS - 1):
         kept.log_in(TOKEN, HERE, 2)
     kept.check_login({}, first, HERE, 3)
     assert refusal(lambda: kept.check_login({}, second, HERE, 3)) == 40101

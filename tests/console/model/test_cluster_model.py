@@ -9,7 +9,7 @@ from fencepost.client.admin.values import NewTopic, TopicDescription
 from fencepost.client.errors import KafkaError
 from fencepost.console.metrics import metrics_text
 from fencepost.console.model import cluster_model
-from fencepost.console.model.cluster_model import LOAD, MOST_PAUSE_AFTER_FAILURE_MS, ClusterModel, pause_ms
+from fencepost.console.model.cluster_model import LOAD, MAX_PAUSE_AFTER_FAILURE_MS, ClusterModel, pause_ms
 from fencepost.console.model.events import Events
 from fencepost.effects.clock import SystemClock
 from served_broker import ServedBroker
@@ -54,7 +54,7 @@ async def test_a_view_requested_after_a_failed_reading_waits_for_the_next_readin
 
 def test_the_pause_between_readings_grows_with_their_time_but_not_after_a_failure() -> None:
     assert pause_ms(20_000, failed=False) == LOAD * 20_000
-    assert pause_ms(20_000, failed=True) == MOST_PAUSE_AFTER_FAILURE_MS
+    assert pause_ms(20_000, failed=True) == MAX_PAUSE_AFTER_FAILURE_MS
     assert pause_ms(0, failed=True) == pause_ms(0, failed=False) == cluster_model.INTERVAL_MS
 
 

@@ -23,7 +23,7 @@ from fencepost.client.admin.values import (
 )
 from fencepost.client.values import TopicPartition
 from fencepost.console.model.alarms import alarm_rows
-from fencepost.console.model.changes import MOST, MOST_BLOCKERS, changes
+from fencepost.console.model.changes import MAX_BLOCKERS, MAX_ITEMS, changes
 from fencepost.console.model.view import (
     SHOWN_IN_LIST,
     Group,
@@ -176,9 +176,9 @@ def test_a_group_that_becomes_blocked_or_a_transaction_prepared_changes_blockers
 def test_each_event_of_a_snapshot_has_at_most_100_kb_and_says_what_it_omits() -> None:
     small, large = view(held=False), view(1_000, {f"g{number}": 6 for number in range(500)}, ids=10_000)
     found = reported(small, large)
-    assert [len(found[name]["changed"]) for name in ("transactions", "partitions", "groups")] == [MOST, MOST, MOST]
+    assert [len(found[name]["changed"]) for name in ("transactions", "partitions", "groups")] == [MAX_ITEMS] * 3
     assert all(found[name]["more"] for name in ("transactions", "partitions", "groups"))
-    assert (len(found["blockers"]["rows"]), found["blockers"]["complete"]) == (MOST_BLOCKERS, False)
+    assert (len(found["blockers"]["rows"]), found["blockers"]["complete"]) == (MAX_BLOCKERS, False)
     (blocked,) = blocker_rows(large, 1)
     assert (len(blocked["groups"]), blocked["groups_count"]) == (SHOWN_IN_LIST, 500)
     wide = replace(large.open["id0"], partitions=tuple(TopicPartition(f"t{n}", 0) for n in range(5_000)))

@@ -163,11 +163,11 @@ async def test_a_record_is_shown_with_a_limited_number_of_headers_and_shortened_
     admin: Admin, broker: ServedBroker
 ) -> None:
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
-    headers = [("n" * (SHOWN_BYTES + 1), b"")] * (records.MOST_HEADERS + 1)
+    headers = [("n" * (SHOWN_BYTES + 1), b"")] * (records.MAX_HEADERS + 1)
     producer.produce("many-headers", b"", partition=0, headers=headers)
     assert producer.flush(10) == 0
     (row,) = (await records.browse(admin, "many-headers", 0, {"offset": "0"}))["data"]
-    assert (len(row["headers"]), row["headers_count"]) == (records.MOST_HEADERS, records.MOST_HEADERS + 1)
+    assert (len(row["headers"]), row["headers_count"]) == (records.MAX_HEADERS, records.MAX_HEADERS + 1)
     assert {each["name"] for each in row["headers"]} == {"n" * SHOWN_BYTES}
 
 

@@ -14,7 +14,7 @@ from fencepost.broker.transactions.ledger import Item, Proposal
 from fencepost.broker.transactions.ledger_log import Preparation
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
-from fencepost.console.parts import MOST_DOWNLOADS, MOST_READINGS
+from fencepost.console.parts import MAX_DOWNLOADS, MAX_READINGS
 from fencepost.console.rest import topics
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from served_broker import ServedBroker
@@ -331,9 +331,9 @@ async def test_record_reads_above_the_limit_wait_in_a_queue_and_all_are_answered
 
     monkeypatch.setattr(topics.browsing, "browse", read)
     monkeypatch.setattr(topics.timelines, "read", read)
-    paths = ["topics/orders/partitions/0/records", "topics/orders/partitions/0/timeline"] * MOST_READINGS
+    paths = ["topics/orders/partitions/0/records", "topics/orders/partitions/0/timeline"] * MAX_READINGS
     assert await asyncio.gather(*(console.get(each) for each in paths)) == [{}] * len(paths)
-    assert most == MOST_READINGS
+    assert most == MAX_READINGS
 
 
 async def test_concurrent_value_downloads_are_limited_in_number_and_duration(
@@ -349,7 +349,7 @@ async def test_concurrent_value_downloads_are_limited_in_number_and_duration(
     path = f"/v3/clusters/{console.cluster}/topics/orders/partitions/0/records/0/value"
     port = int(console.base.rpartition(":")[2].strip("/"))
     silent = []
-    for _ in range(MOST_DOWNLOADS):
+    for _ in range(MAX_DOWNLOADS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"

@@ -58,8 +58,8 @@ async def test_every_response_has_the_security_headers(console: ConsoleClient, p
 
 
 async def test_a_query_string_longer_than_most_query_chars_gets_422(console: ConsoleClient) -> None:
-    status, _, body = await console.ask("GET", "/healthz?" + "x" * (app.MOST_QUERY_CHARS + 1))
-    assert (status, body["message"]) == (422, f"the query is longer than {app.MOST_QUERY_CHARS} characters")
+    status, _, body = await console.ask("GET", "/healthz?" + "x" * (app.MAX_QUERY_CHARS + 1))
+    assert (status, body["message"]) == (422, f"the query is longer than {app.MAX_QUERY_CHARS} characters")
 
 
 async def test_the_page_is_served_and_paths_outside_its_static_files_get_404(console: ConsoleClient) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 import pytest_asyncio
 from console_client import ConsoleClient, console_of
-from fencepost.console.http.limits import MOST_CONNECTIONS, ConnectionLimits, StreamLimits
+from fencepost.console.http.limits import MAX_CONNECTIONS, ConnectionLimits, StreamLimits
 from fencepost.console.rest import streaming
 from fencepost.console.serving import connections
 from served_broker import ServedBroker
@@ -112,7 +112,7 @@ async def test_a_connection_whose_browser_reads_no_response_is_closed(
 
 
 async def test_the_connection_limit_allows_a_hundred_browsers() -> None:
-    assert MOST_CONNECTIONS > 100 * 6  # a browser opens six to one host
+    assert MAX_CONNECTIONS > 100 * 6  # a browser opens six to one host
 
 
 async def test_a_request_is_dropped_when_its_browser_disconnects(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from fencepost.effects.disk import SystemDisk, aio
-from fencepost.effects.disk.aio import BLOCK_BYTES, LARGEST_BYTES, MOST_AT_ONCE, open_writer
+from fencepost.effects.disk.aio import BLOCK_BYTES, LARGEST_BYTES, MAX_AT_ONCE, open_writer
 from fencepost.effects.gathering import JOINED_BELOW_BYTES
 from fencepost.effects.simulated.disk import SimulatedDisk
 from native_aio import (
@@ -112,16 +112,16 @@ def test_an_async_write_of_many_buffers_writes_them_consecutively(loop, writer, 
 
 
 def test_a_limited_number_of_async_writes_run_at_once_and_each_calls_back_once(loop, writer, file):
-    assert writer.at_once == MOST_AT_ONCE
+    assert writer.at_once == MAX_AT_ONCE
     told, size = [], 50 * BLOCK_BYTES
     for turn in range(5):
-        contents = [blocks(50, 100 * turn + number) for number in range(MOST_AT_ONCE)]
+        contents = [blocks(50, 100 * turn + number) for number in range(MAX_AT_ONCE)]
         assert all(begin(writer, file, number * size, one, told=told) for number, one in enumerate(contents))
-        assert not begin(writer, file, MOST_AT_ONCE * size, blocks(1), told=told)
-        assert told == [None] * MOST_AT_ONCE * turn
-        run_until(loop, lambda expected=MOST_AT_ONCE * (turn + 1): len(told) >= expected)
-        assert file.read(MOST_AT_ONCE * size + 8, 0) == b"".join(contents) + b"before.."
-    assert told == [None] * MOST_AT_ONCE * 5
+        assert not begin(writer, file, MAX_AT_ONCE * size, blocks(1), told=told)
+        assert told == [None] * MAX_AT_ONCE * turn
+        run_until(loop, lambda expected=MAX_AT_ONCE * (turn + 1): len(told) >= expected)
+        assert file.read(MAX_AT_ONCE * size + 8, 0) == b"".join(contents) + b"before.."
+    assert told == [None] * MAX_AT_ONCE * 5
 
 
 def test_async_writer_without_a_loop_uses_the_running_event_loop(loop, file):
@@ -141,7 +141,7 @@ def test_the_callback_of_an_async_write_may_begin_another_async_write(loop, writ
         if len(told) < 10:
             assert writer.begin(file, len(told) * BLOCK_BYTES, [blocks(1, len(told))], BLOCK_BYTES, next_one)
 
-    for _ in range(MOST_AT_ONCE - 1):
+    for _ in range(MAX_AT_ONCE - 1):
         assert begin(writer, file, 100 * BLOCK_BYTES, blocks(1), told=[])
     assert writer.begin(file, 0, [blocks(1)], BLOCK_BYTES, next_one)
     run_until(loop, lambda: len(told) == 10)
@@ -223,15 +223,15 @@ def test_a_lack_of_memory_or_descriptors_does_not_disable_async_writes(loop, wri
 
     told = []
     with no_descriptor_left() if wanting == "a descriptor" else monkeypatch.context() as patched:
-        for _ in range(MOST_AT_ONCE + 1):
+        for _ in range(MAX_AT_ONCE + 1):
             if wanting == "memory":
                 patched.setattr(aio.mmap, "mmap", no_memory)
             elif wanting == "a place in the kernel":
                 answer_once(writer, errno.EAGAIN)
             assert not begin(writer, file, 0, blocks(1), told=told)
-    assert all(begin(writer, file, 0, blocks(1), told=told) for _ in range(MOST_AT_ONCE))  # no room was lost
-    run_until(loop, lambda: len(told) == MOST_AT_ONCE)
-    assert told == [None] * MOST_AT_ONCE
+    assert all(begin(writer, file, 0, blocks(1), told=told) for _ in range(MAX_AT_ONCE))  # no room was lost
+    run_until(loop, lambda: len(told) == MAX_AT_ONCE)
+    assert told == [None] * MAX_AT_ONCE
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
@@ -360,7 +360,7 @@ def test_a_failed_sync_after_an_async_write_was_rewritten_raises_with_the_files_
 
 def test_close_waits_for_async_writes_without_callbacks_and_may_be_called_again(loop, writer, file):
     told, before, number_in_loop = [], contexts(), writer._event_fd
-    for number in range(MOST_AT_ONCE // 2):
+    for number in range(MAX_AT_ONCE // 2):
         assert begin(writer, file, number * LARGEST_BYTES, blocks(256, number), told=told)
     writer.close()
     assert (contexts(), loop.remove_reader(number_in_loop) or False) == (before - 1, False)

@@ -3,7 +3,7 @@
 import time
 
 from fencepost.effects.disk import aio
-from fencepost.effects.disk.aio import BLOCK_BYTES, MOST_AT_ONCE, WAITED_FOR
+from fencepost.effects.disk.aio import BLOCK_BYTES, MAX_AT_ONCE, WAITED_FOR
 from native_aio import begin, blocks, run_until, wait_for_device, write
 
 
@@ -28,7 +28,7 @@ def test_several_async_writes_that_block_in_the_submit_call_disable_the_writer(l
     end_in_the_call(writer)
     contents = [blocks(1, salt) for salt in range(WAITED_FOR)]
     for number, content in enumerate(contents):
-        assert writer.at_once == MOST_AT_ONCE
+        assert writer.at_once == MAX_AT_ONCE
         assert write(loop, writer, file, number * BLOCK_BYTES, content) is None
     assert writer.at_once == 0
     assert caplog.text.count("made the loop wait") == 1
@@ -47,7 +47,7 @@ def test_one_write_that_does_not_block_in_the_submit_call_keeps_async_writes_ena
         writer._call = real
         assert real(*held[0]) == 1
         run_until(loop, lambda told=told: told)
-    assert writer.at_once == MOST_AT_ONCE
+    assert writer.at_once == MAX_AT_ONCE
 
 
 def test_async_writes_that_block_the_submit_call_only_briefly_stay_enabled(loop, writer, file, monkeypatch):
@@ -55,7 +55,7 @@ def test_async_writes_that_block_the_submit_call_only_briefly_stay_enabled(loop,
     monkeypatch.setattr(aio, "QUICK_NS", 1 << 62)
     for _ in range(2 * WAITED_FOR):
         assert write(loop, writer, file, 0, blocks(1)) is None
-    assert writer.at_once == MOST_AT_ONCE
+    assert writer.at_once == MAX_AT_ONCE
 
 
 def test_blocking_writes_begun_while_another_is_in_flight_do_not_disable_the_writer(loop, writer, file, monkeypatch):
@@ -72,4 +72,4 @@ def test_blocking_writes_begun_while_another_is_in_flight_do_not_disable_the_wri
         assert begin(writer, file, BLOCK_BYTES, blocks(1), told=told)
         writer._call = real
         run_until(loop, lambda told=told: len(told) == 2)
-    assert writer.at_once == MOST_AT_ONCE
+    assert writer.at_once == MAX_AT_ONCE

@@ -1,6 +1,6 @@
 """How long one call to an object store may take: a short deadline at first, a longer one for a call that timed out."""
 
-from fencepost.effects.objects.deadlines import DEADLINES_S, MOST_NAMES, SMALL_BYTES, Deadlines
+from fencepost.effects.objects.deadlines import DEADLINES_S, MAX_NAMES, SMALL_BYTES, Deadlines
 
 
 def deadline_s(deadlines: Deadlines, call: str, size_bytes: int = 0) -> float:
@@ -34,7 +34,7 @@ def test_a_timeout_of_one_call_changes_no_deadline_of_another():
 
 def test_the_timeouts_of_calls_that_nobody_repeats_are_forgotten_at_a_limit():
     deadlines = Deadlines()
-    for number in range(MOST_NAMES + 1):
+    for number in range(MAX_NAMES + 1):
         deadlines.ended(f"create {number}", timed_out=True)
     assert deadline_s(deadlines, "create 0") == DEADLINES_S[0]
-    assert deadline_s(deadlines, f"create {MOST_NAMES}") == DEADLINES_S[1]
+    assert deadline_s(deadlines, f"create {MAX_NAMES}") == DEADLINES_S[1]

@@ -3,7 +3,7 @@
 import pytest
 from fencepost.client.errors import InvalidConfigurationError
 from fencepost.spark.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE, digest_of, sink_options, stream_mark
-from fencepost.spark.sink.protocol import MOST_SINK_ID_CHARS, WrongUseError
+from fencepost.spark.sink.protocol import MAX_SINK_ID_CHARS, WrongUseError
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -45,7 +45,7 @@ def test_kafka_options_that_the_sink_sets_itself_are_refused(name):
     assert f"kafka.{name}" in refused(**{f"kafka.{name}": "1000"})
 
 
-@pytest.mark.parametrize("wrong", ["", "a b", "ä", "x" * (MOST_SINK_ID_CHARS + 1)])
+@pytest.mark.parametrize("wrong", ["", "a b", "ä", "x" * (MAX_SINK_ID_CHARS + 1)])
 def test_an_invalid_sink_id_is_refused(wrong):
     assert "sinkId" in refused(streaming=False, sinkId=wrong, batchId="1")
 

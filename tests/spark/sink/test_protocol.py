@@ -125,16 +125,16 @@ def test_without_the_drivers_abort_open_transactions_of_killed_tasks_stay_open()
     assert found == {"left open"}
 
 
-MOST_AT_ONCE = 7  # transactions; a batch has six at most, if none becomes old
+MAX_AT_ONCE = 7  # transactions; a batch has six at most, if none becomes old
 
 
 def test_random_kills_of_drivers_leave_no_query_stuck_at_the_limit_of_a_decision():
     """The broker limits how many transactions one decision may end, and killed drivers leave prepared ones behind."""
-    assert not set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed) for seed in range(300)))
+    assert not set().union(*(lives(FakeBroker(MAX_AT_ONCE), seed) for seed in range(300)))
 
 
 def test_if_drivers_did_not_end_earlier_attempts_first_some_queries_would_get_stuck():
-    found = set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed, "earlier attempts are left") for seed in range(300)))
+    found = set().union(*(lives(FakeBroker(MAX_AT_ONCE), seed, "earlier attempts are left") for seed in range(300)))
     assert "stuck" in found
 
 

@@ -129,7 +129,7 @@ def test_a_task_that_prepares_after_its_write_was_aborted_is_aborted_too(sink):
 @KINDS
 def test_prepared_transactions_of_killed_drivers_do_not_enlarge_a_decision(sink, is_stream, monkeypatch):
     """A decision also ends what earlier attempts prepared, and the broker limits how many one decision may end."""
-    monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 3)
+    monkeypatch.setattr("fencepost.broker.transactions.deciding.MAX_MARKERS", 3)
     more = {} if is_stream else {"sinkId": sink.topic, "batchId": "0"}
     killed = sink.job(is_stream, **more)
     for partition in range(2):
@@ -141,7 +141,7 @@ def test_prepared_transactions_of_killed_drivers_do_not_enlarge_a_decision(sink,
 
 
 def test_a_commit_to_too_many_partitions_raises_and_hints_at_shuffle_partitions(sink, monkeypatch):
-    monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 3)
+    monkeypatch.setattr("fencepost.broker.transactions.deciding.MAX_MARKERS", 3)
     job = sink.job(True)
     with pytest.raises(KafkaError, match="4 partitions to mark in one decision") as raised:
         job.commit([job.task([arrow(b"1")], partition=partition) for partition in range(4)])

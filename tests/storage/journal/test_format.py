@@ -183,9 +183,9 @@ def test_a_journal_unit_has_the_same_bytes_whether_its_buffers_are_joined_or_not
     parts = [form.Part(form.APPEND, log_id, offset, (head, rest)) for log_id, offset, head, rest in batches]
     written = b"".join(form.frame_batches(3, 4, batches))
     assert written == b"".join(form.frame_unit(3, 4, parts))
-    monkeypatch.setattr(form, "MOST_COPIED_BYTES", 0)
+    monkeypatch.setattr(form, "MAX_COPIED_BYTES", 0)
     assert b"".join(form.frame_batches(3, 4, batches)) == written
-    monkeypatch.setattr(form, "MOST_COPIED_BYTES", 1 << 30)
+    monkeypatch.setattr(form, "MAX_COPIED_BYTES", 1 << 30)
     monkeypatch.setattr(form, "COPIED_BELOW_BYTES", 1 << 30)
     assert [b"".join(form.frame_batches(3, 4, batches))] == form.frame_batches(3, 4, batches) == [written]
 

@@ -7,7 +7,7 @@ import pytest
 from fencepost.protocol import batches
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.storage.log import segment
-from fencepost.storage.log.index import MOST_INTERVALS, Indexes
+from fencepost.storage.log.index import MAX_INTERVALS, Indexes
 from fencepost.storage.log.segment import Slice
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -229,7 +229,7 @@ def test_one_read_checks_and_returns_at_most_a_fixed_number_of_unchecked_batches
     checks: Checks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check runs on the event loop, where all other requests wait; the next read checks the following batches."""
-    monkeypatch.setattr(segment, "MOST_CHECKS", 4)
+    monkeypatch.setattr(segment, "MAX_CHECKS", 4)
     driver = flushed()
     whole = content(driver)
     got = driver.log.read(0, 1 << 20, 99, at_least_one=True)
@@ -277,9 +277,9 @@ def test_adjacent_checked_intervals_are_merged() -> None:
 
 def test_if_a_segment_has_too_many_checked_intervals_the_oldest_is_forgotten() -> None:
     indexes = Indexes()
-    for number in range(MOST_INTERVALS + 1):
+    for number in range(MAX_INTERVALS + 1):
         indexes.add_checked(10 * number, 10 * number + 5)
-    assert len(indexes.checked) == MOST_INTERVALS
+    assert len(indexes.checked) == MAX_INTERVALS
     assert indexes.checked_until(0) == 0
     assert indexes.checked_until(10) == 15
 

@@ -27,17 +27,17 @@ def test_in_every_order_of_steps_of_owners_no_acknowledged_round_is_after_the_se
     assert states >= least
 
 
-MOST_STATES = 2_500_000  # of each; where there are more, the nearest ones
+MAX_STATES = 2_500_000  # of each; where there are more, the nearest ones
 LONG = {
     "one taker, six rounds": (Bounds(top=5), 216_000),
     "one taker, wide, a retry, late deletes": (Bounds(window=3, top=4, dups=1, late=True), 840_000),
     "two takers, two pages, late deletes": (Bounds(takers=2, top=2, paged=1, late=True), 100_000),
     "two takers, one round at a time, a retry": (Bounds(window=1, takers=2, top=2, dups=1), 516_000),
-    "two takers, a retry": (Bounds(takers=2, dups=1), MOST_STATES),
-    "two takers, a retry, five rounds": (Bounds(takers=2, top=4, dups=1), MOST_STATES),
-    "two takers, two retries": (Bounds(takers=2, dups=2), MOST_STATES),
+    "two takers, a retry": (Bounds(takers=2, dups=1), MAX_STATES),
+    "two takers, a retry, five rounds": (Bounds(takers=2, top=4, dups=1), MAX_STATES),
+    "two takers, two retries": (Bounds(takers=2, dups=2), MAX_STATES),
     "three takers": (Bounds(takers=3, top=1), 773_000),
-    "three takers, a retry": (Bounds(takers=3, dups=1), MOST_STATES),
+    "three takers, a retry": (Bounds(takers=3, dups=1), MAX_STATES),
 }
 
 
@@ -45,7 +45,7 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_in_ten_million_orders_no_acknowledged_journal_round_is_after_the_seal(name: str):
     bounds, least = LONG[name]
-    states, complete = look_at_all(Model(bounds), MOST_STATES)
+    states, complete = look_at_all(Model(bounds), MAX_STATES)
     print(name, states, complete)
     assert states >= least
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 SALT = b"saltsalt"
 U32, U64 = st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1)
-PLACES = st.builds(Place, st.integers(1, (1 << 32) - 1), st.integers(0, form.MOST_ROUNDS - 1))
+PLACES = st.builds(Place, st.integers(1, (1 << 32) - 1), st.integers(0, form.MAX_ROUNDS - 1))
 SALTS = st.binary(min_size=8, max_size=8)
 SAYS = st.builds(Header, st.one_of(st.just(NOWHERE), PLACES), U32, U64)
 

@@ -456,7 +456,7 @@ def test_a_point_that_would_name_too_many_journal_rounds_ships_them_again(work, 
     objects = SimulatedObjects()
     one = follower(work.disk, objects, point_bytes=0)
     one.step()
-    monkeypatch.setattr(shipped_journal, "MOST_SMALL_EXTENTS", 4)
+    monkeypatch.setattr(shipped_journal, "MAX_SMALL_EXTENTS", 4)
     for _ in range(5):
         add(work, b"x")
         one.step()

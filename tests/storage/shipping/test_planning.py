@@ -4,7 +4,7 @@ import pytest
 from crc32c import crc32c
 from fencepost.storage.shipping.planning import (
     LARGE_BYTES,
-    MOST_SMALL_EXTENTS,
+    MAX_SMALL_EXTENTS,
     PART_BYTES,
     Range,
     joined,
@@ -68,7 +68,7 @@ def test_a_backup_plan_ships_growing_files_completely_and_most_bytes_only_once(s
             assert [first for first, _ in ranges] == [0, *(end for _, end in ranges)][: len(ranges)]
             assert (ranges[-1][1] if ranges else 0) == size_bytes
         added = sum(size - before.get(path, 0) for path, size in sizes.items())
-        again = MOST_SMALL_EXTENTS * LARGE_BYTES * len(sizes)  # what is shipped anew of files with many small extents
+        again = MAX_SMALL_EXTENTS * LARGE_BYTES * len(sizes)  # what is shipped anew of files with many small extents
         assert added <= planned.bytes_to_ship <= added + again
 
 
@@ -86,7 +86,7 @@ def test_a_backup_plan_has_few_objects_of_limited_size_and_few_extents_per_file(
         assert len(lengths) <= 2 + 2 * planned.bytes_to_ship // LARGE_BYTES
         for file in store.shipped.values():
             small = [extent for extent in file.extents if extent.length < LARGE_BYTES]
-            assert len(small) <= MOST_SMALL_EXTENTS + 1
+            assert len(small) <= MAX_SMALL_EXTENTS + 1
 
 
 def test_a_backup_plan_ships_no_bytes_of_unchanged_files():

@@ -10,7 +10,7 @@ from fencepost.client.share import taken
 
 import fencepost as fp
 
-MOST_S = 240  # for what is looked at meanwhile
+MAX_S = 240  # for what is looked at meanwhile
 LIMIT = 100  # group.share.partition.max.record.locks of the broker; as many acknowledgements are sent before the commit
 
 
@@ -23,7 +23,7 @@ def pending(bootstrap: str, transactional_id: str, topic: str, group: str) -> It
     failures: list[Exception] = []
 
     async def work() -> None:
-        timeout_ms = 2 * MOST_S * 1000
+        timeout_ms = 2 * MAX_S * 1000
         producer = fp.Producer(bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         queue = fp.ShareConsumer(bootstrap, topics=[topic], group_id=group, auto_offset_reset="earliest")
         with patch.object(taken, "MANY", LIMIT - 1):
@@ -37,7 +37,7 @@ def pending(bootstrap: str, transactional_id: str, topic: str, group: str) -> It
                 await tx.acknowledge(queue, *records)
                 left -= len(records)
             has.set()
-            await asyncio.to_thread(done.wait, MOST_S)
+            await asyncio.to_thread(done.wait, MAX_S)
 
     def run() -> None:
         try:

@@ -10,7 +10,7 @@ from fencepost.storage.shipping.point import Claim
 
 DIRECTORY = "/data"
 HOUR_MS = 3_600_000
-MOST_WAITS = 1000
+MAX_WAITS = 1000
 
 
 class RecordClock(Clock):
@@ -29,7 +29,7 @@ class RecordClock(Clock):
 class Waiting:
     """Counts how often a call was made again, and gives up some time."""
 
-    def __init__(self, most: int = MOST_WAITS) -> None:
+    def __init__(self, most: int = MAX_WAITS) -> None:
         self.troubles: list[Exception] = []
         self._most = most
 

@@ -13,7 +13,7 @@ from fencepost.storage.objects.source import JournalOfObjects
 from fencepost.storage.objects.takeover import Taken, Takeover
 from store_driver import DIRECTORY, SMALL, Driven, batch_of, values_of
 
-MOST_ATTEMPTS = 200
+MAX_ATTEMPTS = 200
 
 
 class GivenUp(Exception):
@@ -22,7 +22,7 @@ class GivenUp(Exception):
 
 def pause(error: ObjectsError, attempts: int) -> None:
     """Wait for nothing: the store's faults are drawn anew at each call."""
-    if attempts > MOST_ATTEMPTS:
+    if attempts > MAX_ATTEMPTS:
         raise GivenUp from error
 
 

@@ -31,7 +31,7 @@ from share_record_answers import (
     without_first,
 )
 
-MOST_WORLDS = 5_000_000
+MAX_WORLDS = 5_000_000
 FINAL = ("K", "X", GONE)
 
 
@@ -395,7 +395,7 @@ def explore(first: World, after: Callable[[World], Iterator[World]]) -> int:
                 worlds.append(later)
             begins.append(number)
             ends.append(known)
-        assert len(worlds) <= MOST_WORLDS
+        assert len(worlds) <= MAX_WORLDS
     _check_ends(worlds, begins, ends)
     return len(worlds)
 

@@ -28,7 +28,7 @@ from fencepost.spark.sink.protocol import (
 )
 
 LIMITS = Limits(PREFIX, 900_000, 3_600_000)
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 IDLE = "idle"  # an actor that has nothing to ask just now
 
 
@@ -241,7 +241,7 @@ class World:
     def _failed(self, job: Job, batch: SinkBatch, partition: int) -> None:
         job.running[partition] -= 1
         if job.messages[partition] is None and not job.running[partition]:
-            if job.attempts[partition] < MOST_ATTEMPTS:
+            if job.attempts[partition] < MAX_ATTEMPTS:
                 self._launch(job, batch, partition)
             else:
                 job.failed = True

@@ -106,8 +106,8 @@ def test_share_sessions_are_limited_and_a_member_may_replace_its_own_at_the_limi
 
 
 def test_too_many_partitions_in_one_or_all_share_sessions_get_limit_reached(monkeypatch):
-    monkeypatch.setattr(share_sessions, "MOST_OF_A_SESSION", 2)
-    monkeypatch.setattr(share_sessions, "MOST_OF_ALL", 3)
+    monkeypatch.setattr(share_sessions, "MAX_OF_A_SESSION", 2)
+    monkeypatch.setattr(share_sessions, "MAX_OF_ALL", 3)
     sessions = ShareSessions()
     session = opened(sessions, places=[A, B])
     with refused(ErrorCode.SHARE_SESSION_LIMIT_REACHED):

@@ -191,12 +191,12 @@ def test_adding_partitions_does_not_modify_the_earlier_state_object(environment)
 
 def test_a_transaction_never_grows_so_large_that_one_unit_cannot_end_it(environment):
     """A unit has room for 50,000 parts. With more, no end could be written, and readers would wait for ever."""
-    many = {("orders", index): 100 + index for index in range(machine.MOST_PARTITIONS)}
+    many = {("orders", index): 100 + index for index in range(machine.MAX_PARTITIONS)}
     full = add(transaction(), environment, many).states[-1]
     refused = add(full, environment, {("payments", 0): 21})
     assert (refused.error, refused.states) == (ErrorCode.POLICY_VIOLATION, ())
     assert add(full, environment, {("orders", 5): 105}).error is ErrorCode.NONE
-    assert len(end(full, True, environment).marker.partitions) == machine.MOST_PARTITIONS
+    assert len(end(full, True, environment).marker.partitions) == machine.MAX_PARTITIONS
 
 
 # Ending --------------------------------------------------------------------------------------------------------------

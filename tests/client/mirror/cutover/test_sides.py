@@ -196,7 +196,7 @@ async def test_a_cutover_of_many_groups_moves_them_though_its_record_is_large(to
 
 
 async def test_a_cutover_whose_record_would_be_too_large_is_undone(to, monkeypatch):
-    monkeypatch.setattr("fencepost.client.mirror.cutover.running.MOST_PACKED_BYTES", 20)
+    monkeypatch.setattr("fencepost.client.mirror.cutover.running.MAX_PACKED_BYTES", 20)
     await fill(to)
     await to.source.alter_group_offsets("g", {A0: 1})
     await mirror_all(to, "a", "b")
