@@ -107,8 +107,13 @@ class Blocks(ABC):
         """
         if not self._is_owned:
             raise IllegalStateError("a savepoint needs a transaction", hint="async with producer.transaction(db=db)")
-        async with self._open_adapter().savepoint():
-            yield
+        was_marked = self._must_find_mark
+        try:
+            async with self._open_adapter().savepoint():
+                yield
+        except BaseException:
+            self._must_find_mark = was_marked  # a mark that was set in the savepoint is undone with it
+            raise
 
     # ---- for the producer ------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """PostgreSQL takes part in a producer's transactions, at a real broker."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 
@@ -120,6 +121,34 @@ async def test_rolling_back_a_savepoint_of_postgresql_keeps_the_rest_of_the_tran
                 await db.execute("insert into orders values (1, 'alice')")
         await tx.send("orders", b"1")
     assert await rows_of(db) == await records_of(broker) == [1]
+
+
+async def test_rolling_back_a_savepoint_with_a_changed_setting_keeps_the_rest(broker, db):
+    """A statement that is not on rows marks the transaction, and the rollback takes the mark back."""
+    async with Producer(broker, transactional_id="orders-1") as producer, producer.transaction(db=db) as tx:
+        with pytest.raises(ValueError, match="undone"):  # noqa: PT012
+            async with db.transaction(), db.transaction():
+                await db.execute("set local lock_timeout = 100")
+                raise ValueError("undone")
+        await db.execute("insert into orders values (1, 'alice')")
+        await tx.send("orders", b"1")
+    assert await rows_of(db) == await records_of(broker) == [1]
+
+
+async def test_a_savepoint_that_ends_the_transaction_and_is_rolled_back_commits_no_record(broker, db):
+    """Its rollback fails in the transaction that was begun inside."""
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(Exception) as refused:  # noqa: PT012 (the driver's, or ours)
+            async with producer.transaction(db=db) as tx:
+                await tx.send("orders", b"1")
+                with contextlib.suppress(Exception):
+                    async with db.transaction():
+                        await db.execute("select 1; commit; begin")
+                        raise ValueError("undone")
+                await db.execute("insert into orders values (1, 'alice')")
+        print(refused.value)
+        await write(producer, db, 2)
+    assert await rows_of(db) == await records_of(broker) == [2]
 
 
 async def test_a_transaction_that_sets_search_path_still_uses_the_tables_found_at_connect(broker, db):
