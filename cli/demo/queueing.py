@@ -178,7 +178,11 @@ def _supervise(
     killed: Callable[[str, int], None],
     look: Callable[[int], None],
 ) -> None:
-    """Kill workers and broker as the plan says, and start them again, until every order is acknowledged."""
+    """Kill workers and broker as the plan says, and start them again, until every order is acknowledged.
+
+    Invoices are counted by what the workers print, and by what the broker says is left: a worker may be killed after
+    its commit and before it prints.
+    """
     done, left = 0, plan.orders
     next_look = last = time.monotonic()
     while left:
@@ -198,6 +202,7 @@ def _supervise(
         if time.monotonic() > next_look:
             workers.replace_ended()
             left = _left(admin, left)
+            done = max(done, plan.orders - left)
             next_look = time.monotonic() + LOOK_S
         if time.monotonic() - last > STUCK_S:
             return  # what is left counts as lost

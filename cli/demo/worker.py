@@ -35,7 +35,8 @@ async def main(bootstrap: str, group: str, orders: str, invoices: str, name: str
             except (fp.AbortableTransactionError, fp.RecordNotHeldError):
                 print("aborted", flush=True)
             except fp.CommitOutcomeUnknownError as error:
-                print(await error.resolve(), flush=True)
+                outcome = await error.resolve()
+                print(*(("invoiced", len(taken)) if outcome == "committed" else (outcome,)), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
 import io
 import tempfile
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 from fencepost.cli.demo import _queueing, queueing
 from fencepost.cli.demo.flaky_proxy import FlakyProxy
-from fencepost.cli.demo.queueing import Plan, Worked
+from fencepost.cli.demo.queueing import Plan, Worked, Workers
 from fencepost.cli.demo.stage import Broker, whole_lines
 from fencepost.cli.output.interruption import Interruption
 
@@ -45,6 +46,31 @@ def test_the_demo_invoices_each_order_although_worker_and_broker_are_killed(
         "orders without an invoice": "0",
         "orders with two": "0",
     }
+
+
+def test_the_demo_kills_on_time_although_its_workers_print_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Workers):
+        def __init__(self) -> None:
+            self.killed = 0
+
+        def next_line(self, timeout_s: float) -> str | None:
+            return None
+
+        def kill_one(self) -> None:
+            self.killed += 1
+
+        def replace_ended(self) -> None:
+            """Do nothing: there are no processes."""
+
+    left = iter((300, 200, 100, 0))
+    monkeypatch.setattr(queueing, "LOOK_S", 0.0)
+    monkeypatch.setattr(queueing, "_left", lambda *_: next(left))
+    workers, worked, told = Silent(), Worked(), list[tuple[str, int]]()
+    queueing._supervise(
+        Plan(300, 4, (80, 180), (140,)), workers, worked, Mock(), Mock(), lambda *what: told.append(what), Mock()
+    )
+    assert told == [("a worker", 100), ("the broker", 200), ("a worker", 200)]
+    assert (worked.workers_killed, worked.brokers_killed, workers.killed) == (2, 1, 2)
 
 
 def test_the_demos_count_finds_orders_without_an_invoice_and_orders_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
