@@ -2,7 +2,8 @@
 
 Exit codes: 0 done; 1 failed (or `log verify` found damage); 2 wrong usage or settings; 3 there is no such topic, group
 or transaction; 4 no answer in time; 5 fenced, or a conflict with the current state; 6 authentication or authorization
-failed; 70 `serve`: a write or sync failed; 75 the system refused a thread, or `serve` a file, memory or disk space;
+failed; 70 `serve`: a write or sync failed; 71 `serve`: another broker owns the store now; 72 `serve`: ended while its
+store did not answer; 75 the system refused a thread, or `serve` a file, memory or disk space;
 130 Ctrl-C.
 """
 

@@ -139,7 +139,7 @@ def outputs() -> Iterator[dict[str, list[str]]]:
 
 
 def _order(name: str) -> tuple[int, str]:
-    """What makes first, what removes last."""
+    """Return the sort key of a command: commands that make something run first, those that remove something last."""
     verb = name.split()[-1]
     return (0 if verb in ("add", "set", "create") else 2 if verb in ("rm", "delete", "reset", "abort") else 1, name)
 
@@ -154,7 +154,7 @@ def member(terminal: Terminal) -> Consumer:
 
 
 def prepare(broker: ServedBroker, name: str, sink: str) -> None:
-    """A prepared transaction of a sink, and a decision of it."""
+    """Prepare a transaction for decision 2 of a sink, and decide its batch 1, which ends no transaction."""
     client = broker.connect()
     given = client.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
     pair = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}

@@ -20,7 +20,7 @@ def terminal() -> Iterator[Terminal]:
 
 
 def write(terminal: Terminal, name: str, **topics: dict[int, int]) -> None:
-    """By topic and partition, one record with this sequence."""
+    """Send one record to each of these partitions as the named producer. topics: topic → {partition: sequence}."""
 
     async def work() -> None:
         async with fp.Producer(terminal.bootstrap, name=name, client_id="station") as producer:

@@ -7,7 +7,7 @@ CLI = Path(__file__).resolve().parents[2] / "cli"
 
 
 def commands(path: Path) -> list[tuple[int, str]]:
-    """The line, and the word after sys.executable, of each list that begins with it."""
+    """Return (line, source of the second element) of each list in a module whose first element is sys.executable."""
     lists = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.List) and node.elts]
     begun = [each for each in lists if ast.unparse(each.elts[0]) == "sys.executable"]
     return [(each.lineno, ast.unparse(each.elts[1])) for each in begun]

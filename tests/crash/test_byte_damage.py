@@ -67,7 +67,7 @@ def sample(what, count, random_):
 
 
 def judged(before, damaged, path, what):
-    """The verdict on one damaged directory."""
+    """Return the verdict on a directory in which `what` of the file at `path` is damaged; see verdict()."""
     try:
         found = verdict(before, examine(damaged), path)
     except BaseException as error:
@@ -115,7 +115,9 @@ def served(log):
 
 
 def said_of(damaged):
-    """The one thing that a broker says of a directory with one damaged file: at its start, or when all is read."""
+    """Open a directory with one damaged file and read all logs. Return the reason why the start or one log was
+    refused.
+    """
     try:
         store, _ = open_store(damaged, SimulatedClock(), SeededRng(1), ROOT, SETTINGS)
     except StoreDamaged as refusal:

@@ -50,7 +50,9 @@ def quiet():
 
 
 def left_by_a_broker():
-    """What is there after a kill, all of it on the disk, and much of it in the journal only."""
+    """Return the disk of a broker that was killed: all that it wrote is durable, the last of it in the journal
+    alone.
+    """
     broker = SimulatedBroker(SETTINGS)
     for topic in TOPICS:
         broker.ask(create(topic, segment_ms=1_000, index_interval_bytes=100))
@@ -60,12 +62,16 @@ def left_by_a_broker():
             broker.wait(0.4)
     broker.ask(create("late"))
     broker.wait(0.1)
-    left = kill(broker)
-    return left.found(left._seen)
+    return all_durable(kill(broker))
+
+
+def all_durable(disk):
+    """Return a disk on which also what was not synced is durable, as after a kill without a power cut."""
+    return disk.found(disk._seen)
 
 
 def write(broker, number):
-    """A record, a transaction and a group's offset. Returns whether all went well."""
+    """Write a record, a transaction and a group's offset. Return whether none of it was refused."""
     codes = [answers(broker.ask(produce("plain", batch(value=b"plain %d" % number)), NAMED))[0][0]]
     txn = Txn(broker, "x", 2)
     codes.append(txn.init())
@@ -80,7 +86,9 @@ def write(broker, number):
 
 
 def content(broker):
-    """({what: its records or offset}, names of what cannot be read)."""
+    """Return the records by (topic, whether only committed ones) and the offsets by group, and which topics are
+    offline.
+    """
     found, offline = {}, set()
     for topic in TOPICS:
         for committed in (False, True):
@@ -134,7 +142,7 @@ class Refused(Exception):
 
 
 def started(disk):
-    """A running broker. Raises Refused."""
+    """Start a broker on the disk. Raises Refused with the message that `fencepost serve` would print."""
     try:
         return SimulatedBroker(SETTINGS, disk=disk)
     except Exception as error:
@@ -145,7 +153,7 @@ def started(disk):
 
 
 def restored(disk, copy, path):
-    """What is at this path is as in the copy."""
+    """Return a disk on which the file or folder at this path is replaced by that of the copy."""
     disk = copy_of(disk)
     if disk.exists(path):
         disk.remove_tree(path) if disk.is_directory(path) else disk.unlink(path)
@@ -155,11 +163,11 @@ def restored(disk, copy, path):
             file = disk.open(one, create=True)
             file.write([content_of(copy, one)], 0)
             file.close()
-    return disk.found(disk._seen)
+    return all_durable(disk)
 
 
 def followed(disk, copy, given):
-    """The directory when somebody has done what was said of it."""
+    """Return the disk after what the broker's message in `given` tells to restore was restored from the copy."""
     if "restore the directory from a copy" in given:
         return restored(disk, copy, ROOT)
     (path, *_) = re.findall(r"\.fencepost/([^ :;,]+)", given)
@@ -175,7 +183,10 @@ def offline_lines(broker):
 
 
 def mended(damaged, copy, before, *, lives):
-    """Start, do what it says, start again, until all is served. Returns what was said."""
+    """Start a broker and restore what its messages name, again and again until all is served. Return the messages.
+
+    lives: a function that uses a broker of which a part is offline, and returns what that acknowledged.
+    """
     disk, given = damaged, []
     taken = {}
     for _ in range(6):
@@ -193,8 +204,7 @@ def mended(damaged, copy, before, *, lives):
         taken |= lives(broker)
         lines = offline_lines(broker)
         given += lines
-        disk = kill(broker)
-        disk = disk.found(disk._seen)
+        disk = all_durable(kill(broker))
         for line in lines:
             disk = followed(disk, copy, line)
     raise AssertionError(f"it does not come back: {given}")
@@ -222,7 +232,10 @@ def check(broker, found, before, taken):
 
 
 def goes_on(broker):
-    """What is whole takes records meanwhile, and checkpoints follow. Returns what was taken."""
+    """Send records while a part of the data is offline, long enough for checkpoints.
+
+    Return the acknowledged ones: {topic: {offset: value}}.
+    """
     taken = {"plain": {}}
     for number in range(200, 205):
         ((code, offset),) = answers(broker.ask(produce("plain", batch(value=b"plain %d" % number)), NAMED))
@@ -287,8 +300,7 @@ def test_damaged_journal_parts_of_an_offline_log_can_be_restored_from_a_copy(top
     broker = started(truncated(copy, path, 10))
     (line,) = offline_lines(broker)
     assert path.removeprefix("/") in line
-    left = kill(broker)
-    left = left.found(left._seen)
+    left = all_durable(kill(broker))
     sound = restored(left, copy, path.rpartition("/")[0])
     (kept,) = [path for path in files_of(left) if "/journal-parts/" in path]
     size = len(content_of(left, kept))

@@ -35,7 +35,9 @@ PATIENCE_S = 120
 
 
 class Writer:
-    """A process that writes with this transactional id. last: what it said last; committed: how often it committed."""
+    """A process that writes with this transactional id. last: its last line of output; committed: how often it
+    committed.
+    """
 
     def __init__(self, name: str, life: int, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name, self.life, self.process, self.log = name, life, process, log
@@ -52,7 +54,9 @@ class Writer:
 
 
 class Crew:
-    """The writers, and what they said. writers: the newest one of each id. Ends all processes with the block."""
+    """The writers, and how often they printed each line. writers: the newest one of each id. The block's end kills
+    all.
+    """
 
     def __init__(self, bootstrap: str, urls: list[str], logs: Path) -> None:
         """urls: of the database, which the writers take in turn."""
@@ -104,7 +108,10 @@ class Crew:
             self._changed.notify_all()
 
     async def until(self, done: Any) -> None:
-        """Wait until this is true, as writers say more or end. Fails as soon as one has ended in a wrong way."""
+        """Wait until done() is true; it is called whenever a writer prints a line or ends.
+
+        Raises AssertionError as soon as check() does, or after PATIENCE_S.
+        """
         try:
             async with asyncio.timeout(PATIENCE_S), self._changed:
                 await self._changed.wait_for(lambda: done() or self._ended_by_themselves())
@@ -113,7 +120,9 @@ class Crew:
         self.check()
 
     def _ended_by_themselves(self) -> list[Writer]:
-        """Return the writers that have ended, but by a kill, or since they were fenced by a newer one."""
+        """Return the writers that have ended for another reason than a kill by this test or a fence by their
+        successor.
+        """
         return [
             each
             for each in self._all
@@ -123,12 +132,14 @@ class Crew:
         ]
 
     def check(self) -> None:
-        """No writer has ended but by a kill, or since it was fenced by a newer one."""
+        """Raise AssertionError if a writer has ended that was neither killed by this test nor fenced by its
+        successor.
+        """
         for each in self._ended_by_themselves():
             raise AssertionError(f"{each}:\n{each.log.read_text()[-5000:]}")
 
     async def work(self) -> None:
-        """Let them commit some more transactions."""
+        """Wait until the writers have committed AT_WORK more transactions."""
         before = self.said["committed"]
         await self.until(lambda: self.said["committed"] >= before + AT_WORK)
 
@@ -147,7 +158,7 @@ class Crew:
         for line in out.decode().splitlines():
             if " number " in line:
                 self.resolved[line.partition(": ")[2].partition(",")[0]] += 1
-        assert process.returncode in (0, 4), (out, err)
+        assert process.returncode in (0, 4), (out, err)  # 4: some stay undecided, as broker or database did not answer
         return process.returncode
 
     def ended_by_successors(self) -> int:

@@ -47,7 +47,7 @@ class Work:
 
 
 def sized(messages: int) -> Work:
-    """COPIED and KILLS in the environment have their way."""
+    """Return the work of a run. COPIED and KILLS in the environment replace its number of messages and of kills."""
     messages = int(os.environ.get("COPIED", messages))
     kills, copiers, per_transaction, in_all_s = (2, 2, 200, 150.0) if messages <= 10_000 else (12, 3, 750, 900.0)
     return Work(messages, int(os.environ.get("KILLS", kills)), copiers, per_transaction, in_all_s)
@@ -99,7 +99,7 @@ class Copier:
                 self.output_lines.put(line)
 
     def progress(self) -> int:
-        """Messages committed since it was last asked."""
+        """Return how many messages were committed since the last call."""
         count = 0
         while not self.output_lines.empty():
             word, *more = self.output_lines.get().split()
@@ -113,7 +113,7 @@ class Copier:
         self.process.wait()
 
     def look_after(self) -> None:
-        """One that ended or hangs gets a successor."""
+        """Replace the process if it has ended, or has printed nothing for stuck_s."""
         if self.process.poll() is not None or time.monotonic() - self.last_s > self.stuck_s:
             self.kill()
             self.start()
@@ -154,7 +154,7 @@ class Source:
         self.written = 0
 
     def fill(self, count: int) -> None:
-        """Until there are so many of them."""
+        """Write messages until the source holds `count` of them, or all that it is to hold."""
         settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0}
         producer = confluent_kafka.Producer(settings)
         for number in range(self.written, min(count, self.messages)):
@@ -178,7 +178,7 @@ def make_topics(bootstrap: str) -> None:
 def copy_under_kills(
     broker, work: Work, source: Source, copiers: list[Copier], reader: Reader, chance: random.Random
 ) -> dict[str, int]:
-    """Until the reader has seen as many as there are. Returns what was killed.
+    """Let the copiers copy all messages, and kill copiers and the broker meanwhile. Return how many were killed.
 
     Each kill comes in the middle of a portion, and the portion after the next is written only when it is over: however
     fast the copiers are, every kill of the plan is made, and they are at work at each.
@@ -209,7 +209,7 @@ def copy_under_kills(
 
 
 def check(found: dict[int, list[int]], messages: int) -> None:
-    """All of them, each once, in the order of each partition."""
+    """Assert that each partition has all its messages, each once and in order."""
     for partition in range(PARTITIONS):
         expected = list(range(partition, messages, PARTITIONS))
         if found[partition] != expected:

@@ -87,6 +87,7 @@ def test_kafka_16541_a_file_is_synced_before_its_rename_and_the_directory_after(
             if isinstance(one, SyncDirectory) and one.directory == rename.new_directory
         ]
         assert directory_syncs, str(rename)
+        # Within a few operations of the same work, not only by the next work that syncs this directory.
         assert directory_syncs[0] - rename.index < 12, f"{rename} is made durable only by {directory_syncs[0]}"
 
 
@@ -286,11 +287,16 @@ def test_kfake_c7cc61e_stopping_under_load_loses_and_repeats_no_acknowledged_rec
             broker.start()
         with WireClient("127.0.0.1", broker.port) as client:
             ends = client.call(fetch("t"), FAST)
+            # One more, if the request whose answer did not come before the last stop was carried out.
             assert fetched(ends).high_watermark in (acknowledged, acknowledged + 1)
 
 
 def _send_until_it_ends(broker, acknowledged: int) -> int:
-    """One idempotent batch after the other while SIGTERM arrives; the unanswered one again at first."""
+    """Send numbered batches until the connection ends; SIGTERM is sent after 0.3 s. Return how many were acknowledged.
+
+    acknowledged: how many were before. The batch that is sent first may be written already: an earlier call sent it and
+    got no answer.
+    """
     with WireClient("127.0.0.1", broker.port) as client:
         until = time.monotonic() + 0.3
         reported = False

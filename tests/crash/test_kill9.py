@@ -72,7 +72,7 @@ class Load:
 
 
 def read_all(bootstrap: str, topic: str) -> dict[int, list[tuple[int, int]]]:
-    """Partition → [(offset, number)], to the end of each."""
+    """Read each partition to its end. Return partition → [(offset, number)]."""
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
@@ -93,7 +93,7 @@ def read_all(bootstrap: str, topic: str) -> dict[int, list[tuple[int, int]]]:
 
 
 def check(load: Load, found: dict[int, list[tuple[int, int]]]) -> None:
-    """Nothing lost, nothing twice, order kept, offsets as acknowledged."""
+    """Assert that each number was read once, in order, and at the offset with which it was acknowledged."""
     assert not load.failed
     assert len(load.acknowledged) == load.sent
     counts = Counter(number for records in found.values() for _, number in records)

@@ -187,7 +187,9 @@ class History:
                 log.snapshotted(job)
 
     def _restart(self) -> None:
-        """The process is killed: what was released is there, and nothing else can be told apart."""
+        """Sync what was appended, end the process, and recover its directory, so that the history goes on from
+        there.
+        """
         self.driven.round(sync=True)
         self.driven.store.close()
         self.driven = Driven(self.driven.disk, settings=SETTINGS)

@@ -24,13 +24,15 @@ NEWCOMER = (3000, 0)
 
 
 def live_on(life: Workload, name: bytes) -> None:
-    """What a broker does after a recovery: new batches, old and new producers, flushes, a checkpoint, a kill."""
+    """Let a recovered store work: new and known producers append, with flushes and a checkpoint; the last is not
+    synced.
+    """
     logs = [log for log in life.store.logs.values() if log.log_id]
     known = {topic: (producer, epoch) for topic, producer, epoch in life.sequences}
     for log in logs:
         life.send(log, name + b" first")
         life.send(log, name + b" from a newcomer", producer=NEWCOMER)
-        # One that ended at the last epoch is forgotten, with the numbers of its batches: it never comes again.
+        # A producer that ended at the last epoch is forgotten, with the numbers of its batches: it never sends again.
         if log.topic in known and known[log.topic][0] in log.producers:
             producer = known[log.topic]
             is_open = log.producers.first_offset_of(producer[0]) is not None
@@ -47,7 +49,7 @@ def live_on(life: Workload, name: bytes) -> None:
 
 
 def moments(disk: SimulatedDisk) -> list[int]:
-    """After which operations to kill: evenly spread, the last one always."""
+    """Return after how many operations of the disk to kill: evenly spread numbers, always with the last."""
     last = len(disk.operations)
     return [*range(0, last, max(1, last // LIMIT)), last]
 

@@ -78,7 +78,10 @@ def check(image: SimulatedDisk, states: list[Any]) -> None:
 
 
 def played() -> tuple[SimulatedDisk, int, list[Any]]:
-    """The disk of a life, with notes, the first operation of its steps, and what was known after this many answers."""
+    """Run the steps on a simulated disk.
+
+    Return the disk, its first operation that belongs to the steps, and known() after 0, 1, 2, … answered steps.
+    """
     disk = SimulatedDisk()
     world = SimulatedBroker(SETTINGS, disk=disk)
     for topic in "tu":

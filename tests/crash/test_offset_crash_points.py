@@ -26,7 +26,9 @@ Steps = list[Callable[[], Any]]
 
 
 def known(broker: Broker) -> Any:
-    """What groups can be told."""
+    """Return the committed offsets of both groups, and the partitions with an offset that a transaction has not
+    decided.
+    """
     offsets = broker.group_offsets
     committed = {group: {key: found.offset for key, found in offsets.all_of(group).items()} for group in "gh"}
     live = {topic.name for topic in broker.topics.by_name.values()}
@@ -125,7 +127,7 @@ SCRIPTS = [
 
 
 def played(script: Callable[[SimulatedBroker], Steps]) -> tuple[SimulatedDisk, list[Any]]:
-    """The disk of a client's life, with notes, and what was known after this many answers."""
+    """Run a script on a simulated disk. Return the disk, and known() after 0, 1, 2, … answered steps."""
     disk = SimulatedDisk()
     world = SimulatedBroker(SETTINGS, disk=disk)
     for name in ("t", "u"):

@@ -37,14 +37,16 @@ Steps = list[Callable[[], Any]]
 
 
 def known(world: SimulatedBroker) -> Any:
-    """What lasts of the share partitions, and what of the outputs is committed, aborted and open."""
+    """Return what a restart must find: the durable state of each share partition, and the batches and markers of topic
+    out.
+    """
     shares = {key: durable_view(kept.machine) for key, kept in world.broker.share_partitions.state_log.known.items()}
     topic = world.broker.topics.by_name["out"]
     return shares, [_outcomes(part.log) for part in topic.partitions]
 
 
 def _outcomes(log: PartitionLog) -> Any:
-    """Each output, and how each transaction has ended."""
+    """Return (offset, producer id, epoch, COMMIT or ABORT; None for a batch of records) of each batch in a log."""
     found = []
     for batch in checked_batches(log, 0):
         marker = read_marker(batch) if batch.is_control else None
@@ -181,7 +183,10 @@ SCRIPTS = [plain_acknowledgements, transactions, two_at_once, snapshots, snapsho
 
 
 def played(script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps]) -> tuple[SimulatedDisk, int, list[Any]]:
-    """The disk of a life, with notes, the first operation of its steps, and what was known after this many answers."""
+    """Run a script on a simulated disk.
+
+    Return the disk, its first operation that belongs to the script, and known() after 0, 1, 2, … answered steps.
+    """
     disk = SimulatedDisk()
     world = SimulatedBroker(SETTINGS, disk=disk)
     world.broker.topics.create("in", 2)

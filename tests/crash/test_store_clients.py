@@ -45,7 +45,7 @@ def brokers(tmp_path: Path):
     params=[IN_SUITE, *(pytest.param(one, marks=pytest.mark.long) for one in [*LIBRARIES, "java"] if one != IN_SUITE)]
 )
 def make(request, tmp_path_factory):
-    """What makes a transactional producer of one library, from bootstrap servers and a transactional id."""
+    """A function that makes a transactional producer of one library, given bootstrap servers and a transactional id."""
     if request.param != "java":
         yield LIBRARIES[request.param]
         return

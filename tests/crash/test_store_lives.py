@@ -22,6 +22,7 @@ LOST = 0.02
 LEASE = "store.lease.ms=600"
 OPTIONS = ("--standby", "-X", LEASE, "-X", "store.heartbeat.ms=150")  # with 10 rounds a second, the default
 PATIENCE_S = 300  # of a standby: on a slow machine MORE takes long
+TAKEN_OVER = 71  # the exit code of `serve` when another broker owns the store
 MORE = 20  # records that are acknowledged before the next kill
 
 
@@ -53,7 +54,7 @@ class Sending:
             self.acked.append(int(message.value()))
 
     def more(self) -> None:
-        """Wait until more was acknowledged."""
+        """Wait until MORE more records were acknowledged."""
         wanted = len(self.acked) + MORE
         until(lambda: len(self.acked) >= wanted, f"nothing is acknowledged: {self.failed[:3]}")
 
@@ -114,7 +115,7 @@ def test_each_record_is_there_once_after_many_kills_and_pauses_of_owners(losing,
             other.wait_until_it_serves()
             if fault == signal.SIGSTOP:
                 os.kill(owner.broker.process.pid, signal.SIGCONT)
-            assert owner.broker.ended() == (71 if fault == signal.SIGSTOP else -signal.SIGKILL)
+            assert owner.broker.ended() == (TAKEN_OVER if fault == signal.SIGSTOP else -signal.SIGKILL)
             done[fault] += 1
             owner, other = other, owner
         sending.more()

@@ -38,7 +38,7 @@ async def send(broker: BrokerProcess, first: int, count: int) -> None:
 
 
 def numbers(broker: BrokerProcess) -> list[int]:
-    """All that a consumer reads."""
+    """Read partition 0 of topic t to its end, and return the numbers."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

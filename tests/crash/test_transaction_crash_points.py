@@ -19,7 +19,7 @@ TWICE = int(os.environ.get("CRASH_TWICE", "2")) or None  # so many recoveries cr
 
 
 def played(script) -> tuple[SimulatedDisk, int]:
-    """The disk with all that happened to it, and where the script began."""
+    """Run a script on a simulated disk. Return the disk, and its first operation that belongs to the script."""
     disk = SimulatedDisk()
     stage = Script(disk)
     script(stage)

@@ -44,7 +44,7 @@ class Shell:
         return [json.loads(each) for each in self(f"{line} -o json").splitlines()]
 
     def hold(self, transactional_id: str, given: str) -> "subprocess.Popen[str]":
-        """A transaction that stays open, once that has been said."""
+        """Start `fencepost produce --hold`, and return it once it has printed that its transaction is held open."""
         line = f"produce {self.topic} -p 0 --txn {transactional_id} --hold 10m"
         process = subprocess.Popen(
             [sys.executable, "-m", "fencepost", *line.split()],

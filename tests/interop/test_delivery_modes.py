@@ -20,7 +20,7 @@ def filled(bootstrap, topic):
 
 
 def taken(bootstrap, topic, *, isolation="read_committed"):
-    """All that is there now."""
+    """Read the topic to its end, and return the numbers."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "-", "isolation.level": isolation}
     consumer = Consumer(settings | {"enable.partition.eof": True, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -56,7 +56,9 @@ class Copier:
         filled(bootstrap, f"{name}-in")
 
     def run(self, crash_at):
-        """Its life, a crash at one record, and the life of its successor; then what there is."""
+        """Copy until a crash at record `crash_at`, let a successor copy the rest, and return the numbers in the
+        output.
+        """
         with pytest.raises(Crash):
             self.live(crash_at)
         self.live(None)

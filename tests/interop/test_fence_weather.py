@@ -32,25 +32,25 @@ def served():
 
 
 def calm(proxy):
-    """Nothing happens."""
+    """Disturb nothing."""
 
 
 def cuts(proxy):
-    """Connections die, before a request reached the broker or before its reply came back."""
+    """Cut connections, before a request has reached the broker or before its reply has come back."""
     proxy.cut(*CUT_OFF, side=REQUEST, times=None, share=0.04)
     proxy.cut(*CUT_OFF, side=REPLY, times=None, share=0.04)
 
 
 def delays(proxy):
-    """Frames take their time, each connection on its own: requests of two connections change places."""
+    """Delay frames of each connection by itself, so that requests of two connections can overtake each other."""
     proxy.delay(side=REQUEST, up_to_s=0.02, share=0.4)
     proxy.delay(side=REPLY, up_to_s=0.02, share=0.4)
 
 
 def storm(proxy):
-    """All that, and requests of transactions arrive after the client has asked again on a newer connection.
+    """Do all that, and let requests of transactions arrive after the client has repeated them on a newer connection.
 
-    But not InitProducerId: that of the Java client, which nothing fences, takes the epoch from the client itself.
+    InitProducerId is left out: nothing fences a late one of the Java client, which would fence the client itself.
     """
     cuts(proxy)
     delays(proxy)
@@ -140,14 +140,15 @@ def test_with_cut_and_delayed_connections_readers_get_exactly_committed_records(
             assert look.committed(name, partition) == expected
         assert look.offset(f"group-{name}", name) == application.offset
     closed = served.inside(lambda broker: broker.metrics.fenced_connections) - before
-    assert closed == 0 or weather is storm
+    assert closed == 0 or weather is storm, "only requests that arrive late make the fence close a connection"
     firsts = {link.requests[0][0] for link in proxy.links if link.requests}
     assert firsts == {API_VERSIONS}, "a connection is known to the broker before anything of weight comes over it"
+    # librdkafka may wait for ever for a coordinator that it lost (SLOWER above): then a successor goes on.
     assert application.successors == 0 or library == "confluent-kafka"
 
 
 def settle(look, name, partition):
-    """Wait until what still was under way has arrived."""
+    """Wait until no transaction is open in the partition."""
     until = time.monotonic() + SETTLE_S
     while len(set(look.ends(name, partition))) > 1:
         assert time.monotonic() < until, "a transaction stays open"

@@ -94,7 +94,7 @@ def served(**settings: int) -> Iterator[str]:
 
 
 def told(program: Path, *options: str, **environment: str) -> str:
-    """What the tests of a program say; without it, the test is skipped."""
+    """Run a program of Go tests and return its output. If it was not built, skip the test."""
     if not program.exists():
         pytest.skip("NO TESTS OF FRANZ-GO: `make go-tests` builds them where Go is installed")
     command = [str(program), *options, f"-test.timeout={WITHIN_S}s"]
@@ -103,7 +103,7 @@ def told(program: Path, *options: str, **environment: str) -> str:
 
 
 def outcomes(said: str) -> dict[str, str]:
-    """PASS, FAIL or SKIP of each test."""
+    """Return PASS, FAIL or SKIP by the test's name, from the output of `go test -v`."""
     return {name: result for result, name in re.findall(r"^--- (PASS|FAIL|SKIP): (\S+)", said, re.MULTILINE)}
 
 

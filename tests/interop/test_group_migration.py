@@ -38,7 +38,7 @@ def name(request):
 
 
 class Member:
-    """What is asked of each client. read: (record, whether its commit was taken)."""
+    """A member of the group, of one client library. read: (record, whether its commit succeeded)."""
 
     def __init__(self, library, protocol):
         self.library, self.protocol = library, protocol
@@ -186,7 +186,7 @@ class Group:
         self.filled = 0
 
     def fill(self):
-        """EACH records more in each partition."""
+        """Write EACH more records to each partition."""
         filled(self.broker, self.name, self.filled)
         self.filled += EACH
 
@@ -199,13 +199,13 @@ class Group:
         self.members.append(member)
 
     def leave(self):
-        """The one that has been there for the longest."""
+        """Close the member that joined first of those still in the group."""
         member = self.members.pop(0)
         member.close()
         self.gone.append(member)
 
     def settle(self):
-        """Until the partitions are shared evenly, and all that was written has been read."""
+        """Wait until the partitions are shared evenly, and all that was written has been read."""
         wait_for(lambda: shared(*self.members, topics=[self.name]), WITHIN_S)
         wanted = set().union(*(values(first) for first in range(0, self.filled, EACH)))
         wait_for(lambda: wanted <= {value for value, _ in self.reads()}, WITHIN_S)
@@ -219,9 +219,9 @@ class Group:
         return next(each.type for each in found if each.group_id == self.name)
 
     def check(self):
-        """Nothing was read twice whose commit was taken, and all of it is committed.
+        """Assert that the group's offsets reach the ends of all partitions, and that no record was committed twice.
 
-        At once, or by whoever reads again what a rebalance refused the commit of.
+        A record may be read twice: if a rebalance made the broker refuse its commit, the next owner reads it again.
         """
         reader = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": self.name})
         asked = [TopicPartition(self.name, partition) for partition in range(PARTITIONS)]
@@ -245,7 +245,7 @@ def group(broker, name):
 
 
 def rolled(group, library, protocol, strategy):
-    """All members are restarted, one by one, while records are written."""
+    """Replace all members, one by one, by members of this library and protocol, and write records after each."""
     for _ in range(len(group.members)):
         group.leave()
         group.join(library, protocol, strategy)

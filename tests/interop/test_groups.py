@@ -40,7 +40,7 @@ def broker(tmp_path_factory):
 
 
 def filled(broker, topic):
-    """A topic whose partitions hold EACH records, "partition-number"."""
+    """Create a topic and write EACH records to each partition, with values "partition-number"."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(10)
     more(broker, topic, 0)
@@ -68,7 +68,10 @@ OPEN = []  # the consumers of this test
 
 @pytest.fixture(autouse=True)
 def closed_after_the_test():
-    """A consumer that a failed test left open is ended by the collector in any thread, where librdkafka may hang."""
+    """After each test, close consumers that it left open when it failed.
+
+    Else the garbage collector ends them in any thread, where librdkafka may hang.
+    """
     yield
     while OPEN:
         OPEN[-1].close()
@@ -117,7 +120,7 @@ class Confluent:
 
 
 def until(done, *consumers, seconds=15, **more):
-    """Poll all of them until it is so."""
+    """Poll the consumers in turn until done() is true. more: arguments of their poll()."""
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, [(c.owned, len(c.read)) for c in consumers]

@@ -107,7 +107,9 @@ async def drain(db: Any, consumer: Consumer, until: int) -> None:
 
 
 async def drain_when_told(db: Any, consumer: Consumer, until: int) -> None:
-    """Work as above, and go on after each time that it is told that an offset of the old topic is outside the log."""
+    """Do as drain(), with a consumer at positions in a deleted topic, so each partition raises OffsetOutOfRangeError
+    once.
+    """
     for _ in range(PARTITIONS):
         with contextlib.suppress(OffsetOutOfRangeError):
             await drain(db, consumer, until)

@@ -61,7 +61,7 @@ def versions(proxy, api):
 
 
 def epoch_of(broker, topic):
-    """The epoch of the one producer that a partition remembers."""
+    """Return the id and epoch of the only producer that partition 0 knows."""
     client = connected(broker.bootstrap)
     topics = [DescribeProducersRequest.Topic(name=topic, partition_indexes=[0])]
     (producer,) = client.call(DescribeProducersRequest(topics=topics), 0).topics[0].partitions[0].active_producers

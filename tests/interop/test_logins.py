@@ -43,7 +43,7 @@ class World:
         return Way(protocol, mechanism, authority=self.authority.file)._replace(**more)
 
     def users(self):
-        """Who has sent a record over a connection that is still here."""
+        """Return the users of all open connections."""
         return self.broker.inside(lambda inner: {str(one.session.principal) for one in inner.server.connections})
 
 
@@ -105,7 +105,7 @@ def java_or_skip(request):
 
 
 def mistakes():
-    """Each mistake by one library; all pairs in a long run."""
+    """Yield (mistake, library) for `parametrize`: each mistake with one library, the other pairs in long runs."""
     for number, wrong in enumerate(["password", "user", "authority", "certificate", "ended certificate"]):
         for place, library in enumerate([*LIBRARIES, "java"]):
             one = place == number % len(LIBRARIES)  # none by Java, which takes 20 s to give up
@@ -157,7 +157,9 @@ def test_a_client_logs_in_again_before_its_session_expires_and_loses_no_record(r
 
 
 def sender(library, request, bootstrap, way, topic):
-    """What sends a record, waits for it, and raises if it is not there; None ends the client."""
+    """Return a function that sends a value as a record and raises if it was not acknowledged; for None it ends the
+    client.
+    """
     if library == "java":
         settings = java_settings(way)
         producer = request.getfixturevalue("java").producer(bootstrap, f"{topic}-id", **settings)

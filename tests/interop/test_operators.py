@@ -31,7 +31,7 @@ def producer(broker, look, name):
 
 
 def opened(producer, name, *partitions):
-    """A transaction with a record in some partitions."""
+    """Begin a transaction and write a record to each of these partitions."""
     producer.begin()
     for partition in partitions:
         producer.send(name, b"of an open transaction", partition)

@@ -83,6 +83,7 @@ def test_a_producer_of_confluent_kafka_needs_write_on_its_topic(broker: ServedBr
 
     refused = delivered()
     assert refused is not None
+    # An idempotent producer asks for the topic and for a producer id; both are refused, and either answer may be first.
     assert refused.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
     allow(broker, "alice WRITE TOPIC = orders")
     assert delivered() is None

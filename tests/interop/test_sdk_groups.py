@@ -88,7 +88,7 @@ class Sdk:
         return {tp.partition for tp in self.subscription.assigned}
 
     async def described(self):
-        """What the broker says each member has."""
+        """Ask the broker for the group's assignment: member id → partitions. Empty while it rebalances."""
         request = DescribeGroupsRequest(groups=[self.group_id])
         group = (await self.cluster.ask(("group", self.group_id), request)).groups[0]
         if group.group_state != "Stable":
@@ -155,7 +155,10 @@ def python(bootstrap, topic, strategy):
 
 
 async def balanced(sdk, count, owned=None):
-    """Until all partitions are given out evenly, and the members know of it."""
+    """Wait until all partitions are assigned evenly to `count` members, and the members know of it.
+
+    owned: returns the partitions of the other member.
+    """
     async with asyncio.timeout(30):
         while True:
             found = await sdk.described()
@@ -169,7 +172,7 @@ async def balanced(sdk, count, owned=None):
 
 
 async def stable(admin, group):
-    """Until the members that are there now have been given their partitions."""
+    """Wait until the group is stable: each member has been given its partitions."""
     async with asyncio.timeout(30):
         while True:
             described = await asyncio.to_thread(admin.describe_consumer_groups([group])[group].result, 10)

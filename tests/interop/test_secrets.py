@@ -87,7 +87,7 @@ def see_what_the_broker_answers(broker: ServedBroker, shown: list[str]) -> None:
 
 
 def reprs_of_living_objects() -> Iterator[str]:
-    """Of what belongs to us: what a debugger, an error report or a careless log line would print."""
+    """Yield the repr of each object of a class of ours: what a debugger, an error report or a log line could print."""
     for each in gc.get_objects():
         if str(type(each).__module__).startswith("fencepost."):  # of some types it is no text
             try:

@@ -19,7 +19,7 @@ CONSOLE, PERFORMANCE, GROUPS = (
 
 
 def console(java: JavaClients, broker, name: str, more: str) -> list[list[str]]:
-    """What it reads: of each record offset, delivery count and value."""
+    """Run Kafka's console share consumer, and return [offset, delivery count, value] of each record that it read."""
     shown = "--formatter-property print.delivery=true --formatter-property print.offset=true"
     printed = java.tool(CONSOLE, broker.bootstrap, f"--topic {name} --group {name} --timeout-ms 3000 {shown} {more}")
     lines = (line.split() for line in printed.splitlines())
@@ -45,7 +45,7 @@ def test_kafkas_share_performance_tool_reads_every_record_with_several_threads(j
 
 
 def rows(printed: str) -> list[dict[str, str]]:
-    """The table that it prints."""
+    """Return the rows of the table in a tool's output, each by the column's title."""
     lines = [line.split() for line in printed.splitlines() if line.strip()]
     (first,) = (number for number, line in enumerate(lines) if line[0] == "GROUP")
     return [dict(zip(lines[first], line, strict=False)) for line in lines[first + 1 :]]

@@ -38,7 +38,7 @@ class KafkaPython:
         self._admin.close()
 
     def put(self, name: str, mechanism: str, iterations: int = 4096) -> str | None:
-        """Why it was refused."""
+        """Add or change a user's credential. Return the error's text if that is refused, else None."""
         return self._alter(KafkaUpsertion(name, mechanism, PASSWORD, iterations))
 
     def remove(self, name: str, mechanism: str) -> str | None:
@@ -69,7 +69,7 @@ class Librdkafka:
         pass
 
     def put(self, name: str, mechanism: str, iterations: int = 4096) -> str | None:
-        """Why it was refused."""
+        """Add or change a user's credential. Return the error's text if that is refused, else None."""
         info = ScramCredentialInfo(self.MECHANISMS[mechanism], iterations)
         return self._alter(UserScramCredentialUpsertion(name, info, PASSWORD.encode()))
 

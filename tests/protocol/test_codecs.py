@@ -26,7 +26,7 @@ KIO_ALONE = {68, 69, 76, 77, 78, 79, 90, 91, 92}
 
 
 def result_of(steps: Generator[int, None, Any]) -> Any:
-    """What comes of all steps."""
+    """Run the steps to their end, assert that none yields a negative count, and return their result."""
     results = []
 
     def run() -> Generator[int, None, None]:
@@ -37,7 +37,9 @@ def result_of(steps: Generator[int, None, Any]) -> Any:
 
 
 def agreement(cls: type, version: int) -> Callable[[Any], None]:
-    """The check of one value against both oracles."""
+    """Return a function that checks a message: our codecs and those of kio and kafka-python agree on bytes and
+    value.
+    """
     encode, decode = encoder(cls, version), decoder(cls, version)
     encode_in_steps, decode_in_steps = encoder_in_steps(cls, version), decoder_in_steps(cls, version)
     kio, kafka_python = Kio(cls, version), KafkaPython(cls, version)

@@ -33,7 +33,7 @@ TAG = 900
 
 @cache
 def samples(cls: type, version: int) -> list[Any]:
-    """Some values of the message, always the same."""
+    """Return generated messages of this class and version, the same in every run."""
     found: list[Any] = []
 
     def keep(message: Any) -> None:
@@ -83,7 +83,7 @@ def test_modified_and_random_bytes_raise_only_malformed_frame(cls: type, version
 
 
 def refused(decode: Any, data: Any) -> bool:
-    """Whether it is malformed. Any other error is raised."""
+    """Return whether decoding the data raises MalformedFrame. Any other error is passed on."""
     try:
         decode(data, 0)
     except MalformedFrame:
@@ -112,7 +112,7 @@ def test_decoding_false_lengths_and_counts_takes_less_than_150_kb_of_memory(cls:
 
 
 def smallest_instance(cls: type, version: int) -> Any:
-    """An instance that takes the fewest bytes."""
+    """Return a message of this class that takes the fewest bytes in this version."""
     values = {}
     for f in schema_of(cls).fields:
         if f.required:

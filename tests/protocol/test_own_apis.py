@@ -39,7 +39,7 @@ def test_the_example_response_of_each_api_of_our_own_has_no_empty_list(name: str
 
 
 def empty_lists(message: Any) -> list[str]:
-    """The names of its lists, and those of its entries, that are empty."""
+    """Return the names of the empty lists in a message and in the entries of its lists."""
     found: list[str] = []
     for field in schema_of(type(message)).fields:
         if isinstance(field.kind, Array):
@@ -52,7 +52,7 @@ def empty_lists(message: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", OWN_APIS)
 def test_an_encoded_request_of_our_own_apis_decodes_to_an_equal_one(name: str) -> None:
-    body = 4 + 2 + 2 + 4 + 2 + 1 + 1
+    body = 4 + 2 + 2 + 4 + 2 + 1 + 1  # length, API key, version, correlation id, client id "c" with its length, tags
     api = BY_NAME[name]
     for request, written in OWN_APIS[name].requests:
         assert isinstance(request, api.request)

@@ -42,7 +42,7 @@ few = st.lists(st.tuples(stamps, keys, values), min_size=1, max_size=8)
 
 
 def contents(shapes, times=1) -> list[Record]:
-    """With keys, values and timestamps of all widths; often enough repeated, with wider offsets too."""
+    """Return a record of each (timestamp, key, value) in `shapes`, all of them `times` times over."""
     return [Record(offset, *shape) for offset, shape in enumerate(shapes * times)]
 
 

@@ -25,7 +25,7 @@ def test_a_txn_share_acknowledge_request_has_the_documented_bytes() -> None:
         member_id="m",
         topics=[made(topic_id=ID, partitions=[part])],
     )
-    body = 4 + 2 + 2 + 4 + 2 + 1 + 1
+    body = 4 + 2 + 2 + 4 + 2 + 1 + 1  # length, API key, version, correlation id, client id "c" with its length, tags
     frame = b"".join(encode_request(APIS[KEY], 0, 9, "c", request))
     assert frame[body:].hex() == "".join(REQUEST.split())
     assert decode_request(APIS[KEY], 0, frame[4:], body - 4) == request

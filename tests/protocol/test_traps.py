@@ -44,7 +44,7 @@ def body(message: object, version: int) -> bytes:
 
 
 def framed(api_key: int, version: int, message: object, correlation_id: int = 7, client_id: str = "me") -> bytes:
-    """A request without its length prefix."""
+    """Return the frame of a request, without its length prefix."""
     return b"".join(encode_request(APIS[api_key], version, correlation_id, client_id, message))[4:]
 
 

@@ -55,7 +55,9 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def spark_proxy(spark_broker):
-    """A proxy before it, at which kills happen: tests/support/brokers/chaos_proxy.py and spark_kills.py."""
+    """A proxy before the broker, at which tests kill processes: tests/support/brokers/chaos_proxy.py and
+    spark_kills.py.
+    """
     with ChaosProxy(spark_broker.bootstrap) as proxy:
         yield proxy
 

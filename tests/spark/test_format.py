@@ -102,7 +102,9 @@ def test_a_sink_waits_for_a_broker_that_comes_back_before_each_batch(source):
 
 @pytest.fixture
 def reader_of_4_1(monkeypatch):
-    """The module as it is where Spark knows no limits."""
+    """The StreamReader of Spark 4.1, which has no read limits: the module, imported without Spark 4.2's classes for
+    them.
+    """
     import fencepost.spark.source.reader as known
 
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)

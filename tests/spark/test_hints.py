@@ -14,14 +14,14 @@ from fencepost.spark.sink.options import sink_options
 
 
 def shown(error):
-    """The note below the error."""
+    """Raise the error within add_hint(), and return the note that this added to it; without one, ""."""
     with pytest.raises(type(error)) as caught, add_hint():
         raise error
     return "".join(getattr(caught.value, "__notes__", ()))
 
 
 def abortable(cause):
-    """As a transaction's error comes: with what ended it."""
+    """Return the error of a transaction that can only be aborted because of `cause`."""
     error = AbortableTransactionError("the transaction has failed", code=cause.code)
     error.__cause__ = cause
     return error
@@ -54,7 +54,7 @@ def test_hints_of_client_errors_are_rewritten_with_the_names_of_spark_options(er
         abortable(ClientError("no hint")),
     ],
 )
-def test_errors_of_transactions_that_the_sink_aborts_itself_are_shown_without_hint(error):
+def test_transaction_errors_whose_hint_is_to_abort_are_shown_without_a_hint(error):
     assert shown(error) == ""
 
 

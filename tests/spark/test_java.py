@@ -25,7 +25,7 @@ echo '    java.version = {version}.0_1' >&2
 
 
 def java_that_says(home: Path, version: str) -> Path:
-    """A folder with a bin/java that only answers what it is."""
+    """Return a folder with a bin/java that only prints its version and its home."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(OLD_JAVA.format(home=home, version=version))

@@ -29,7 +29,9 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture
 def python(request, wheel, tmp_path):
-    """Of an environment with the wheel, and with that release of Spark; without one it is ours."""
+    """The Python of a new environment with the wheel and the release of Spark in `param` (empty: one that pip
+    chooses).
+    """
     folder = tmp_path / "venv"
     spark = [f"pyspark=={request.param}.*"] if request.param else []
     try:
@@ -62,7 +64,7 @@ def test_spark_finds_the_wheel_reads_a_batch_and_copies_exactly_once(spark_broke
 
 
 def ran(words, **more):
-    """What it said last."""
+    """Run a command, and return the last line of its output, decoded from JSON."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=TIMEOUT_S, **more)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])

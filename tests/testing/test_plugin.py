@@ -169,10 +169,15 @@ def test_the_marker_clients_runs_a_test_once_for_each_named_client(run):
     run("""
         import pytest
 
+        clients = []
+
         @pytest.mark.fencepost(clients=["aiokafka", "confluent"])
         def test_a(fp_client, fp_bootstrap):
-            assert fp_client in ("aiokafka", "confluent")
-    """).assert_outcomes(passed=2)
+            clients.append(fp_client)
+
+        def test_b():
+            assert sorted(clients) == ["aiokafka", "confluent"]
+    """).assert_outcomes(passed=3)
 
 
 def test_a_killed_or_paused_broker_is_restored_for_the_next_test(run):

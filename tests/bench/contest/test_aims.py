@@ -168,7 +168,8 @@ def test_every_aim_is_unique_valid_and_gets_an_outcome() -> None:
     for aim in AIMS:
         assert aim.figure in FIGURES
         assert aim.holds(aim.aim, aim.must)
-        assert (aim.must == aim.aim) == (aim.theirs not in (KAFKA, KAFKA_FLUSH, SPARK_JAR))
+        may_be_missed = aim.theirs in (KAFKA, KAFKA_FLUSH, SPARK_JAR)  # by a quarter; other bounds hold exactly
+        assert (aim.must != aim.aim) == may_be_missed
     judged = {verdict.aim: verdict.outcome for verdict in made_result().verdicts}
     assert set(judged) == set(AIMS)
     assert set(judged.values()) == set(Outcome)

@@ -110,7 +110,7 @@ def test_a_consume_load_reads_the_topic_repeatedly_from_its_beginning(served: Pe
     assert sample.bytes == 1000 * sample.units
 
 
-def test_a_share_consumer_reads_each_record_once_and_times_the_first(served: Peer) -> None:
+def test_a_share_load_counts_no_more_records_than_there_are_and_times_the_first(served: Peer) -> None:
     records = 200_000
     sample = measured(share_load.ShareConsume(records=records, warm_seconds=WARM, settled_seconds=0), served)
     assert sample.units <= records
@@ -184,7 +184,7 @@ def test_a_load_of_a_fixed_rate_sends_all_its_records_and_times_each_of_them(ser
     assert sample.units <= 100
     again = scenario.window(served, SECONDS)
     assert again.latencies.count == 100
-    assert fetched(served, scenario.topic, 1) == 2 * (1 + 10 + 100)
+    assert fetched(served, scenario.topic, 1) == 2 * (1 + 10 + 100)  # each window: the first, 10 to warm up, 100 timed
 
 
 @pytest.mark.long

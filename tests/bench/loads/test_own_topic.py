@@ -15,7 +15,7 @@ PEER = Peer("one", "127.0.0.1", 9092, 1, directory="/somewhere")
 
 @pytest.fixture
 def done(monkeypatch):
-    """What is done, in order."""
+    """A list of what own_topic() does, in this order, to replaced functions for topics and the disk."""
     done = []
 
     @contextlib.contextmanager

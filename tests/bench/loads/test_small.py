@@ -35,7 +35,7 @@ def topic(broker) -> Iterator[str]:
 
 
 def written(broker: Peer, topic: str) -> list[int]:
-    """The end of each partition."""
+    """Return the end offset of each of the topic's four partitions."""
     parts = [ListOffsetsRequest.Topic.Partition(partition_index=number, timestamp=-1) for number in range(4)]
     wire = Wire(broker.host, broker.port)
     found = wire.call(ListOffsetsRequest(topics=[ListOffsetsRequest.Topic(name=topic, partitions=parts)]), 1)

@@ -28,7 +28,7 @@ def run(*words):
 
 
 def refused(*words):
-    """(cause, hint) of a command that fails."""
+    """Run a command that fails with exit code 1, and return its cause and its hint."""
     found = run(*words)
     assert found.exit_code == 1, found.output
     cause, hint = found.stderr.splitlines()[-2:]
@@ -141,7 +141,7 @@ def test_ctrl_c_ends_a_backup_and_removes_its_files(broker, tmp_path):
 
 @pytest.fixture
 def stopped(tmp_path):
-    """A data directory that nobody uses."""
+    """The data directory of a broker that was stopped."""
     process = BrokerProcess(str(tmp_path / "data"))
     process.start()
     run("topic", "create", "a", "-b", process.bootstrap)

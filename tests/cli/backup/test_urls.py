@@ -23,7 +23,7 @@ def run(*words):
 
 
 def refused(*words, code=1):
-    """(cause, hint) of a command that fails."""
+    """Run a command that fails with this exit code, and return its cause and its hint."""
     found = run(*words)
     assert found.exit_code == code, found.output
     cause, hint = found.stderr.splitlines()[-2:]
@@ -33,7 +33,7 @@ def refused(*words, code=1):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A data directory that a broker left."""
+    """A data directory that a broker left when it was killed, with two topics."""
     with SimulatedBroker(BrokerSettings(log_dir="/d")) as world:
         for topic in "ab":
             world.ask(create(topic))

@@ -165,7 +165,7 @@ def wait_until_it_catches(bench: "subprocess.Popen[str]") -> None:
 
 
 def catches(pid: int) -> bool:
-    """Whether it has come to its signals: SIGTERM is the last that it takes."""
+    """Return whether the process has set its signal handlers: SIGTERM's is the last that it sets."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = int(status.split("SigCgt:")[1].split()[0], 16)
     return bool(caught >> (signal.SIGTERM - 1) & 1)

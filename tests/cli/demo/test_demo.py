@@ -15,7 +15,7 @@ from fencepost.cli import main
 @pytest.mark.parametrize(
     "arguments", [["--lines", "0"], ["--lines", "-1"], *(["--lose", x] for x in ("nan", "1.5", "1"))]
 )
-def test_demo_with_too_small_numbers_exits_with_2(arguments: list[str]) -> None:
+def test_demo_with_numbers_out_of_their_range_exits_with_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(main, ["demo", *arguments]).exit_code == 2
 
 

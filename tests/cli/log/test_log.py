@@ -49,13 +49,13 @@ class Directory:
         self.broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name=name) for name in names]))
 
     def left_in(self, target: Path) -> Path:
-        """A copy in real files, as a killed process would leave it."""
+        """Write the files as a killed process would leave them to a folder on the real disk."""
         return left_in(target, self.broker.disk, "/d")
 
 
 @pytest.fixture(scope="module")
 def written() -> Iterator[Directory]:
-    """Two topics, one deleted; idempotent batches and a marker; some of it in segments, some in the journal."""
+    """A directory with two topics, of which one was deleted: batches and a marker, in segments and in the journal."""
     directory = Directory()
     directory.create("a", "gone")
     producer = directory.broker.ask(InitProducerIdRequest(transaction_timeout_ms=1000)).producer_id
@@ -153,7 +153,7 @@ def test_log_dump_shows_checkpoints_and_the_catalogue(copy: Path) -> None:
 
 @pytest.fixture
 def coordinated(tmp_path: Path) -> Path:
-    """A directory in which groups and transactions have left a snapshot."""
+    """A directory with a coordinator snapshot, which has a group's committed offset."""
     world = SimulatedBroker(BrokerSettings(log_dir="/d", offsets_topic_num_partitions=1))
     world.ask(create("a"))
     commit(world, "g", "a", {0: 0})
@@ -330,7 +330,7 @@ def facts_even_if_damaged(path: Path) -> list[dict[str, Any]]:
 
 
 def start_once(directory: Path) -> dict[str, str]:
-    """Start a broker and kill it at once. Return what is offline."""
+    """Open the directory as a broker does at its start, and close it. Return the reasons of logs that are offline."""
     store, report = open_store(SystemDisk(), SystemClock(), SystemRng(), str(directory), StoreSettings())
     store.close()
     return report.offline
@@ -370,7 +370,9 @@ def test_verify_names_an_unknown_folder_among_the_logs_and_exits_with_0(copy: Pa
 
 @pytest.fixture
 def trimmed(tmp_path: Path) -> Path:
-    """A log that began to hold segments below its start: its producers are written down twice at one offset."""
+    """A directory with a log whose start was moved above a segment: at one offset it has two copies of a producer
+    snapshot.
+    """
     directory = Directory()
     directory.broker.ask(create("a", segment_ms=1000))
     for sequence in range(0, 6, 2):

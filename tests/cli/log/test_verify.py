@@ -26,7 +26,7 @@ Entries = list[AbortedTransaction]
 
 
 def verify(directory: Path) -> tuple[int, list[dict[str, str]]]:
-    """(exit code, what is damaged)."""
+    """Run `fencepost log verify`, and return its exit code and its lines about damage."""
     found = CliRunner().invoke(main, ["log", "verify", str(directory), "-o", "json"])
     facts = [json.loads(line) for line in found.output.splitlines()]
     return found.exit_code, [fact for fact in facts if fact["is"] == "damage"]
@@ -37,7 +37,10 @@ def verify(directory: Path) -> tuple[int, list[dict[str, str]]]:
 
 @pytest.fixture(scope="module")
 def transactions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In t: x commits at 0-1 and aborts at 2 (5), y aborts at 3 (4); all in one segment that a checkpoint names."""
+    """A data directory with topic t, in one segment that a checkpoint names.
+
+    Offsets: 0 x's record and 1 its commit marker; 2 x's record and 3 y's; 4 y's abort marker and 5 x's.
+    """
     with SimulatedBroker(BrokerSettings(log_dir="/d")) as broker:
         broker.ask(create("t"))
         x, y = Txn(broker, "x", 2), Txn(broker, "y", 2)
@@ -54,7 +57,7 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def say(directory: Path, change: Callable[[Entries], Entries]) -> str:
-    """Make the aborted index of t say something else, with a checksum in the checkpoint that goes with it."""
+    """Change the entries in t's index of aborted transactions, and its checksum in the checkpoint. Return its path."""
     disk, path = SystemDisk(), ""
     number = store_checkpoint.numbers(disk, str(directory))[0]
     content = store_checkpoint.read(disk, str(directory), number)
@@ -215,7 +218,10 @@ def test_verify_exits_with_1_if_the_journal_is_a_file_and_not_a_directory(transa
 
 
 class Busy:
-    """A directory with a broker that makes some checkpoints during each pass, and removes a file of a or of b."""
+    """A directory beside which a broker seems to run, which writes checkpoints and removes segments during a pass.
+
+    missing: called with the number of the pass, from 1; returns which of `segments` is removed in it, or None.
+    """
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.segments = [next(directory.glob(f"logs/{topic}-0.*/*.log")) for topic in "ab"]
@@ -230,7 +236,11 @@ class Busy:
         monkeypatch.setattr(verification, "judge_beside", lambda disk, path, start, _: scan_journal(disk, path, start))
 
     def newest(self, _disk: object, _directory: str) -> int:
-        """Asked before and after each pass, and once for the journal."""
+        """Return the number of the newest checkpoint, in place of verification._newest().
+
+        A pass calls it three times: at its beginning, when the segments are put back and the missing one is removed;
+        for the journal; and at its end, when the broker has written checkpoints.
+        """
         self._looked += 1
         if self._looked % 3 == 1:
             self.passes += 1

@@ -22,14 +22,14 @@ class Typing(Terminal):
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def typed(self, given: bytes, *words: str) -> tuple[int, str, str]:
-        """Exit code, output and error stream."""
+        """Run `fencepost produce` with this input. Return its exit code, its output and its errors."""
         process = self.start("produce", *words)
         out, err = process.communicate(given, timeout=60)
         assert b"Traceback" not in err, err
         return process.returncode, out.decode(), err.decode()
 
     def fates(self, topic: str) -> list[tuple[str, str]]:
-        """What became of each record."""
+        """Return (value, or the kind of a marker; fate) of each record, as `consume --explain` tells them."""
         rows = self.objects(f"consume {topic} --explain")
         return [(each.get("value") or each.get("marker") or "null", each["fate"]) for each in rows]
 

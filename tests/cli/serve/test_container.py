@@ -24,7 +24,10 @@ AS_USER = "setpriv --reuid={0} --regid={0} --clear-groups --inh-caps=+dac_read_s
 
 
 class Image(NamedTuple):
-    """user: the image's, or this one where it is not root's to choose. root: its folders are in there."""
+    """What stands for the container image. user: its user, or the one of this test if that is not root.
+
+    root: the folder in which the image's folders are here.
+    """
 
     text: str
     root: Path
@@ -33,7 +36,7 @@ class Image(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """That of the image, in which there is no home."""
+        """Return the environment in which the image runs a program: its ENV lines, and no home folder."""
         return {
             "PATH": str(self.python.parent),
             "HOME": "/nonexistent",
@@ -41,7 +44,7 @@ class Image(NamedTuple):
         }
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """The entry point with these words, in the image's own paths."""
+        """Start the image's entry point as its user, with these arguments. Paths in them are those of the image."""
         changed = [re.sub(r"(0\.0\.0\.0|127\.0\.0\.1):909\d", "127.0.0.1:0", self.placed(word)) for word in words]
         entry = self.python.parent / list_after("ENTRYPOINT", self.text)[0]
         as_user = shlex.split(AS_USER.format(self.user)) if self.user != os.getuid() else []
@@ -58,19 +61,19 @@ class Image(NamedTuple):
         )
 
     def run(self, *words: str, given: str = "", **environment: str) -> tuple[int, str]:
-        """Exit status, and what it wrote."""
+        """Run the entry point to its end. Return its exit status, and its output with its errors."""
         program = self.start(*words, **environment)
         out, errors = program.communicate(given, HUNG_S)
         return program.returncode, out + errors
 
     def placed(self, word: str) -> str:
-        """With the image's folders where they are here."""
+        """Replace a path in the image's folders by the path that this test uses for it."""
         return re.sub(r"^/(var|backups)\b", rf"{self.root}/\1", word)
 
 
 @pytest.fixture
 def image(tmp_path: Path) -> Image:
-    """The steps of the Dockerfile."""
+    """What the steps of the Dockerfile make: an environment with the wheel, and the data folder with its owner."""
     text, folder = (ROOT / "Dockerfile").read_text(), tmp_path
     python = installed.environment(folder / "prefix", installed.wheel(folder / "build"))
     found = re.search(r"useradd --uid (\d+) .* (\S+) \\$", text, re.MULTILINE)

@@ -15,7 +15,7 @@ from deployment_files import DATA, DEPLOY, HUNG_S, ROOT, address_of, list_after
 
 
 def started(words: list[str], data: Path, **environment: str) -> subprocess.Popen[str]:
-    """`fencepost` with these words, but for where it listens and writes."""
+    """Start `fencepost` with these arguments, but with free ports and `data` as its data directory."""
     changed = [
         re.sub(r"(0\.0\.0\.0|127\.0\.0\.1):909\d", "127.0.0.1:0", word.replace(DATA, str(data))) for word in words
     ]

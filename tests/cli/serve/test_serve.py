@@ -50,7 +50,7 @@ class Serve:
         self.expected: list[str] = []
 
     def ready(self) -> list[tuple[str, int]]:
-        """The addresses of the ready line."""
+        """Wait for the line that begins with "ready", and return the addresses in it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.expected.append(line.rstrip("\n"))
@@ -200,6 +200,7 @@ def test_a_second_signal_ends_serve_at_once(serve: Runner) -> None:
     one.process.send_signal(signal.SIGTERM)
     one.process.send_signal(signal.SIGINT)
     one.process.send_signal(signal.SIGCONT)
+    # Both signals wait when the process goes on, and Python may handle either of them as the second.
     assert one.process.wait(READY_S) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
@@ -322,6 +323,7 @@ def test_a_signal_during_the_start_ends_serve_without_a_traceback(serve: Runner)
         time.sleep(wait_s)
         one.process.terminate()
         _, err = one.process.communicate(timeout=READY_S)
+        # Before serve has set its signal handlers, the signal ends the process.
         assert one.process.returncode in (0, -signal.SIGTERM)
         assert "Traceback" not in err
 
@@ -397,7 +399,9 @@ def test_serve_on_a_damaged_journal_exits_with_1_and_names_the_file(serve: Runne
 
 @pytest.fixture
 def served(serve: Runner) -> Path:
-    """A data directory that a broker left after kill -9, with a topic whose record stands in the journal alone."""
+    """A data directory that a broker left after kill -9: topic a has a record in a segment, and one in the journal
+    alone.
+    """
     one = serve("--listen", "127.0.0.1:0", "--data-dir", "d", "-X", "log.checkpoint.interval.ms=100")
     ((host, port),) = one.ready()
     produce_one(host, port, b"in a segment")
@@ -468,7 +472,7 @@ def test_serve_may_start_with_a_partition_offline_and_a_restart_brings_it_back(s
 
 
 def _rewrite_newest_checkpoint(directory: Path) -> None:
-    """Let it say that a version of years to come wrote it."""
+    """Write the newest checkpoint again with a format version that is one higher than ours."""
     from fencepost.effects.disk import SystemDisk
 
     disk = SystemDisk()

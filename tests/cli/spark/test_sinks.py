@@ -25,7 +25,7 @@ def terminal(broker: ServedBroker) -> Terminal:
 
 
 def opened(broker: ServedBroker, name: str) -> dict[str, int]:
-    """A task's transaction that is open."""
+    """Begin a transaction with a partition under this id, as a sink's task does. Return its producer id and epoch."""
     client = broker.connect()
     given = client.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
     pair = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
@@ -43,7 +43,7 @@ def opened(broker: ServedBroker, name: str) -> dict[str, int]:
 
 
 def prepared(broker: ServedBroker, name: str, key: str, number: int) -> Any:
-    """A task's transaction that waits."""
+    """Prepare such a transaction, so that it waits for this decision of the ledger. Return it as EndTxns names it."""
     pair = opened(broker, name)
     asked = Prepare(transactional_id=name, **pair, ledger_key=key, number=number, prepared_timeout_ms=3_600_000)
     assert broker.connect().call(asked, 0).error_code == 0

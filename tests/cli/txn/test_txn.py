@@ -137,7 +137,9 @@ def test_txn_abort_by_partition_and_start_offset_ends_the_transaction(terminal: 
     [("txn describe nope", 3), ("txn abort nope", 3), ("txn producers nope", 3), ("txn why-blocked nope", 3),
      ("txn list --state Sleeping", 2), ("txn abort marked --start-offset 1", 2)],
 )  # fmt: skip
-def test_txn_commands_on_an_unknown_transaction_set_the_exit_code(terminal: Terminal, line: str, code: int) -> None:
+def test_txn_commands_with_unknown_names_exit_with_3_and_with_wrong_options_with_2(
+    terminal: Terminal, line: str, code: int
+) -> None:
     assert terminal.refused(line)[0] == code
 
 

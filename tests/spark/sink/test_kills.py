@@ -29,7 +29,7 @@ def place(request, spark_broker, spark_proxy, tmp_path):
 
 @pytest.fixture
 def counted(request, spark_broker, place):
-    """Compares when the test is over, and says it."""
+    """After the test, print what a read_committed reader found, and assert that each row was written exactly once."""
     with spark_copies.watched(spark_broker.bootstrap, place) as seen:
         yield
     found = spark_copies.outcome(spark_broker.bootstrap, place, seen)

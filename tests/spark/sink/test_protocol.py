@@ -37,7 +37,7 @@ def random_runs(count):
 
 
 def wrong(world, checkpoints):
-    """What is wrong with the rows that readers see, as words."""
+    """Compare the rows that readers see with those of the finished batches, and return the faults, as words."""
     found = [row.rpartition(b"@") for row in world.broker.visible()]
     counts = Counter(row for row, _, _ in found)
     planned = [row for one in checkpoints for number in one.done for row in one.plans[number]]
@@ -62,7 +62,10 @@ def left_waiting(world):
 
 
 def lives(broker, seed, shortcut="", name="s"):
-    """One random life of a query: what is wrong with it at the end."""
+    """Run a query with random kills, and return the faults that it has at the end, as words (see wrong(), too).
+
+    shortcut: the rule of the protocol that is left out.
+    """
     world = World(broker, seed, shortcut, name)
     checkpoint = Checkpoint("q")
     faults = set()
@@ -158,7 +161,7 @@ def lives_or_failed(broker, seed):
 
 
 def attempt_of(world, batch, rows, partition=0, task=0):
-    """A task that runs to its end; its message."""
+    """Run a task to its end, and return its message to the driver."""
     actor = world.start(task_steps(batch, partition, task, [rows], LIMITS, lambda: world.broker.now_ms))
     step = actor.step
     while True:
@@ -169,7 +172,7 @@ def attempt_of(world, batch, rows, partition=0, task=0):
 
 
 def decided(world, steps):
-    """The driver's steps, carried out."""
+    """Carry out the driver's steps at the broker, and return their result."""
     answer = None
     while True:
         try:
@@ -179,7 +182,7 @@ def decided(world, steps):
 
 
 def aborted(world, messages, number=4):
-    """As the driver does when Spark aborts batch 4 of the sink."""
+    """Abort batch `number` of the sink as the driver does when Spark calls abort(). Return the broker's answers."""
     found = decided(world, open_steps(PREFIX, "s", failed_with(messages, number)))
     return [world.broker.end(each, False) for each in found]
 
@@ -398,6 +401,7 @@ def test_a_task_begins_a_new_transaction_after_a_third_of_the_timeout():
             actor.step = actor.steps.send(world.perform(actor.step, actor))
             continue
         break
+    # The rows came in four sixths of the timeout: two prepared transactions, both of batch 4.
     assert [waiting.number for waiting in left_waiting(world)] == [4, 4]
 
 

@@ -21,7 +21,11 @@ OF_SINKS = {
 
 @pytest.fixture(scope="module")
 def sink(tmp_path_factory):
-    """A topic, for a user who has exactly these rights; whoever made the rules was allowed everything."""
+    """A topic, and a broker at which the user ME has the rights of UNNAMED and OF_SINKS and to read the topic, and no
+    other.
+
+    The rules were made before by a broker at which ME was a super user.
+    """
     settings = {"log_dir": str(tmp_path_factory.mktemp("rights")), "authorizer_class_name": STANDARD_AUTHORIZER}
     ids = [*UNNAMED, *(each for some in OF_SINKS.values() for each in some)]
     with ServedBroker(super_users=(ME,), **settings) as broker, sync.Admin(Sink(broker, "t").servers) as admin:

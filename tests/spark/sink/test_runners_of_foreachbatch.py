@@ -77,7 +77,11 @@ def test_a_batch_whose_prepared_transactions_timed_out_names_the_option_to_raise
 
 
 def tags(session):
-    """Of a job, as Spark has them; the last is of the frame's session, which may be the user's."""
+    """Return the tags that Spark gives to a job of a run. The first names the session of the run, which differs in
+    each.
+
+    The second names the session of the frame, which may be one of the user's that all runs share.
+    """
     return f"spark-session-{session}-execution-root-id-7,spark-session-users-execution-id-8"
 
 

@@ -49,7 +49,7 @@ class Names(Rule):
         return False
 
     def wait_for(self, count, within_s=90):
-        """Until there are so many requests."""
+        """Wait until `count` requests have been found."""
         with self.more:
             assert self.more.wait_for(lambda: len(self.found) >= count, within_s), self.found
 
@@ -63,7 +63,7 @@ class Answers(Names):
 
 
 def task_of(name):
-    """A task that may have copies: (batch, attempt to write it, partition)."""
+    """Return (batch, attempt to write it, partition) from a transactional id: equal for all copies of one task."""
     *_, number, attempt, partition, _, _ = name.decode().split(".")
     return number, attempt, partition
 

@@ -63,14 +63,14 @@ class Spark:
         return pickle.loads(pickle.dumps(batch_writer(self.options(**more), schema, False)))
 
     def task(self, made, rows, *, partition=0, batch_id="0", query_id=QUERY, run_id=RUN, checkpoint=None):
-        """One task; its message, as it arrives at the driver. rows: a list of (key, value)."""
+        """Run a task, and return its message as the driver gets it. rows: a list of (key, value)."""
         self.tasks += 1
         here = Place(partition, self.tasks, batch_id, query_id, run_id, checkpoint)
         self._patch.setattr(writer, "place", lambda: here)
         return pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(made)).write(iter([arrow(rows)] if rows else []))))
 
     def rows(self, topic=None):
-        """What a read_committed reader sees, over all partitions."""
+        """Return (key, value) of the committed records of all partitions, sorted."""
         return asyncio.run(self._rows(topic or self.topic))
 
     def headers(self):
@@ -91,7 +91,7 @@ class Spark:
             return found
 
     def stands(self, key):
-        """The ledger's entry, and how many wait."""
+        """Return the entry of a key in the ledger, and how many prepared transactions wait for its next decision."""
         options = writer.sink_options(self.options(), streaming=True)
         cluster = client_thread.cluster_for(options)
         (found,) = client_thread.run(ledger.describe_entries(cluster, key, timeout_ms=5000), 10)
@@ -252,7 +252,7 @@ def test_a_long_running_task_writes_in_several_transactions_that_commit_together
 
 
 def killed(driver, made, rows, *, batch_id):
-    """A task whose worker is killed when it has written, and has not prepared."""
+    """Run a task to where it has written and not prepared, as if its worker was killed there. Return its runner."""
     driver.task(made, [], batch_id=batch_id)  # says where the next one is
     here = writer.place()
     hands = StepRunner(made.options)
@@ -261,7 +261,7 @@ def killed(driver, made, rows, *, batch_id):
     for _ in range(2):
         answer = hands.do(steps.send(answer))
     hands._await_sent()
-    return hands  # its producer goes on living, as nobody tells it
+    return hands  # still open, so that its producer does not abort the transaction
 
 
 def opened(driver):

@@ -34,7 +34,7 @@ ids = st.dictionaries(st.sampled_from(["t", "u"]), st.text("abc", min_size=1, ma
 
 
 def seen(ids=None, **logs):
-    """Logs by name and partition: t0=(start, end) or (start, end, high watermark)."""
+    """Return what a look at the broker finds. logs: t0=(start, last stable offset) or (…, high watermark) is t-0."""
     found = {
         TopicPartition(key[0], int(key[1:])): Log(*each, *([each[1]] * (3 - len(each)))) for key, each in logs.items()
     }
@@ -42,7 +42,7 @@ def seen(ids=None, **logs):
 
 
 def through_spark(position):
-    """As Spark keeps it: a JSON text."""
+    """Return the position after a way through the JSON text in which Spark keeps it."""
     return from_json(json.loads(json.dumps(to_json(position))))
 
 
