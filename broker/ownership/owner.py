@@ -23,21 +23,20 @@ from ...storage import checkpoints, store_checkpoint, store_mark
 from ...storage.backup.manifest import BackupRefused
 from ...storage.journal_source import StoreDamaged
 from ...storage.objects import fence, format
-from ...storage.objects.creating import create_seal, until_clear
+from ...storage.objects.creating import as_wait, create_seal, until_clear
 from ...storage.objects.epochs import Epochs, list_places
 from ...storage.objects.errors import AdoptionBegun, Overtaken
 from ...storage.objects.fence import NOWHERE, Answer, Place
 from ...storage.objects.format import WINDOW, Claim, Seal
 from ...storage.objects.journal import ObjectJournal
 from ...storage.objects.kept import KeptRounds, ReadingAhead
-from ...storage.objects.looking import as_wait
 from ...storage.objects.points import Collecting
 from ...storage.objects.probing import PROBES, RACES, check_lost, check_winners, racers_of, remove, try_create
 from ...storage.objects.source import JournalOfObjects
 from ...storage.objects.standby import StandbyDirectory
 from ...storage.objects.writer import ObjectWriter, pause_s
 from ...storage.recovery import LookFrom, RecoveryReport, open_store
-from ...storage.shipping.creating import Taken
+from ...storage.shipping.creating import NameTaken
 from ...storage.shipping.kinds import Kind, kind_of
 from ...storage.shipping.names import PARTS
 from ...storage.store import Store, StoreSettings
@@ -350,7 +349,7 @@ class StoreOwner:
                     # else it was said that the store does not answer
                     where = self._objects.where
                     log.warning("%s: a checkpoint is not complete: %s; the next one makes up for it", where, error)
-            except (OSError, BackupRefused, checkpoints.Damaged, Taken) as error:
+            except (OSError, BackupRefused, checkpoints.Damaged, NameTaken) as error:
                 log.warning("no checkpoint was put into %s: %s", self._objects.where, error)
 
     async def _keep_point(self, rounds: Beating, pause: Pause) -> None:

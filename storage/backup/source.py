@@ -26,7 +26,7 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 WHOLE = 1 << 62  # for a file whose size no checkpoint names: all of it
 
 
-class Overtaken(Exception):
+class CheckpointGone(Exception):
     """Raised if the broker has removed the checkpoint: the files that it names may be removed too."""
 
 
@@ -112,12 +112,12 @@ class Source:
         )
 
     def check_holds(self, number: int) -> None:
-        """Raise Overtaken if there is a checkpoint `number` + 2: then the broker may have removed files that only
+        """Raise CheckpointGone if there is a checkpoint `number` + 2: then the broker may have removed files that only
         checkpoint `number` names.
         """
         newest = max(store_checkpoint.numbers(self._disk, self._directory), default=WHOLE)
         if newest >= number + 2:
-            raise Overtaken
+            raise CheckpointGone
 
     def wanted_files(self, start: StoreCheckpoint, warnings: list[str]) -> Iterator[Wanted]:
         """Yield all files that a checkpoint names. warnings: collects entries that do not parse."""

@@ -29,7 +29,7 @@ from . import manifest
 from .copying import EMPTY, Unreadable, checksum, copy_range, remove_contents, sync_tree
 from .journal_copy import Changed, copy_judged, judge_beside
 from .manifest import BackupFile, BackupRefused, Contents
-from .source import PASSES, WHOLE, Overtaken, Source, Wanted, below, locked_if_free, refuse_copy_of_store
+from .source import PASSES, WHOLE, CheckpointGone, Source, Wanted, below, locked_if_free, refuse_copy_of_store
 
 
 def take_backup(
@@ -111,7 +111,7 @@ class _Taking:
             number, start = self._source.newest_checkpoint()
             try:
                 last_unit = self._pass(number, start)
-            except (Overtaken, Changed):
+            except (CheckpointGone, Changed):
                 pause()
                 continue
             return Contents(made_by, taken_ms, running, number, last_unit, self._warnings, self._copied)
@@ -122,7 +122,7 @@ class _Taking:
 
     def _pass(self, number: int, start: StoreCheckpoint) -> int:
         """Copy everything that a checkpoint needs: its files, then the journal. Returns the number of the last unit
-        copied. Raises: Overtaken, Changed.
+        copied. Raises: CheckpointGone, Changed.
         """
         self._warnings = []
         wanted = list(self._source.wanted_files(start, self._warnings))
@@ -188,7 +188,7 @@ class _Taking:
 
     def _copy_journal(self, number: int, start: StoreCheckpoint) -> int:
         """Copy all complete rounds of the journal (each the units of one write), replacing those of an earlier pass.
-        Returns the number of the last unit. Raises: Overtaken, Changed; JournalDamaged.
+        Returns the number of the last unit. Raises: CheckpointGone, Changed; JournalDamaged.
         """
         folder = below(layout.journal_directory(""))
         for name in self._journal:

@@ -5,11 +5,13 @@ read (fence.py). After an unclear result the caller tries again without end: tha
 to give up.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from ...effects.objects import Content, Exists, Missing, Objects, ObjectsError, Refused, Unclear
 from ..journal.format import Malformed
+from ..shipping.creating import Wait
 from . import fence, format
 from .errors import Fenced, ObjectDamaged, ended_message
 from .fence import Answer, Found, Place, Step
@@ -34,6 +36,20 @@ def until_clear(call: Callable[[], T], pause: Pause) -> T:
         except (Unclear, Refused) as error:
             attempts += 1
             pause(error, attempts)
+
+
+def as_wait(pause: Pause) -> Wait:
+    """Return a function, in the form that storage/shipping/ uses, that waits before a failed call is repeated. It calls
+    `pause` with the error and the number of failed calls for that object so far.
+    """
+    attempts: Counter[str] = Counter()
+
+    def wait(error: ObjectsError) -> None:
+        """Wait before the next attempt, longer after more of them for the same object."""
+        attempts[error.name] += 1
+        pause(error, attempts[error.name])
+
+    return wait
 
 
 def create_or_read(objects: Objects, name: str, content: bytes) -> bytes:

@@ -7,18 +7,16 @@ newest checkpoint does not need. So a look that misses an object is repeated, an
 owner has no newer checkpoint.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ...effects.objects import Missing, Objects, ObjectsError
+from ...effects.objects import Missing, Objects
 from ..journal.format import Malformed
-from ..shipping.creating import Wait
 from ..shipping.point import Point
 from ..shipping.verifying import extents_of, faults_of_part
 from . import fence, format
-from .creating import Pause, until_clear
+from .creating import Pause, as_wait, until_clear
 from .epochs import Epochs, read_rounds
 from .errors import ObjectDamaged
 from .fence import Place, Run
@@ -219,17 +217,3 @@ class JournalVerifying:
             self.size_bytes += length
             self.problems += [f"{name}: {reason}" for reason, _ in faults]
             self.report(self.size_bytes, max(of_bytes, self.size_bytes))
-
-
-def as_wait(pause: Pause) -> Wait:
-    """Return a function, in the form that storage/shipping/ uses, that waits before a failed call is repeated. It calls
-    `pause` with the error and the number of failed calls for that object so far.
-    """
-    attempts: Counter[str] = Counter()
-
-    def wait(error: ObjectsError) -> None:
-        """Wait before the next attempt, longer after more of them for the same object."""
-        attempts[error.name] += 1
-        pause(error, attempts[error.name])
-
-    return wait

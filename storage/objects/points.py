@@ -23,7 +23,7 @@ from ...effects.objects import Missing, Objects, ObjectsError
 from .. import checkpoints, layout, store_checkpoint
 from ..backup.copying import sync_tree
 from ..backup.restore import MARK, mark_path
-from ..backup.source import PASSES, WHOLE, Overtaken, Source, Wanted
+from ..backup.source import PASSES, WHOLE, CheckpointGone, Source, Wanted
 from ..journal.format import EVERYTHING
 from ..journal_source import StoreDamaged
 from ..shipping import names
@@ -34,7 +34,7 @@ from ..shipping.reading import Lost
 from ..shipping.shipper import Shipper
 from ..store_checkpoint import StoreCheckpoint
 from . import fence, format
-from .creating import Pause, read_head, until_clear
+from .creating import Pause, as_wait, read_head, until_clear
 from .errors import ObjectDamaged
 from .fence import Place
 from .format import WINDOW, RoundHeader
@@ -91,7 +91,7 @@ class Points:
         self._made_by = made_by
         self._pause = pause
         self._shipper = Shipper(
-            disk, directory, self._objects, epoch, clock, self._wait, made_by, shipped=dict(shipped)
+            disk, directory, self._objects, epoch, clock, as_wait(self._again), made_by, shipped=dict(shipped)
         )
         self._count = 0
         self._last_checkpoint = -1
@@ -108,10 +108,6 @@ class Points:
     def _again(self, error: ObjectsError, attempts: int) -> None:
         """Call the present pause function after an error of the store."""
         self._pause(error, attempts)
-
-    def _wait(self, error: ObjectsError) -> None:
-        """Call the present pause function before shipping repeats a failed call."""
-        self._pause(error, 1)
 
     def take_first(self) -> PointTaken:
         """Copy the newest checkpoint of a directory into the store, for a directory whose journal was in the directory
@@ -133,6 +129,7 @@ class Points:
         journal was moved to the store; then StoreDamaged is raised if files of the directory are damaged.
         """
         source = Source(self._disk, self._directory)
+        self._shipper.wait = as_wait(self._again)  # anew: it counts the failed calls for each object
         for _ in range(PASSES):
             number, start = source.newest_checkpoint()
             if number == self._last_checkpoint:
@@ -144,7 +141,7 @@ class Points:
             try:
                 files = self._shipper.ship_files(source, start, warnings)
                 source.check_holds(number)
-            except Overtaken:
+            except CheckpointGone:
                 continue
             if of_another_journal and warnings:
                 hint = f"nothing was changed; fencepost log verify {self._directory} shows more; repair it first"
@@ -173,7 +170,7 @@ class Points:
             warnings,
             files,
         )
-        create(self._objects, names.point(place), pack_point(point), self._wait)
+        create(self._objects, names.point(place), pack_point(point), self._shipper.wait)
         # A checkpoint that names no round of this epoch has all rounds before it.
         first = Place(*start.journal_start) if start.journal_start.file == self._epoch else Place(self._epoch, 0)
         return PointTaken(place, first, frozenset(point.parts()), start.through_unit)
@@ -321,7 +318,7 @@ def fetch_point(
     """
     empty_directory(disk, directory, besides=point.files)
     patient = PatientObjects(objects, pause)
-    fetching = Fetching(patient, disk, directory, partial(_wait, pause), report=report, here=here or {})
+    fetching = Fetching(patient, disk, directory, as_wait(pause), report=report, here=here or {})
     try:
         written = fetching.fetch_files(point)
     except Lost as lost:
@@ -369,8 +366,3 @@ _FOLDERS = tuple(
     for folder in (layout.journal_directory(""), layout.logs_directory(""), layout.kept_parts_directory(""))
 )
 _FILES = (layout.CHECKPOINT, layout.COORDINATORS)
-
-
-def _wait(pause: Pause, error: ObjectsError) -> None:
-    """Pause after an error of the store, before it is called again."""
-    pause(error, 1)

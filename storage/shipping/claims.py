@@ -14,7 +14,7 @@ from ...effects.objects import Exists, Missing, Objects, Unclear
 from ..backup.manifest import BackupRefused
 from ..checkpoints import Damaged
 from . import names
-from .creating import Taken, Wait, create, list_names, read
+from .creating import NameTaken, Wait, create, list_names, read
 from .kinds import Kind, kind_of
 from .names import Place
 from .point import Claim, Seal, is_seal, pack_claim, pack_seal, unpack_claim, unpack_seal
@@ -94,7 +94,7 @@ class Claims:
         epoch = newest + 1
         try:
             create(self.objects, names.claim(epoch), pack_claim(mine), self.wait)
-        except Taken:
+        except NameTaken:
             raise StillFollowed(f"another follower has just begun: {self.who(epoch)}", "one is enough") from None
         for older in range(newest, 0, -1):
             if self._end(older, Seal(epoch, mine.host)):
@@ -156,7 +156,7 @@ class Claims:
             try:
                 create(self.objects, names.point(Place(epoch, number + 1)), pack_seal(seal), self.wait)
                 return number
-            except Taken:  # by a point that came meanwhile, or by another's seal
+            except NameTaken:  # by a point that came meanwhile, or by another's seal
                 continue
 
     def seal_rounds(self, place: Place, seal: Seal) -> None:
@@ -171,7 +171,7 @@ class Claims:
                 name = names.rounds(place, parsed[1] + 1 if parsed else 1)
                 create(self.objects, name, pack_seal(seal), self.wait)
                 return
-            except Taken:
+            except NameTaken:
                 continue
 
     def _newest_point(self, epoch: int) -> Place | None:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 Wait = Callable[[ObjectsError], None]  # called before a failed call is repeated; raises if it is not to be repeated
 
 
-class Taken(Exception):
+class NameTaken(Exception):
     """Raised if another client has created an object of this name. content: the content of that object."""
 
     def __init__(self, name: str, content: bytes) -> None:
@@ -25,7 +25,7 @@ class Taken(Exception):
 
 
 def create(objects: Objects, name: str, content: bytes, wait: Wait) -> None:
-    """Create an object; try again until the result is known. Raises: Taken, Refused, and what `wait` raises."""
+    """Create an object; try again until the result is known. Raises: NameTaken, Refused, and what `wait` raises."""
     while True:
         trouble: ObjectsError
         try:
@@ -42,7 +42,7 @@ def create(objects: Objects, name: str, content: bytes, wait: Wait) -> None:
         else:
             if found == content:
                 return
-            raise Taken(name, found)
+            raise NameTaken(name, found)
         wait(trouble)
 
 

@@ -26,7 +26,7 @@ from ..backup.source import refuse_copy_of_store
 from . import names
 from .claims import Claims, Fenced
 from .collecting import Collector
-from .creating import Taken, Wait, create
+from .creating import NameTaken, Wait, create
 from .names import Place
 from .point import Claim, Extent, JournalPlace, Piece, Point, Rounds, Seal, ShippedFile, pack_point, pack_rounds
 from .reading import read_points
@@ -406,7 +406,7 @@ class Follower:
             pending = self._pending[0]
             try:
                 create(self._objects, pending.name, pending.content, self._wait)
-            except Taken:
+            except NameTaken:
                 raise Fenced(self._claims.who(self._claims.newest_epoch())) from None
             del self._pending[0]
             pending.created()

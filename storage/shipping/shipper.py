@@ -23,7 +23,7 @@ from .. import store_checkpoint
 from ..backup.copying import checksum
 from ..backup.journal_copy import Changed, judge_beside
 from ..backup.manifest import BackupRefused
-from ..backup.source import PASSES, WHOLE, Overtaken, Source, Wanted
+from ..backup.source import PASSES, WHOLE, CheckpointGone, Source, Wanted
 from ..store_checkpoint import StoreCheckpoint
 from ..system_errors import MISPLACED, may_pass
 from . import names, planning
@@ -107,7 +107,7 @@ class Shipper:
             number, start = source.newest_checkpoint()
             try:
                 return self._pass(source, number, start, running)
-            except (Overtaken, Changed):
+            except (CheckpointGone, Changed):
                 self.pause()
         raise BackupRefused(
             f"the broker made checkpoints more quickly than they could be shipped, {PASSES} times",
@@ -116,7 +116,7 @@ class Shipper:
 
     def _pass(self, source: Source, number: int, start: StoreCheckpoint, running: bool) -> tuple[Point, int]:
         """Ship what one checkpoint needs. Returns the point, and when the journal was read (monotonic ms). Raises
-        Overtaken, Changed.
+        CheckpointGone, Changed.
         """
         warnings: list[str] = []
         files = self.ship_files(source, start, warnings)

@@ -102,7 +102,7 @@ def exists_means_that_somebody_else_was_first(stack: ExitStack) -> None:
         try:
             objects.create(name, content)
         except creating.Exists:
-            raise creating.Taken(name, b"") from None
+            raise creating.NameTaken(name, b"") from None
         except creating.Unclear as trouble:
             wait(trouble)
             create(objects, name, content, wait)

@@ -3,7 +3,7 @@
 import pytest
 from fencepost.effects.objects import Refused, Unclear
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects
-from fencepost.storage.shipping.creating import Taken, ask, create
+from fencepost.storage.shipping.creating import NameTaken, ask, create
 from followed import Waiting
 
 FAULTS = {
@@ -22,11 +22,11 @@ def test_create_is_repeated_until_the_object_exists_although_answers_are_lost(fa
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
-def test_creating_an_existing_object_raises_taken_with_its_content(faults):
+def test_creating_an_existing_object_raises_name_taken_with_its_content(faults):
     for seed in range(50):
         objects = SimulatedObjects(seed, faults)
         objects.content["a"] = b"theirs"
-        with pytest.raises(Taken) as taken:
+        with pytest.raises(NameTaken) as taken:
             create(objects, "a", b"mine", Waiting())
         assert taken.value.content == b"theirs"
         assert objects.content == {"a": b"theirs"}
