@@ -25,7 +25,8 @@ from ...broker.config.descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, R
 from ...broker.config.listener_settings import BY_TOKEN
 from ...broker.config.options import InvalidOption
 from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
-from ...broker.ownership.owner import InStore, StoppedWaiting
+from ...broker.ownership.calls import StoppedWaiting
+from ...broker.ownership.owner import InStore
 from ...effects.clock import Clock, SystemClock
 from ...effects.net import SystemNet, Writable
 from ...effects.objects import BadUrl, open_at_each_address, open_shared

@@ -3,7 +3,8 @@
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership import owner
-from fencepost.broker.ownership.owner import InStore, StoppedWaiting
+from fencepost.broker.ownership.calls import StoppedWaiting
+from fencepost.broker.ownership.owner import InStore
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.protocol.errors import ErrorCode
