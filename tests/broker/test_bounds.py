@@ -80,7 +80,7 @@ def test_large_requests_wait_unread_when_queued_max_request_bytes_is_used_up():
     """Each of ten clients announces a request of a megabyte and sends most of it. Memory is reserved in steps while
     any is left; small requests are served all the same.
     """
-    for limit, served in ((3 * STEP_BYTES - 1, 3), (3 * STEP_BYTES, 3), (3 * STEP_BYTES + 1, 4)):
+    for limit, read_whole in ((3 * STEP_BYTES - 1, 3), (3 * STEP_BYTES, 3), (3 * STEP_BYTES + 1, 4)):
         with begin(socket_request_max_bytes=MIB + 200, queued_max_request_bytes=limit) as broker:
             clients = [SimulatedClient(broker) for _ in range(10)]
             for client in clients:
@@ -88,7 +88,8 @@ def test_large_requests_wait_unread_when_queued_max_request_bytes_is_used_up():
             broker.wait(1)
             held = sum(connection._framer.held_bytes for connection in broker.broker.server.connections)
             whole = sum(connection._framer.held_bytes > 800_000 for connection in broker.broker.server.connections)
-            assert whole == served
+            assert whole == read_whole
+            # The oldest request may exceed the limit by a step, and of each client a last piece (256 KiB) was read.
             assert held <= limit + STEP_BYTES + 10 * 300_000
             assert is_served(SimulatedClient(broker)), "small requests need no room"
 
@@ -229,6 +230,5 @@ def test_a_batch_too_large_for_any_journal_file_gets_an_error_that_is_not_retria
                     break
                 broker.wait(0.5)
             codes.append(ErrorCode(code))
-        assert codes[:2] == [OK, OK]
-        assert codes[2] not in (OK, ErrorCode.UNKNOWN_SERVER_ERROR)
-        assert not codes[2].retriable
+        assert codes == [OK, OK, ErrorCode.MESSAGE_TOO_LARGE]
+        assert not ErrorCode.MESSAGE_TOO_LARGE.retriable

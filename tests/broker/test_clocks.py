@@ -47,7 +47,7 @@ SETTINGS = small(
 
 
 def begin(disk=None, settings=SETTINGS, *, wall_ms=0):
-    """A broker; `wall_ms`: how far its wall clock is from that of the one before."""
+    """Start a broker. wall_ms: how far its wall clock has jumped against that of the broker before."""
     broker = SimulatedBroker(settings, disk=disk or SimulatedDisk(history=False))
     broker.broker.clock.jump_wall(wall_ms)
     return broker
@@ -61,7 +61,9 @@ def broker():
 
 
 def restarted(broker, leave, jump_ms=0):
-    """The next life, whose wall clock has jumped while nobody was there. Its monotonic clock begins anew."""
+    """Stop the broker, or end it with `leave`, and start another on its directory. Meanwhile the wall clock has jumped
+    by jump_ms, and the monotonic clock begins anew.
+    """
     if leave is None:
         broker.stop()
         return begin(broker.disk, wall_ms=jump_ms)
@@ -69,7 +71,7 @@ def restarted(broker, leave, jump_ms=0):
 
 
 def knows_producer(broker):
-    """Whether the partition remembers producer 7; a known one's last batch would be a duplicate."""
+    """Return whether the partition remembers producer 7, and so would know its last batch as a duplicate."""
     asked = DescribeProducersRequest(topics=[DescribeProducersRequest.Topic(name="t", partition_indexes=[0])])
     (part,) = broker.ask(asked).topics[0].partitions
     return [one.producer_id for one in part.active_producers] == [7]

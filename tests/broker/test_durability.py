@@ -79,7 +79,9 @@ def broker():
 
 
 def on_its_way(broker, *, sequence=0, version=FAST):
-    """A client whose batch is in the journal's open round, and will be synced within a second."""
+    """Send a batch, and return its client. The batch is then in the journal's open round, which is synced within a
+    second.
+    """
     client = SimulatedClient(broker)
     client.send(produce("t", idempotent(sequence)), version)
     broker.wait(0.1)
@@ -87,7 +89,7 @@ def on_its_way(broker, *, sequence=0, version=FAST):
 
 
 def comes_when_durable(client):
-    """The reply is not there before the sync, and is there right after."""
+    """Check that the answer to the client comes only after the sync, and return it."""
     assert client.quiet(SYNC_S * 0.8)
     return client.receive()
 
@@ -282,14 +284,18 @@ def test_with_durability_os_a_record_is_answered_before_its_sync(broker):
 
 
 def start_seen(broker):
-    """Where another client sees partition 1 begin: by ListOffsets, and by Fetch in what it says and what it gives."""
+    """Return where partition 1 begins for another client: the offsets that ListOffsets finds for EARLIEST and for a
+    time, and the error code and the log start offset of a Fetch at offset 0.
+    """
     part = fetched(broker.ask(fetch("t", 0, partition=1), 11))
     by_time = broker.ask(list_offsets("t", EARLY_MS, partition=1)).topics[0].partitions[0].offset
     return offset_at(broker, "t", EARLIEST, partition=1), by_time, part.error_code, part.log_start_offset
 
 
 def deletion_on_its_way(broker):
-    """A client whose DeleteRecords is in the journal's open round, and will be synced within a second."""
+    """Send a DeleteRecords, and return its client. The change is then in the journal's open round, which is synced
+    within a second.
+    """
     client = SimulatedClient(broker)
     client.send(CHANGES[3])
     broker.wait(0.1)
@@ -314,7 +320,9 @@ def test_a_log_start_undone_by_a_power_cut_was_never_returned(broker):
 
 @pytest.fixture
 def expiring():
-    """A broker whose retention has given up the first record of t's second partition, in the journal's open round."""
+    """A broker whose retention has just moved the log start of t's second partition behind the first record. The change
+    is in the journal's open round.
+    """
     disk = SimulatedDisk()
     delays = slow(disk)
     settings = small(log_retention_check_interval_ms=500, log_checkpoint_interval_ms=100)

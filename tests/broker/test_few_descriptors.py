@@ -20,7 +20,9 @@ PARTITIONS = 30
 
 
 def write(broker: SimulatedBroker, times: int) -> None:
-    """A refused batch is sent again, as clients do: the journal goes on only while checkpoints do."""
+    """Produce this many batches. A refused batch is sent again, as clients do: the journal has room again only after a
+    checkpoint.
+    """
     for number in range(times):
         while True:
             ((code, _),) = answers(broker.ask(produce("t", batch(value=b"x" * 20_000), partition=number % PARTITIONS)))

@@ -68,7 +68,7 @@ class Producer:
         self.acknowledged = 0
 
     def send(self, version: int = FAST) -> ErrorCode:
-        """The next batch, or the one that was refused before, again."""
+        """Send the next batch, which is the same as before if that was refused. Return its error code."""
         ((code, offset),) = answers(self.broker.ask(produce(self.topic, self._batch()), version))
         if code == OK:
             assert offset == self.acknowledged
@@ -80,7 +80,7 @@ class Producer:
         return idempotent(self.acknowledged, producer_id=self.producer_id, value=value)
 
     def fill(self, pause_s: float = 0.02) -> None:
-        """Until the disk is full."""
+        """Send batches until one is refused because the disk is full."""
         for _ in range(2 * VOLUME // VALUE_BYTES):
             code = self.send()
             if code == REFUSED:
@@ -90,7 +90,7 @@ class Producer:
         raise AssertionError("the disk is never full")
 
     def check(self, broker: SimulatedBroker) -> None:
-        """All that was acknowledged is there, once, in order."""
+        """Check that all acknowledged records are there, once and in order."""
         found = [(record.offset, int(record.value.split()[0])) for record in read_all(broker, self.topic)]
         start = offset_at(broker, self.topic, EARLIEST)
         assert found == [(number, number) for number in range(start, self.acknowledged)]
@@ -148,8 +148,8 @@ def test_init_producer_id_on_a_full_disk_gets_a_retriable_error(disk, transactio
         broker.wait(1)
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
         code = ErrorCode(broker.ask(request).error_code)
-        assert code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        assert (code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) == (transactional_id is None)
+        without_id, with_id = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert code is (without_id if transactional_id is None else with_id)
         disk.capacity_bytes = VOLUME
         broker.wait(1)
         assert broker.ask(request).error_code == OK
@@ -348,7 +348,9 @@ def test_a_start_refused_for_lack_of_disk_space_loses_no_acknowledged_records(br
 
 
 def written_behind(one) -> bool:
-    """What is done beside the journal's own writing: segments, indexes, checkpoints, files made ready."""
+    """Return whether a disk operation writes anything but the journal's entries: segments, indexes, checkpoints, or
+    journal files made in advance.
+    """
     if not isinstance(one, Write | Link | Rename):
         return False
     return not (isinstance(one, Write) and one.path.endswith(".journal"))

@@ -30,7 +30,7 @@ WITHIN_S = 120  # on a busy machine
 
 
 class SmallVolume:
-    """A volume of 48 MB in a mount namespace of its own, which goes with the process that holds it."""
+    """A volume of 48 MB, mounted in a namespace of its own, which ends with the process that holds it."""
 
     MOUNT: ClassVar = {
         "ext4": 'truncate -s 48M "$1.img" && mkfs.ext4 -q -m 0 "$1.img" && mount -o loop "$1.img" "$1"',
@@ -58,7 +58,7 @@ class SmallVolume:
             raise OSError(f"no {kind} can be mounted here: {given.strip()}")
 
     def take_all(self) -> None:
-        """Fill it to the last byte."""
+        """Fill the volume to its last byte."""
         write = 'dd if=/dev/zero of="$1/ballast" oflag=append conv=notrunc 2>/dev/null'
         self._run(f"{write} bs=64k; {write} bs=1; sync")
 
@@ -95,7 +95,7 @@ class Producer:
         self.acknowledged = 0
 
     def send(self) -> ErrorCode:
-        """The next batch, or the one that was refused before, again."""
+        """Send the next batch, which is the same as before if that was refused. Return its error code."""
         value = (b"%d " % self.acknowledged).ljust(VALUE_BYTES, b".")
         batch = idempotent(self.acknowledged, producer_id=7, value=value)
         ((code, offset),) = answers(self.client.call(produce("t", batch), 11))
@@ -105,15 +105,15 @@ class Producer:
         return ErrorCode(code)
 
     def fill(self) -> None:
-        """Until the disk is full, and the broker says so."""
+        """Send batches until one is refused because the disk is full."""
         wait_until(lambda: self.send() == REFUSED, WITHIN_S)
 
     def send_until_taken(self) -> None:
-        """Again and again, as a client does."""
+        """Send the next batch until it is accepted, as clients do."""
         wait_until(lambda: self.send() == OK, WITHIN_S)
 
     def check(self, start: int = 0) -> None:
-        """All that was acknowledged is there, once, in order."""
+        """Check that all acknowledged records from `start` on are there, once and in order."""
         offset = start
         while offset < self.acknowledged:
             part = fetched(self.client.call(fetch("t", offset, partition_max_bytes=8 * MIB), 11))

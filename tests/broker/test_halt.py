@@ -44,19 +44,21 @@ def begin(disk: SimulatedDisk) -> SimulatedBroker:
 
 
 def frames() -> list[str]:
-    """The functions of the package on the stack."""
+    """Return the functions of the storage package that are on the stack, the outermost first."""
     ours = [frame for frame in traceback.extract_stack() if "/storage/" in frame.filename]
     return [f"{frame.filename.rpartition('/')[2]}:{frame.name}" for frame in ours]
 
 
 def place() -> str:
-    """Who asks for a sync: the last of them."""
+    """Return the last PLACES functions of frames(): the place in the code that asks for a sync."""
     return " ".join(frames()[-PLACES:])
 
 
 @pytest.fixture(scope="module")
 def sites() -> dict[str, list[int]]:
-    """Place → the numbers of its syncs in the scripted run. Those of recovery, before it, are not among them."""
+    """Run the script. Return, by place (see place()) and kind of sync, the numbers of its disk operations. Syncs of the
+    recovery before the script are not among them.
+    """
     found: dict[str, list[int]] = {}
 
     def spy(one) -> bool:
@@ -88,7 +90,9 @@ def test_the_workload_of_these_tests_syncs_every_kind_of_file(sites):
 
 
 def failing(index: int, error: int = errno.EIO):
-    """The scripted run with this sync failing. Returns the broker, and what was written to clients after the halt."""
+    """Run the script with this disk operation failing. Returns the broker, and what was written to clients after its
+    halt.
+    """
     disk = SimulatedDisk()
     broker = begin(disk)
     late: list[object] = []
@@ -162,7 +166,7 @@ def test_a_sync_that_fails_with_enospc_halts_and_is_not_retried(sites):
 
 
 def judged(left: SimulatedDisk, description: str) -> None:
-    """Recover and ask: whatever was answered before the halt is there."""
+    """Recover from the disk, and check that all that was answered before the halt is there."""
     again = SimulatedBroker(SETTINGS, disk=left)
     try:
         check(again)
@@ -325,7 +329,7 @@ def served_by(directory: Path, program: Sequence[str]) -> BrokerProcess:
 
 
 def produce_until_it_ends(broker: BrokerProcess, within_s: float = 15) -> list[bytes]:
-    """What was acknowledged before the connection was cut without an answer."""
+    """Produce until the connection is closed without an answer. Return the values that were acknowledged."""
     acknowledged = []
     until = time.monotonic() + within_s
     with WireClient("127.0.0.1", broker.port) as client:
@@ -349,7 +353,7 @@ def read_again(directory: Path) -> list[bytes]:
 
 
 def halts(broker: BrokerProcess, directory: Path) -> None:
-    """The process ends with code 70 and says why; the next one has everything that was acknowledged."""
+    """Check that the process ends with code 70 and says why, and that the next one has every acknowledged record."""
     broker.start()
     try:
         acknowledged = produce_until_it_ends(broker)

@@ -56,7 +56,7 @@ def in_a_hurry():
 
 
 class Story:
-    """A broker, what was acknowledged, and what is to be seen of it."""
+    """A broker, the records that it acknowledged, and checks of what readers see."""
 
     def __init__(self):
         self.broker = SimulatedBroker(SETTINGS)
@@ -84,7 +84,9 @@ class Story:
     # ---- what clients do -----------------------------------------------------------------------------------
 
     def write(self):
-        """A batch of an idempotent producer and a transaction into each topic."""
+        """Write to each topic: a batch of an idempotent producer, and a transaction, every second of which is
+        committed.
+        """
         self.written += 1
         key, commit = b"k%d" % (self.written % 3), self.written % 2 == 0
         for topic in TOPICS:
@@ -131,12 +133,14 @@ class Story:
             self.broker.broker.store.open_files.indexes.drop(f"{log.directory}/{state.stem}")
 
     def look(self, kind):
-        """What is answered now to the request that will be held."""
+        """Remember what is answered now to the request that will be held."""
         if kind in REQUESTS:
             self.answered_before = self.broker.ask(REQUESTS[kind], version_of(REQUESTS[kind]))
 
     def begin(self, kind):
-        """A request whose answer is looked at later."""
+        """If a request makes the job, send that request, after dropping from memory what it reads. judge_answer() looks
+        at the answer.
+        """
         request = REQUESTS.get(kind)
         if request is not None:
             (self.forget_indexes if kind == "AbortedLookup.run" else self.forget_files)()
@@ -213,7 +217,7 @@ class Story:
         assert not missing, (topic, missing)
 
     def _seen(self, topic, offset, *, committed):
-        """By offset: [key, value] of what a reader gets."""
+        """Read a topic from this offset on. Returns {offset: [key, value]}, without records below the log start."""
         found, end = {}, offset_at(self.broker, topic, -1)
         while offset < end:
             part = fetched(self.broker.ask(fetch(topic, offset, committed=committed), NAMED))
@@ -226,7 +230,9 @@ class Story:
         return {at: each for at, each in found.items() if at >= self.starts[topic]}
 
     def judge_answer(self):
-        """Of the request that was under way: nothing aborted, nothing skipped."""
+        """Check the answer to the held request, if there was one: it shows no aborted record and skips none, and is
+        right for the topic as it was before or after it was made again.
+        """
         if self.client is None:
             return
         response = self.client.receive()
@@ -253,12 +259,12 @@ class Story:
 
 
 def version_of(request):
-    """The newest that names topics."""
+    """Return the newest version of the request's API that names topics by name."""
     return NAMED if isinstance(request, FetchRequest) else 10
 
 
 def visible(part):
-    """({offset: [key, value]} without what was aborted, the offset to go on with or None)."""
+    """Return ({offset: [key, value]} of the records that are not aborted, the offset to go on from or None)."""
     found, skipped, following = {}, set(), None
     aborted = {(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()}
     for one in walk(memoryview(bytes_of(part))):
@@ -294,7 +300,9 @@ ALL = list(itertools.product((*REQUESTS, *OF_THEMSELVES), MOMENTS, PASSERS, ENDS
 
 
 def play(kind, moment, passer, end):
-    """Returns whether there was such a job to hold."""
+    """Hold a job of this kind while clients write and `passer` happens, then end the job or the broker, and check all
+    records. Returns whether there was such a job.
+    """
     story = Story()
     story.look(kind)
     with held(story.broker, kind, moment) as job:

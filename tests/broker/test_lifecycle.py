@@ -16,7 +16,7 @@ from simulated_broker import ADDRESS, SimulatedBroker
 
 
 class Busy(asyncio.Protocol):
-    """Keeps five produces in flight, as long as it is let."""
+    """A client that keeps five Produce requests in flight until its connection is closed."""
 
     def __init__(self, frame: bytes) -> None:
         self.frame = frame

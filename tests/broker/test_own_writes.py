@@ -122,7 +122,7 @@ def test_a_read_does_not_return_effects_of_requests_sent_after_it(client):
 
 
 class HeldRounds:
-    """Rounds whose write takes until the test says so."""
+    """Holds back the rounds (writes of the journal) of a broker until go_on() is called."""
 
     def __init__(self, broker):
         self.executor = broker.broker.rounds._executor

@@ -13,7 +13,9 @@ from store_driver import Driven
 
 
 class Client:
-    """A connection that waits for units."""
+    """A connection that waits for a unit. told_at: when it was told that the unit is released (may be answered and
+    read).
+    """
 
     def __init__(self, rounds, unit):
         self.unit = unit
@@ -34,7 +36,9 @@ def syncs(disk, path="/data/journal"):
 
 
 def driven_by(mode, *, quick=False):
-    """Run a coroutine with a store that has one log of this mode, and its rounds."""
+    """Make a test of a coroutine. It gets a disk, a store with one log of this mode, that log, and its rounds. quick:
+    whether the disk syncs fast enough for the loop to do it itself.
+    """
 
     def decorate(scenario):
         def test():
@@ -300,7 +304,7 @@ def test_the_number_of_unsynced_bytes_decides_if_the_loop_or_a_worker_syncs(reco
 
 
 def ask(driven, log, rounds, client=None, data=b"x"):
-    """A request that waits for its record; a client asks again."""
+    """Append a record and have a client wait for its unit: a new client, or this one once more."""
     driven.fill()
     driven.append(log, [data])
     if client is None:
@@ -342,7 +346,7 @@ async def test_request_times_of_answers_that_need_no_sync_end_before_the_second_
     await end_of_turn()
     rounds._times = times = mock.Mock()
     ask(driven, log, rounds)
-    Client(rounds, driven.store.released_unit)
+    Client(rounds, driven.store.released_unit)  # an answer that needs no sync
     await asyncio.sleep(0)
     turn = [mock.call.begin_turn(), mock.call.end_turn(True), mock.call.count_answers()]
     assert times.mock_calls == [*turn, mock.call.begin_turn()]

@@ -15,7 +15,7 @@ from store_driver import Driven
 
 
 class Reply:
-    """A reply that waits for the newest unit."""
+    """A connection whose reply waits for the newest unit."""
 
     def __init__(self, rounds, driven, left):
         self.unit = driven.store.last_unit
@@ -31,7 +31,9 @@ class Reply:
 
 
 class World:
-    """A store with a log of each mode, rounds with a writer that a test steps, and the replies that left."""
+    """A store with a log of mode fsync and one of mode os, rounds whose writes the test ends (StepWriter), and the
+    units whose replies have left.
+    """
 
     def __init__(self, disk, writer):
         self.disk = disk
@@ -48,7 +50,9 @@ class World:
         self.first_unit = self.driven.store.last_unit + 1
 
     async def send(self, log=None, data=b"x"):
-        """One unit, and a reply that waits for it, in a turn of their own."""
+        """Append a unit, with a reply that waits for it, and let the loop take it. Returns the number of the unit, from
+        0.
+        """
         self.driven.append(log or self.fsync, [data])
         reply = Reply(self.rounds, self.driven, self.left)
         await asyncio.sleep(0)
@@ -329,7 +333,7 @@ async def test_a_round_too_large_for_the_async_writer_waits_and_gathers_later_un
     world.writer.steps[0].end()
     world.writer.largest_bytes = 1 << 20
     await asyncio.sleep(0)
-    await asyncio.sleep(0)  # the loop has looked again for the client of the first
+    await asyncio.sleep(0)  # the turn in which the round waits for the client just answered
     assert len(world.writer.steps) == 2
     world.writer.steps[1].end()
     assert world.answered == [0, 1, 2, 3]

@@ -14,7 +14,9 @@ def look():
 
 
 def begin(look, here, late=""):
-    """A round of those here, and of those whom a look finds. Returns whether there was one."""
+    """Begin a round of the connections `here`. If it takes a second look, that finds those of `late`, too. Returns
+    whether it took one.
+    """
     looked = look.is_wanted(set(here))
     look.round_begins({*here, *late} if looked else set(here))
     return looked
@@ -64,8 +66,8 @@ def test_a_second_look_merges_two_groups_of_clients_into_shared_journal_rounds(l
     assert not begin(look, "abcd")
 
 
-@pytest.mark.parametrize("late", ["", "x"])
-def test_after_a_second_look_that_found_nobody_the_next_rounds_take_none(look, late):
+@pytest.mark.parametrize("late", ["", "x"])  # x is not missing: it was not in the last round
+def test_after_a_second_look_that_found_none_it_was_for_the_next_rounds_take_none(look, late):
     """After PAUSE_ROUNDS rounds without one, a round takes a second look again."""
     begin(look, "ab")
     assert begin(look, "c", late=late)

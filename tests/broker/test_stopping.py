@@ -23,7 +23,7 @@ def said(caplog):
 
 
 def filled(disk):
-    """A broker with a batch in each of its topics, none of it in segments."""
+    """Start a broker, and write a batch to each of its topics. None of them is in a segment yet."""
     broker = SimulatedBroker(small(), disk=disk)
     for number in range(TOPICS):
         broker.ask(create(f"t{number}"))
@@ -32,7 +32,7 @@ def filled(disk):
 
 
 def stop(broker, **how):
-    """How many seconds of virtual time it takes."""
+    """Stop the broker. Return how many seconds of virtual time that takes."""
     began_s = broker.loop.time()
     broker.loop.run_until_complete(broker.broker.stop(**how))
     took_s = broker.loop.time() - began_s

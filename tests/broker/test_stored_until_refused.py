@@ -34,7 +34,7 @@ LONGEST_NAME = "x" * 1_000
 
 
 def long_name(number: int, length: int) -> str:
-    """A name of its own, of this length."""
+    """Return a name of this length, another one for each number."""
     return f"{number:06}".ljust(length, "n")
 
 
@@ -106,7 +106,9 @@ def quotas(number: int) -> Any:
 
 
 class Row(NamedTuple):
-    """ask: the request of that number. limits: settings that are low enough for a test."""
+    """An API that stores something. ask: returns the request of a number. refused_with: the error when its limit is
+    reached. limits: settings that are low enough for a test.
+    """
 
     ask: Callable[[int], Any]
     refused_with: ErrorCode
@@ -129,7 +131,7 @@ ROWS = {
 
 
 def codes_in(message: Any) -> set[int]:
-    """All error codes of an answer."""
+    """Return all error codes in an answer."""
     found = set()
     for name in message.__slots__:
         value = getattr(message, name)
@@ -141,7 +143,7 @@ def codes_in(message: Any) -> set[int]:
 
 
 def stored(world: SimulatedBroker) -> list[Any]:
-    """All that a client can have had stored, as the broker has it now."""
+    """Return all that clients can have stored, as the broker has it now."""
     topics, security = world.broker.topics, world.broker.security_log.state
     return [
         {name: (topic.id, len(topic.partitions), dict(topic.configs)) for name, topic in topics.by_name.items()},
@@ -154,7 +156,7 @@ def stored(world: SimulatedBroker) -> list[Any]:
 
 
 def check_that_groups_and_transactions_work(world: SimulatedBroker) -> None:
-    """What the broker keeps for itself has its place, whatever clients have filled."""
+    """Check that the broker can still write its own state, although clients have stored all that they may."""
     assert offset_requests.commit(world, "g", "t", {0: 1}) == [ErrorCode.NONE]
     assert Txn(world).init() == ErrorCode.NONE
 
@@ -183,7 +185,6 @@ def test_entries_stored_up_to_a_limit_survive_restarts_and_the_limit_still_holds
     again = world.after_power_cut()
     assert stored(again) == kept
     assert codes_in(again.ask(row.ask(number))) - {ErrorCode.NONE} == {row.refused_with}, "the bound counts on"
-    kept = stored(again)
     check_that_groups_and_transactions_work(again)
     kept = stored(again)
     with again.again() as third:

@@ -71,6 +71,7 @@ def test_produce_still_works_when_more_clients_connect_than_there_are_descriptor
             one.connect_ex(("127.0.0.1", small_process.port))
             if number % 16 == 15:
                 time.sleep(0.005)
+        # Produce until the broker has refused a connection, 30 s at most, and for 1.5 s in any case.
         began, sent = time.monotonic(), 0
         while time.monotonic() - began < (1.5 if refused_somebody(small_process) else 30):
             assert answers(client.call(produce("t", batch(value=bytes(100_000)), partition=sent % 20)))[0][0] == 0

@@ -202,6 +202,7 @@ def test_synonyms_of_a_group_config_are_the_groups_value_the_brokers_and_the_def
 
 
 def test_a_group_config_has_the_default_of_the_broker_setting_behind_it() -> None:
+    # All others have a broker setting, whose default they share.
     assert [name for name, row in OPTIONS.items() if row not in BOUNDED] == [
         "share.auto.offset.reset",
         "share.isolation.level",

@@ -35,7 +35,9 @@ class Login:
         self.broker = broker
 
     def run(self, send):
-        """Log in: send each frame by `send`. Ends early if it returns False, or if the broker refuses something."""
+        """Log in as alice: `send(write, frame)` sends each frame, or what it makes of it. Returns early if `send`
+        returns False, or if the broker refuses a message or closes the connection.
+        """
         client = self.client
         scram = ScramClient("alice", "alice-pw")
         messages = [lambda _: plain("alice")] if self.mechanism == "PLAIN" else [lambda _: scram.first(), scram.final]

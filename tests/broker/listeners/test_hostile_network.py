@@ -34,7 +34,7 @@ FAULTS = ("changed", "inverted", "cut", "late")
 
 
 class Cut(Exception):
-    """The network is gone."""
+    """Raised when the network has cut the connection."""
 
 
 class Login:
@@ -47,7 +47,7 @@ class Login:
         self._broker, self._mechanism, self._fault, self._at = broker, mechanism, fault, at
 
     def run(self) -> None:
-        """Log in, until the login has succeeded or failed, or the stream was cut."""
+        """Log in as alice. Returns when the login has succeeded or failed, or the network has cut the connection."""
         with contextlib.suppress(Cut, ConnectionError, KafkaError, MalformedFrame):
             self._ask(HANDSHAKE, 1, SaslHandshakeRequest(mechanism=self._mechanism), self._mechanism.encode())
             if self._mechanism == "PLAIN":
@@ -187,6 +187,7 @@ def test_a_tls_handshake_with_any_byte_damaged_does_not_block_other_clients(tmp_
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
         whole = Handshake(broker.port, context, lambda data, begin: iter([data]))
         assert whole.is_served()
+        # Damage bytes at the beginning, and 100 more behind the ClientHello, which usually has 517 bytes.
         hello = 517 if whole.sent > 517 + POSITIONS else whole.sent // 2
         for place in chain(range(0, POSITIONS, step), range(hello, min(hello + 100, whole.sent), 2 * step)):
             shaken = Handshake(broker.port, context, touching(fault, place))

@@ -137,7 +137,7 @@ def test_mapping_rules_turn_a_certificate_subject_into_a_user_name_or_refuse_it(
             assert is_served(client)
             assert principals(broker) == {"User:ALICE"}
         bob = authority.trusting(authority.of_client("bob", user="bob"))
-        with connect(broker, bob) as client, contextlib.suppress(OSError):
+        with connect(broker, bob) as client, contextlib.suppress(OSError):  # it may be closed already
             client.send(NO_TOPICS, 9)
             assert client.is_closed()
 
@@ -397,7 +397,7 @@ def test_the_password_of_a_tls_key_is_never_shown(authority):
 
 
 def hello(context):
-    """The first bytes of an honest handshake."""
+    """Return the first bytes of an honest handshake."""
     out = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="127.0.0.1").do_handshake()

@@ -38,7 +38,9 @@ def lists_in(message: type) -> Iterator[Path]:
 
 
 def made(message: type, path: Path | None, text: str = LONG_TEXT) -> Any:
-    """A message in which the list at the path has many entries, those on the way to it one, and others none."""
+    """Return a message in which the list at `path` has many entries, each list on the way to it has one, and every
+    other list none.
+    """
     fields: dict[str, Any] = {}
     for field in schema_of(message).fields:
         rest = path[1:] if path and path[0] == field.name else None

@@ -230,7 +230,7 @@ def test_too_many_bytes_of_unsent_replies_pause_request_handling():
     big = [bytes(module.WAITING_BYTES)]
     connection, owner, wire = connect(lambda connection, body: connection.reply(list(big), 1))
     connection.data_received(b"".join(frame(b"fetch") for _ in range(5)))
-    assert len(owner.served) == 2
+    assert len(owner.served) == 2  # the second reply is the first beyond WAITING_BYTES
     assert not wire.reading
     connection.flush(1)
     owner.run_soon()

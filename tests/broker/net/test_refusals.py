@@ -45,14 +45,14 @@ CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def refused(request, version):
-    """The refusal, as it arrives at the client."""
+    """Return the answer of refusal() to this request, encoded and decoded again as a client reads it."""
     api = APIS[schema_of(type(request)).api]
     frame = b"".join(encode_response(api, version, 1, refusal(api.response, version, request, BROKEN)))
     return decode_response(api, version, frame[4:])[1]
 
 
 def codes(message):
-    """Every error code in it, at any depth."""
+    """Return every error code in the message, at any depth."""
     found = []
     for field in message.__slots__:
         value = getattr(message, field)

@@ -114,25 +114,25 @@ def connect_narrow(served):
 
 
 def half_sent(served):
-    """Wait until an answer waits for its client. Returns that connection."""
+    """Wait until an answer is sent in part because its client does not read. Return its connection."""
     wait_until(lambda: served.inside(standing_in))
     return served.inside(standing_in)[0]
 
 
 def standing_in(broker):
-    """Connections whose answer waits for its client."""
+    """Return the connections whose answer is sent in part because the client does not read."""
     return [one for one in broker.server.connections if isinstance(one.transport, sending.Overflow)]
 
 
 def has_looked(served):
-    """Wait until the broker has read all that it is going to read of the requests that were sent before."""
+    """Wait until the broker has read from its sockets what was sent before, as far as it is going to read it."""
     with served.connect() as other:
         for _ in range(2):
             other.call(ApiVersionsRequest(), 0)
 
 
 def frame_of_first(client, request):
-    """All bytes of the answer to a client's first request."""
+    """Send a client's first request. Return the whole frame of the answer."""
     client.send(request, NAMED)
     body = client.receive_frame()
     return struct.pack(">i", len(body)) + body

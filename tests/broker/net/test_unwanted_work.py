@@ -15,7 +15,7 @@ REQUESTS = {
 
 @pytest.fixture
 def cold():
-    """A broker in its second life, which has no records in memory."""
+    """A broker after a restart. Its records are not in memory, and it reads from disk only when the test runs a job."""
     with SimulatedBroker() as broker:
         broker.ask(create("t", PARTITIONS))
         for partition in range(PARTITIONS):
@@ -27,7 +27,7 @@ def cold():
 
 
 def asked(broker, request, client):
-    """The client asks about each partition, one request after another."""
+    """Have the client send a request of this name for each partition, one after another, and the broker handle them."""
     for partition in range(PARTITIONS):
         client.send(*REQUESTS[request](partition))
     broker.wait(0.1)

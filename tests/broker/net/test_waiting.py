@@ -6,7 +6,7 @@ from fencepost.broker.net.waiting import Parked, Waiter, Waiting
 
 
 class Looks:
-    """A waiter that notes each look, and is done when told to be."""
+    """A waiter whose check returns `done`. `seen` has, for each check, whether it was made at the deadline."""
 
     def __init__(self, logs, deadline_ms=1000, *, done=True):
         self.seen = []

@@ -16,7 +16,10 @@ MARKER_LINES = 80  # of Python, for each of them
 
 
 def most_lines_of_an_end(partitions: int, *, decided: bool) -> int:
-    """Of one turn. decided: by the ledger, with EndTxns, whose other work goes in slices."""
+    """Return the most lines of Python that one turn of the loop runs when a transaction with this many partitions ends.
+
+    decided: whether the ledger ends it, with EndTxns, whose other work is done in slices.
+    """
     broker = SimulatedBroker()
     broker.ask(create("wide", partitions))
     txn = begun(broker, timeout_ms=600_000)
@@ -36,4 +39,5 @@ def most_lines_of_an_end(partitions: int, *, decided: bool) -> int:
 @pytest.mark.parametrize("decided", [False, True])
 def test_ending_a_transaction_executes_a_limited_number_of_code_lines_per_partition(decided):
     few, many = (most_lines_of_an_end(count, decided=decided) for count in (FEW, MANY))
+    # At least one line for each partition, so the turn that was counted is the one that writes the markers.
     assert MANY - FEW < many - few <= MARKER_LINES * (MANY - FEW)

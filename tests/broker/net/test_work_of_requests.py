@@ -105,7 +105,7 @@ def produce_to_many(world: World) -> list[Any]:
 
 
 def fetch_many(world: World) -> list[Any]:
-    """All partitions at once; then a session of them is asked again and again."""
+    """Return a fetch of all partitions, and OFTEN fetches of a session that has all of them."""
     made = FetchRequest.Topic
     parts = [made.Partition(partition=n, fetch_offset=0, partition_max_bytes=1) for n in range(PARTITIONS)]
     everything = [made(topic="wide", partitions=parts)]
@@ -284,7 +284,11 @@ def end_txns(world: World) -> list[Any]:
 
 
 class Row(NamedTuple):
-    """why: what bounds the lines of one step, where that is a decision about many things or a unit of the journal."""
+    """The worst case of one API.
+
+    ask: returns the requests to send. step_lines: how many lines one step may take beyond TURN_LINES. why: what bounds
+    them, where a step is a decision about many things or a unit of the journal.
+    """
 
     ask: Callable[[World], list[Any]]
     step_lines: int = 0
@@ -380,7 +384,7 @@ TURN_LINES = 20_000  # of one turn, while the units of a turn are as few as belo
 
 @pytest.fixture
 def short_turns(monkeypatch):
-    """So that small requests show what large ones would do."""
+    """Make turns and slices short, so that small requests show what large ones would do."""
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 400)
     monkeypatch.setattr(turns, "SLICE_UNITS", 100)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", 50)
@@ -392,7 +396,7 @@ def frames_of(name: str, world: World) -> list[bytes]:
 
 def test_every_served_api_has_a_worst_case_request_in_the_table():
     assert set(ROWS) == {handler.api.name for handler in load_handlers().values()}
-    assert len(READING) > 24
+    assert len(READING) > 24, "all that describe or list something are among those that only read"
 
 
 def check_work(name: str, world: World) -> None:

@@ -31,7 +31,9 @@ EVENTS = st.one_of(
 
 
 class Model:
-    """What is in the log: of each name and place, the sequences; and which epoch may write."""
+    """Named producers beside a reference: the epoch that may write under each name, and the sequences written under
+    each name and partition.
+    """
 
     def __init__(self) -> None:
         self.names = Names()

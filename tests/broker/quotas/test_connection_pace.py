@@ -25,7 +25,7 @@ HOST = "127.0.0.1"
 
 
 class Arrival:
-    """A connection, as far as the pace knows it."""
+    """A connection with what ConnectionPace uses of one."""
 
     def __init__(self, address: str = "10.0.0.1") -> None:
         self.address = address
@@ -44,7 +44,9 @@ class Arrival:
 
 
 class Place:
-    """A pace with a clock and timers of its own."""
+    """A ConnectionPace with a clock and timers that wait() moves. `let_in` has each connection that it accepted, and
+    when.
+    """
 
     def __init__(self, most: int = 2**31 - 1, **rates: float) -> None:
         self.clock = SimulatedClock(monotonic_ms=0)

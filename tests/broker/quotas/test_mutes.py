@@ -8,7 +8,7 @@ from fencepost.broker.quotas.mutes import LOOKED_AT_AFTER_MS, Mutes
 
 
 class Connection:
-    """One that can be muted."""
+    """A connection with what Mutes uses of one."""
 
     def __init__(self) -> None:
         self.transport: object | None = object()
@@ -30,7 +30,7 @@ class Connection:
 
 
 class World:
-    """A clock that moves when it is told to, and what was to be called by it."""
+    """Mutes with a clock and timers that pass_ms() moves."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -54,7 +54,7 @@ class World:
 
 @pytest.mark.parametrize("waits", [(8_000, 100), (100, 8_000), (8_000, 100, 200)])
 def test_of_several_throttle_waits_begun_at_once_the_longest_applies(waits: tuple[int, ...]) -> None:
-    """A connection is looked at every few seconds, so the waits are longer than that."""
+    """Mutes looks at a connection again every few seconds, so some waits here are longer than that."""
     world, connection = World(), Connection()
     for wait_ms in waits:
         world.mutes.mute(connection, wait_ms)

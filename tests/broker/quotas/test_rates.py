@@ -13,7 +13,9 @@ events = st.lists(st.tuples(st.integers(0, 3000), st.floats(0, 1e6)), min_size=1
 
 
 class PlainRate:
-    """All that ever came, window by window: each begins with what comes after the one before has ended."""
+    """A reference that keeps every amount, by windows. A window begins with the first amount after the end of the
+    window before it.
+    """
 
     def __init__(self, shape: Windows) -> None:
         self.shape = shape

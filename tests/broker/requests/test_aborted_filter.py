@@ -14,7 +14,9 @@ EVENTS = st.lists(
 
 
 def log_of(events):
-    """(bytes, aborted transactions, offsets of the records of these), with all transactions ended."""
+    """Write the events to a log, and end all transactions. Returns (bytes, aborted transactions, the offsets of their
+    records).
+    """
     written, aborted, hidden, offset = [], [], set(), 0
     begun: dict[int, tuple[int, set[int]]] = {}
     ends = [(producer, "abort", 1) for producer in (1, 2, 3)]

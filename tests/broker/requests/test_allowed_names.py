@@ -15,7 +15,7 @@ CALL: Any = SimpleNamespace(session=Session(Principal("User", "alice"), "10.0.0.
 
 
 def looked_up(*, is_enforced: bool) -> tuple[list[int], list[str]]:
-    """The units of each step, and the names."""
+    """Ask which of NAMES alice may describe. Returns (the units of each step, the allowed names)."""
     authorizer = Authorizer()
     authorizer.add(rule("allow User:alice READ TOPIC ^ a"))
     broker: Any = SimpleNamespace(access=Access(authorizer, is_enforced=is_enforced))

@@ -21,7 +21,7 @@ clients = st.integers(0, len(CLIENTS) - 1)
 
 
 def changed(content: bytes, position: int, change: int, checked: bool) -> bytes:
-    """One byte of the header is another. checked: under a CRC that does not give it away."""
+    """Return the batch with bits of one header byte flipped. checked: with a CRC that is right for the change."""
     lying = bytearray(content)
     lying[position] ^= change
     if checked:
@@ -30,14 +30,16 @@ def changed(content: bytes, position: int, change: int, checked: bool) -> bytes:
 
 
 def saying(content: bytes, count: int) -> bytes:
-    """The batch says that it has this many records; of the two places that do, neither gives the other away."""
+    """Return the batch with a wrong record count, in both fields that tell it, and a CRC that is right for it."""
     lying = bytearray(content)
     lying[23:27], lying[57:61] = (count - 1).to_bytes(4, "big"), count.to_bytes(4, "big")
     return changed(bytes(lying), 0, 0, True)
 
 
 def or_else(draw, ordinary, odd: dict[str, list]) -> dict:
-    """The ordinary fields, of which at most one is another: nearly every request takes the short cut, or just not."""
+    """Return the ordinary fields, in half of the draws with one of them replaced by an unusual value. So nearly every
+    request takes the fast path, or misses it by one field.
+    """
     name = draw(st.sampled_from([None] * len(odd) + list(odd)))
     return ordinary if name is None else ordinary | {name: draw(st.sampled_from(odd[name]))}
 
@@ -76,7 +78,7 @@ def ordinary_produce(partition=0, version=9, acks=-1, producer_id=-1, topic="t")
 
 @st.composite
 def produces(draw) -> Step:
-    """Of no producer or an idempotent one: what is ordinary, or odd in one way."""
+    """Draw a Produce without producer id or of an idempotent producer: ordinary, or with one unusual field."""
     ordinary = ordinary_produce(
         draw(st.integers(0, 1)),
         draw(st.sampled_from([7, 8, 9, 11, 12])),
@@ -90,7 +92,9 @@ def produces(draw) -> Step:
 
 
 def produced(script: Script, client: int, fields: dict, *, odd: bool) -> None:
-    """Send a batch whose sequence goes on, but for the odd one."""
+    """Send a batch. If it is ordinary, the next batch of its producer has the next sequence; if it is odd (unusual),
+    the same.
+    """
     fields = fields | fields.get("too large", {})
     producer_id, place = fields["producer_id"], (fields["producer_id"], fields["partition"])
     sequence = script.sequences[place]
@@ -133,7 +137,7 @@ ODD_STEPS = {
 
 @st.composite
 def in_transactions(draw) -> Step:
-    """What an old transactional producer does next (add, send, end), or something that is odd in one way."""
+    """Draw the next request of a TV1 producer (add, send, end): ordinary, or with one unusual field."""
     number, version, commit = draw(st.integers(0, 1)), draw(st.integers(0, 3)), draw(st.booleans())
     ordinary = ordinary_step(number)
     fields = or_else(draw, ordinary, ODD_STEPS)
@@ -145,7 +149,9 @@ def ordinary_step(number: int) -> dict:
 
 
 def taken(script: Script, number: int, version: int, commit: bool, fields: dict, *, odd: bool) -> None:
-    """Send what the transaction goes on with, or the odd thing."""
+    """Send the next request of the transaction. After an odd (unusual) one the transaction goes on as if it was not
+    sent.
+    """
     txn, client = script.txns[number], fields["client"]
     what = fields["what"] or ("add", "send", "send", "end")[script.stages[number] % 4]
     script.stages[number] += not odd
@@ -176,7 +182,7 @@ def _init(number: int) -> Step:
 
 
 def _recreate(name: str) -> Step:
-    """Requests that were remembered name another topic from now on."""
+    """Delete the topic and create it again, so that requests that the fast paths remember name another topic."""
 
     def step(script: Script) -> None:
         script.send(0, DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5)

@@ -55,7 +55,10 @@ TOPICS = {
 
 
 def replies(version, shapes, client_ids, *, fast):
-    """Every shape in turn, as raw replies, and what the logs hold then. The second broker has no fast path."""
+    """Send every shape once for each client id. Returns the raw replies, the bytes of each log, and its producers.
+
+    fast: whether the broker has its fast paths.
+    """
     with SimulatedBroker() as broker:
         for name, configs in TOPICS.items():
             broker.ask(create(name, 3, **configs))
@@ -80,7 +83,9 @@ def test_the_fast_path_of_produce_answers_like_the_general_path(version):
 
 
 def headers_with_a_byte_changed(sound):
-    """Each byte of a batch's header in turn, and in turn with a checksum that does not give it away."""
+    """Yield the batch with one bit flipped, twice for each byte of its header; also with a CRC that is right for the
+    change, where the CRC covers the byte.
+    """
     for position in range(61):
         for change in (0x01, 0x80):
             lying = bytearray(sound)

@@ -16,7 +16,9 @@ OK = ErrorCode.NONE
 
 
 def history(version: int) -> tuple[list[object], list[bytes], dict[int, int]]:
-    """What a producer is told, with AddPartitionsToTxn and EndTxn of this version, and what is left."""
+    """Run transactions with AddPartitionsToTxn and EndTxn of this version. Returns (the error codes, the records, how
+    many answers had which error).
+    """
     with SimulatedBroker() as broker:
         broker.ask(create("t", 2))
         broker.ask(create("gone"))
@@ -56,7 +58,7 @@ def history(version: int) -> tuple[list[object], list[bytes], dict[int, int]]:
 
 
 def in_older_words(found: list[object]) -> list[list[object]]:
-    """Before version 2 a fenced producer is told INVALID_PRODUCER_EPOCH."""
+    """Return the codes as versions below 2 answer: INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED."""
     older = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
     return [
         [older.get(code, code) for code in each] if isinstance(each, list) else older.get(each, each) for each in found

@@ -33,7 +33,9 @@ EVERYTHING = ["allow User:alice WRITE TOPIC = *", "allow User:alice WRITE TRANSA
 
 
 class Script:
-    """One broker, and a transaction of `x` that goes on whoever does something about it."""
+    """Steps on one broker: users write, end or add to the one transaction of `x`, whoever has begun it, and ACLs
+    change.
+    """
 
     def __init__(self, broker: SimulatedBroker, *, fast: bool) -> None:
         self.world = Guarded(broker)
@@ -75,7 +77,7 @@ class Script:
 
 
 def outcome(steps: list[Any], *, fast: bool) -> tuple[list[Any], Any]:
-    """Every answer, and what was written."""
+    """Run the steps. Returns (the answers, all records that were written)."""
     with SimulatedBroker(guarded(super_users="User:root")) as broker:
         script = Script(broker, fast=fast)
         return [getattr(script, name)(*more) for name, *more in steps], script.world.written()

@@ -45,11 +45,12 @@ def client(broker, workers):
 
 
 def long(sequence: int | None = None, count: int = MANY, **more) -> bytes:
+    """Return a batch with more records than the loop looks into itself."""
     return batch(count, key=b"k", **more) if sequence is None else idempotent(sequence, count, key=b"k", **more)
 
 
 def begun(client: SimulatedClient, workers: SlowWorkers, *requests) -> None:
-    """Send; now the first is with a worker."""
+    """Send the requests, and check that a worker has the first."""
     for request in requests:
         client.send(request)
     client.broker.wait(0.1)
@@ -228,7 +229,7 @@ def test_an_exception_in_a_worker_is_reported_as_a_bug(broker, client, workers, 
 
 
 def packed(number: int, **more) -> bytes:
-    """A batch of so many keyed records that takes next to nothing compressed."""
+    """Return a compressed batch of `number` keyed records, which is small because they are alike."""
     payload = b"".join(record(index, 0, key=b"k", **more) for index in range(number))
     return zstd_batch(compress(Codec.ZSTD, payload), number)
 
@@ -267,7 +268,10 @@ ENOUGH_BYTES = bytes(BYTES_LIKE_A_RECORD * FEW_RECORDS)
     ],
     ids=count(),
 )
-def test_only_slow_batches_are_given_to_a_worker(broker, client, config, sent, is_long):
+def test_only_batches_whose_check_takes_long_are_given_to_a_worker(broker, client, config, sent, is_long):
+    """Long are: looking into many records (for keys or timestamps), compressing many bytes, and anything inside a batch
+    that comes compressed, because its size is not known. A batch of which only the header is checked is never long.
+    """
     broker.ask(create("t", **config))
     partition = broker.broker.topics.by_name["t"].partitions[0]
     work = partition.work_inside(memoryview(sent), broker.broker.clock.now_ms())

@@ -22,19 +22,19 @@ class Units:
 
 
 class Turns:
-    """The times of one broker, and what rounds would tell them."""
+    """The RequestTimes of one broker, told of turns and rounds as Rounds tells it."""
 
     def __init__(self) -> None:
         self.metrics, self.units, self.now = Metrics(), Units(), 0
         self.times = RequestTimes(self.metrics, self.units, lambda: self.now)
 
     def found(self, place: int) -> tuple[int, int]:
-        """How many, and how long together."""
+        """Return how many requests were counted in this histogram, and the sum of their times."""
         histogram = self.metrics.request_ns.get(place)
         return (0, 0) if histogram is None else (sum(histogram.counts), histogram.total)
 
     def turn(self, *, writes: bool = False, flies: bool = False) -> None:
-        """The end of a turn. writes: its round is taken; flies: another is being written."""
+        """End a turn. writes: its units are taken into a round. flies: an earlier round is still being written."""
         self.times.end_turn(writes or flies)
         if writes and not flies:
             self.times.begin_round()

@@ -77,7 +77,7 @@ def test_matching_a_pattern_takes_time_linear_in_the_text(pattern):
 
 @pytest.mark.slow
 def test_a_pattern_that_needs_too_many_states_is_refused_as_taking_too_long():
-    """It would take a minute for the longest text, in one piece."""
+    """Matching the longest text would take a minute, in one piece."""
     pattern = SafePattern("(?s).*a.{900}b.{900}c.{900}")
     chance = random.Random(1)
     text = "".join(chance.choice("abc") for _ in range(32_767))
@@ -98,8 +98,8 @@ def test_a_repeated_character_set_is_built_and_evaluated_once():
 
 
 @pytest.mark.slow
-def test_the_time_limit_of_a_pattern_is_also_checked_within_one_text():
+def test_a_pattern_is_refused_when_one_text_takes_more_work_than_one_text_may():
     pattern = SafePattern("(.?.?){1200}")
     with pytest.raises(InvalidPattern, match="too long"):
         pattern.matches("abcdefgh" * 30)
-    assert pattern._work_left > safe_pattern.MAX_WORK / 2
+    assert pattern._work_left > safe_pattern.MAX_WORK / 2, "the limit for all texts together is not reached"

@@ -17,7 +17,7 @@ IDS, PARTITIONS, CLEANUP = "max.transactional.ids", "a transaction has at most 4
 
 
 def open_one(broker: SimulatedBroker, version: int = 2) -> Txn:
-    """A transaction with as many partitions as it may have."""
+    """Begin a transaction with as many partitions as it may have."""
     txn = Txn(broker, "x", version)
     assert txn.init() == 0
     txn.write("t", b"v")

@@ -37,7 +37,7 @@ def now_ms(broker: SimulatedBroker) -> int:
 
 
 def produced(client: SimulatedClient, value: bytes = KB, **more: Any) -> int:
-    """The throttle time of a Produce that is carried out."""
+    """Produce a batch, which is accepted. Return the throttle time."""
     response = client.ask(produce("t", batch(value=value, timestamp=client.broker.broker.clock.now_ms()), **more))
     assert [code for code, _ in answers(response)] == [OK]
     return int(response.throttle_time_ms)
@@ -105,7 +105,7 @@ def test_requests_received_together_over_quota_are_delayed_and_stay_in_order(bro
         assert answers(client.receive()) == [(OK, number)]
         answered.append(now_ms(broker) - begun)
     assert answered[0] < 100
-    assert answered[1] == pytest.approx(2_000, rel=0.1), "12 KB at 1 KB/s, of which 10 s are free"
+    assert answered[1] == pytest.approx(2_000, rel=0.1), "12 KB at 1 KB/s take 12 s, of which 10 s are free"
     assert answered[2] == pytest.approx(16_200, rel=0.01), "24.2 KB are 14.1 s more than 10.1 s are free"
 
 
@@ -290,7 +290,7 @@ def test_a_throttled_fetch_opens_no_fetch_session(broker: SimulatedBroker) -> No
 
 
 class WorkingClock(LoopClock):
-    """Each look at the time of work is so much later."""
+    """A clock that finds step_ns more of working time whenever it is asked for it."""
 
     step_ns = 0
 

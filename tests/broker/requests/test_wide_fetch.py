@@ -17,7 +17,7 @@ NAMED = 12
 
 @pytest.fixture
 def broker(monkeypatch):
-    """Two partitions are a slice, and each turn of the loop works one."""
+    """A broker that looks at two partitions of a wide fetch in a slice, and works a slice in a turn of the loop."""
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", 4)
     monkeypatch.setattr(wide_fetch, "PARTITIONS_A_STEP", 2)
     monkeypatch.setattr(turns, "SLICE_UNITS", 2)
@@ -33,7 +33,7 @@ def everything(**more):
 
 
 def found(response):
-    """The partitions with records."""
+    """Return the partitions from which the answer has records."""
     return [part.partition_index for topic in response.responses for part in topic.partitions if bytes_of(part)]
 
 

@@ -28,7 +28,9 @@ REAL_OPERATIONS = [each for each in Operation if each > Operation.ALL]
 
 
 def rule(text: str) -> AclBinding:
-    """`allow alice READ = orders`, `deny * ALL ^ ord @10.0.0.1`."""
+    """Return the ACL for a topic that is written like `allow alice READ = orders` or `deny * ALL ^ ord @10.0.0.1`. `=`
+    is LITERAL, `^` is PREFIXED, `@` begins the host.
+    """
     permission, who, operation, pattern, name, *host = text.split(" ")
     return AclBinding(
         TOPIC,
@@ -300,7 +302,11 @@ def test_the_authorizer_answers_like_the_reference_for_random_acls_and_super_use
 
 
 def check_all_answers(changes: list[AclBinding | int], super_users: set[Principal], everyone: bool) -> None:
-    """720 questions of one name, and 72 of any."""
+    """Make the changes, then compare the answers with a reference that looks at every rule: to 720 questions about one
+    name, and 72 about any name.
+
+    changes: rules to add, and the numbers of rules to remove.
+    """
     made = Authorizer(super_users, allow_everyone_if_no_acl=everyone)
     rules: dict[AclBinding, None] = {}
     for change in changes:

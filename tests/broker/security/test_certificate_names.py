@@ -35,7 +35,9 @@ CERTIFICATE = der_of(
 
 
 def with_name(der_of_name: bytes) -> bytes:
-    """A certificate whose subject is this, as far as its subject is looked at."""
+    """Return DER bytes that are a certificate only as far as a reader of its subject looks; the subject is
+    `der_of_name`.
+    """
 
     def wrapped(tag: int, body: bytes) -> bytes:
         assert len(body) < 65_536

@@ -12,7 +12,9 @@ FIRST, SECOND = key_set(jwk("p256-1")), key_set(jwk("p256-2"))
 
 
 class World:
-    """A refresher, what it fetches, when it did, and what it put."""
+    """A KeyRefresher in virtual time. `text` is what it fetches, or the error; `fetched_s` is when it did; `put` has
+    the key ids that it set.
+    """
 
     def __init__(self):
         self.loop = SimulatedLoop()

@@ -42,7 +42,7 @@ def begin(mechanism):
 
 
 class Line:
-    """A connection, and the time."""
+    """A connection's login, with a clock that wait() moves."""
 
     def __init__(self, mechanisms=ALL, max_reauth_ms=0):
         self.login = Login(LoginRules(mechanisms, begin, max_reauth_ms))
@@ -62,7 +62,7 @@ class Line:
         return outcome
 
     def log_in(self, name="alice", password="alice-pw", mechanism="SCRAM-SHA-256"):
-        """The last reply."""
+        """Log in, and return the broker's last reply."""
         reply = self.choose(mechanism)
         if reply.response.error_code:
             return reply

@@ -17,14 +17,16 @@ KEYS = ("rsa-1", "rsa-2", "p256-1", "p384-1", "ed25519-1")
 
 
 def verifier(*keys, rules=RULES, asked=None):
-    """asked: gets an entry whenever new keys are asked for."""
+    """Return a verifier with these keys, or with all of KEYS. asked: a list that gets an entry whenever new keys are
+    asked for.
+    """
     made = TokenVerifier(rules, lambda: None if asked is None else asked.append(1))
     made.keys = read_key_set(key_set(*(keys or [jwk(name) for name in KEYS])))
     return made
 
 
 def refused(text, verifying=None, now_ms=NOW_MS):
-    """Why."""
+    """Check that the token is refused, and not quoted in the error. Return the reason."""
     with pytest.raises(TokenRefused) as raised:
         (verifying or verifier()).verify(text, now_ms)
     shown = str(raised.value)

@@ -43,7 +43,9 @@ def scram(mechanism=Mechanism.SHA_256, users=USERS, nonce=NONCE):
 
 
 def logged_in(exchange, client, first=lambda said: said, final=lambda said: said):
-    """Run a login, each of the client's messages changed on its way. Raises LoginFailed."""
+    """Log in with SCRAM and return the identity. `first` and `final` change the client's messages on their way. Raises
+    LoginFailed.
+    """
     challenge = exchange.receive(first(client.first()), 0)
     assert isinstance(challenge, Challenge)
     success = exchange.receive(final(client.final(challenge.message)), 0)
@@ -53,7 +55,7 @@ def logged_in(exchange, client, first=lambda said: said, final=lambda said: said
 
 
 def fails(exchange, client, first=lambda said: said, final=lambda said: said):
-    """Log in as logged_in() does, and return the answer to the client."""
+    """Check that such a login fails (see logged_in()). Return what the client is told, which is mostly nothing."""
     with pytest.raises(LoginFailed) as failed:
         logged_in(exchange, client, first, final)
     return str(failed.value)
@@ -177,7 +179,7 @@ CLIENT = ScramClient("alice", "alice-pw")
 
 
 def part(name, value):
-    """A change of one attribute of the final message."""
+    """Return a change of the final message that gives the attribute `name` this value."""
 
     def change(said):
         parts = [each if each[:2] != name + b"=" else name + b"=" + value for each in said.split(b",")]

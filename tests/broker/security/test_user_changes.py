@@ -131,7 +131,7 @@ def test_the_longest_salt_and_user_name_within_the_limits_are_accepted(users):
 @pytest.mark.parametrize("mechanism", list(Mechanism))
 @pytest.mark.parametrize("salt", [b"", b"s"])
 @pytest.mark.parametrize("size", [1, 31, 32, 64, LONGEST_SALTED_BYTES])
-def test_an_empty_salt_and_other_sizes_of_a_salted_password_are_taken_as_by_kafka(users, mechanism, salt, size):
+def test_an_empty_salt_and_any_size_of_a_salted_password_are_accepted_as_kafka_does(users, mechanism, salt, size):
     salted = b"p" * size
     assert alter(users, put("c", int(mechanism), salt=salt, salted=salted)) == {"c": OK}
     assert users.find("c", mechanism) == credential_from(mechanism, salted, salt, 4096)

@@ -31,7 +31,7 @@ def replayed(changes: list[Change]) -> Catalogue:
 
 
 def compacted(changes: list[Change]) -> list[Change]:
-    """The last record of each key, in the order of their offsets."""
+    """Return the last change of each key, in order."""
     last = {change.key: number for number, change in enumerate(changes)}
     return [change for number, change in enumerate(changes) if last[change.key] == number]
 

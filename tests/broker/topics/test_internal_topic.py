@@ -139,7 +139,7 @@ def test_redpanda_9d75795_a_damaged_partition_is_skipped_and_others_load(at: int
 
 
 def read_until_refused(log: Any, sound_reads: int, refuse: Callable[[], NoReturn]) -> Callable[..., Any]:
-    """The log's read that many times; then it is refused."""
+    """Return a read function of the log that works this many times, and calls refuse() after that."""
     reads = [log.read] * sound_reads
 
     def read(*given: Any, **more: Any) -> Any:
@@ -148,7 +148,7 @@ def read_until_refused(log: Any, sound_reads: int, refuse: Callable[[], NoReturn
     return read
 
 
-@pytest.mark.parametrize("sound_reads", [0, 1], ids=["when it looks", "when it applies"])
+@pytest.mark.parametrize("sound_reads", [0, 1], ids=["refused in the check", "refused when records are applied"])
 def test_a_start_without_free_descriptors_fails_and_marks_no_partition_as_damaged(
     monkeypatch: pytest.MonkeyPatch, sound_reads: int
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_read_error_in_the_middle_of_a_replay_fails_the_start(
         log = topic.log(1)
 
         def refuse() -> NoReturn:
-            log.offline = "unreadable"  # as a reader that the device refuses takes it
+            log.offline = "unreadable"  # as readers do after an error of the device
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "unreadable") from OSError(errno.EIO, "the device")
 
         with monkeypatch.context() as patched:

@@ -87,7 +87,9 @@ def world() -> Iterator[SimulatedBroker]:
 
 
 def largest(world: SimulatedBroker) -> str:
-    """More than is ever decompressed, and nearly as much as the journal takes at once; there is room for it."""
+    """Wait until the journal has room for its largest append. Return a text that takes nearly as many bytes, more than
+    the limit of decompressed bytes.
+    """
     store = world.broker.store
     size = store.largest_append_bytes - 10_000
     assert size > DECOMPRESSED_LIMIT_BYTES + 10_000

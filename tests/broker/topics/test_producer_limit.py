@@ -28,7 +28,7 @@ def begin(disk=None, **settings):
 
 
 def new_producer(broker):
-    """An id that the broker gave out."""
+    """Return a new producer id."""
     return broker.ask(InitProducerIdRequest(transaction_timeout_ms=0)).producer_id
 
 
@@ -38,7 +38,7 @@ def write(broker, producer_id, sequence=0, topic="t", partition=0, version=FAST)
 
 
 def remembered(broker):
-    """(topic, partition, producer id) of all that partitions remember."""
+    """Return (topic, partition, producer id) of every producer that partitions remember."""
     return {
         (log.topic, log.partition, each.producer_id)
         for log in broker.broker.store.logs.values()
@@ -256,7 +256,11 @@ class LimitMachine(RuleBasedStateMachine):
         assert self.limit.may_evict == bool(idle)
 
     def evict(self, log_ids):
-        """What is known now is a reference's choice: of the idle, those that were heard of last."""
+        """Evict from the reference what the limit has evicted, and check that it was right: idle producers only, those
+        silent longest first.
+
+        log_ids: the logs looked at between rounds, when the count is not exact; None after a round, when it is.
+        """
         known = {
             (log.log_id, each.producer_id) for log in self.store.logs.values() for each in log.producers.describe()
         }

@@ -19,7 +19,7 @@ def broker() -> Iterator[SimulatedBroker]:
 
 
 def fill(broker, count, key="sink", number=1, partitions=3, topic="a"):
-    """Prepared transactions without the requests that lead there: by the coordinator itself."""
+    """Have the coordinator prepare this many transactions directly, without requests of producers. Return them."""
     from fencepost.broker.transactions.states import machine
     from fencepost.broker.transactions.states.transaction import Prepared, Transaction
 

@@ -29,7 +29,7 @@ def broker():
 
 
 def become(broker: SimulatedBroker, **changed: object) -> None:
-    """The id x, in the log too, as it is after a life that is too long for a test."""
+    """Change the state of transactional id x, in memory and in the log, to one that requests cannot reach here."""
     coordinator = broker.broker.transactions
     state = coordinator.transactions["x"]._replace(**changed)
     coordinator.log("x", Decision(states=(state,)), coordinator.inputs("x"))
@@ -42,7 +42,7 @@ def delete(broker: SimulatedBroker, topic: str) -> None:
 
 
 def markers(broker: SimulatedBroker, topic: str = "t", partition: int = 0) -> list[int]:
-    """The offsets at which control batches stand."""
+    """Return the offsets of the control batches."""
     return [each.base_offset for each in read_batches(broker, topic, partition) if each.is_control]
 
 
@@ -65,7 +65,7 @@ def test_kafka_20090_a_late_batch_of_a_producer_out_of_epochs_is_refused(broker,
     else:
         successor = begun(broker, version)
         assert (successor.producer_id > txn.producer_id, successor.epoch) == (True, 0)
-    assert state(broker) in ("CompleteAbort", "Empty")
+    assert state(broker) == ("CompleteAbort" if end == "timeout" else "Empty")
     log = broker.broker.topics.by_name["t"].partitions[0].log
     assert read_batches(broker, "t")[-1].producer_epoch == HIGHEST + 1
     assert txn.producer_id not in log.producers
@@ -74,12 +74,14 @@ def test_kafka_20090_a_late_batch_of_a_producer_out_of_epochs_is_refused(broker,
         for sequence in (0, 1):
             for epoch in (HIGHEST, HIGHEST + 1):
                 late.goes_on_as(txn.producer_id, epoch)
-                assert late.send("t", b"late", sequence=sequence) in (STALE, MAPPING)
-                assert late.add("t", 0) in ([FENCED], [MAPPING])
-                assert late.end(True) in (FENCED, MAPPING, STATE)
+                assert late.send("t", b"late", sequence=sequence) == MAPPING
+                assert late.add("t", 0) == [MAPPING]
+                # TV2 knows the end that the timeout made of this epoch, so a commit is a request against that end.
+                is_known = version == 2 and end == "timeout" and epoch == HIGHEST
+                assert late.end(True) == (STATE if is_known else MAPPING)
         assert offset_at(second, "t", -1) == stable(second, "t") == 2
         assert values(second, "t") == []
-        assert begun(second, version).send("t", b"y") in (OK, ErrorCode.TRANSACTION_ABORTABLE, STATE)
+        begun(second, version).write("t", b"y")
 
 
 def test_kafka_20090_a_plain_batch_under_a_retired_producer_id_opens_no_transaction(broker):
@@ -110,8 +112,9 @@ def test_kafka_14402_a_late_batch_after_the_marker_leaves_no_transaction_hanging
     pair = txn.producer_id, txn.epoch
     assert txn.abort() == OK
     txn.goes_on_as(*pair)
-    assert txn.send("t", b"late", sequence=1) in (STATE, ErrorCode.TRANSACTION_ABORTABLE, STALE)
-    assert txn.send("t", b"elsewhere", 1, sequence=0) in (STATE, ErrorCode.TRANSACTION_ABORTABLE, STALE)
+    refusal = STATE if version == 1 else STALE  # with TV2 the abort has bumped the epoch
+    assert txn.send("t", b"late", sequence=1) == refusal
+    assert txn.send("t", b"elsewhere", 1, sequence=0) == refusal
     assert stable(broker, "t") == offset_at(broker, "t", -1) == 2
     assert stable(broker, "t", 1) == offset_at(broker, "t", -1, 1) == 0
 
@@ -345,8 +348,8 @@ def test_kafka_5522_a_look_up_by_time_does_not_pass_an_open_transaction(broker, 
 
 @pytest.mark.slow
 @BOTH
-@pytest.mark.parametrize("bug", ["12386", "26234"])
-def test_pulsar_the_last_stable_offset_is_the_same_after_a_recovery(broker, version, bug):
+@pytest.mark.parametrize("commit", [False, True])
+def test_pulsar_12386_26234_after_a_recovery_an_end_moves_the_last_stable_offset(broker, version, commit):
     """Pulsar #12386: the last stable offset moved ahead during recovery. #26234: it did not advance afterwards."""
     txn = begun(broker, version)
     broker.ask(produce("t", idempotent(0)))
@@ -357,12 +360,12 @@ def test_pulsar_the_last_stable_offset_is_the_same_after_a_recovery(broker, vers
         assert stable(second, "t") == 1
         assert len(values(second, "t")) == 1
         txn.broker, txn.client = second, SimulatedClient(second)
-        assert txn.end(bug == "26234") == OK
+        assert txn.end(commit) == OK
         assert stable(second, "t") == offset_at(second, "t", -1) == 4
-        assert len(values(second, "t")) == (3 if bug == "26234" else 2)
+        assert len(values(second, "t")) == (3 if commit else 2)
 
 
-def test_pulsar_18833_an_unfinished_decision_does_not_block_the_recovery_of_others(broker):
+def test_pulsar_18833_an_end_in_a_deleted_topic_does_not_block_recovery_of_others(broker):
     one, two = begun(broker), begun(broker, 2, "y")
     one.write("t", b"x")
     two.write("t", b"y", 1)

@@ -77,7 +77,7 @@ BY_KAFKA = {
 
 
 def without_ours(written: bytes) -> bytes:
-    """The value without our tagged fields: what is left must be Kafka's, byte for byte."""
+    """Return the value without our tagged fields. What is left must be Kafka's, byte for byte."""
     _, end = records._partitions(written, records._HEAD.size)
     end += 16
     tags, _ = records._tags(written, end)

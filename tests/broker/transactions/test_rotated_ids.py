@@ -29,7 +29,7 @@ def test_another_user_cannot_write_with_the_next_producer_id_of_a_transactional_
 
 
 def ending(world, txn, commit):
-    """A transaction with the last epoch. Returns its producer id."""
+    """Begin and end a transaction with the last epoch of the producer id. Return that producer id."""
     assert txn.init() == OK
     coordinator = world.broker.broker.transactions
     coordinator.apply("x", coordinator.transactions["x"]._replace(producer_epoch=NEARLY_LAST))

@@ -120,7 +120,7 @@ def test_a_transaction_that_only_sends_offsets_works_like_an_offset_commit(broke
 
 
 def filtered(broker: SimulatedBroker, topic: str, wanted: int, limit: int) -> list[int]:
-    """The offsets an application is given that begins at `wanted`: the steps of a client, word for word."""
+    """Return the offsets that a read_committed application gets from `wanted` on, filtered as Kafka's consumer does."""
     given, set_aside = [], set()
     while True:
         part = fetched(broker.ask(fetch(topic, wanted, committed=True, partition_max_bytes=limit), 11))

@@ -56,7 +56,7 @@ def test_the_fast_state_batch_has_the_bytes_of_the_general_encoder(states, now_m
     verify(read(batch.buffer))
 
 
-def test_the_fast_state_batch_is_right_for_different_ids_of_the_same_length():
+def test_fast_state_batches_of_ids_of_equal_length_have_the_general_encoders_bytes():
     for name in ("abc", "xyz", "\xff\xff", "\x00\x00\x00"):
         state = Transaction(name, 7, 1, 60_000, Status.ONGOING, {("t", 1): 9}, 5, 6, 7, 8)
         key = records.key(name)

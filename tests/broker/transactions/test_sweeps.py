@@ -16,7 +16,7 @@ EXPIRING = BrokerSettings(
 
 
 def many(broker: SimulatedBroker, count: int) -> None:
-    """So many ids that were used once, a moment ago."""
+    """Log this many ids, which were used once just now."""
     coordinator = broker.broker.transactions
     coordinator.topic.ensure()
     broker.wait(0.1)

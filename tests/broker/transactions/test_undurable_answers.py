@@ -42,7 +42,9 @@ def again(left: SimulatedDisk) -> SimulatedBroker:
 
 
 def neither_is_answered(broker: SimulatedBroker, first, second) -> SimulatedDisk:
-    """Send both, each on its connection; nothing comes, the power goes."""
+    """Send both requests, each on its own connection. Check that neither is answered. Return the disk after a power
+    cut.
+    """
     clients = SimulatedClient(broker), SimulatedClient(broker)
     for client, (request, version) in zip(clients, (first, second), strict=True):
         client.send(request, version)
@@ -51,7 +53,7 @@ def neither_is_answered(broker: SimulatedBroker, first, second) -> SimulatedDisk
 
 
 def both_are_answered(broker: SimulatedBroker, first, second):
-    """The same without a power cut: both answers, once it is durable."""
+    """Send both requests, each on its own connection. Return both answers."""
     clients = SimulatedClient(broker), SimulatedClient(broker)
     for client, (request, version) in zip(clients, (first, second), strict=True):
         client.send(request, version)
@@ -152,7 +154,7 @@ def test_offset_fetch_after_a_commit_waits_until_the_commit_is_durable(broker, o
     fetch_offsets = OffsetFetchRequest(groups=[group]), 8
     commit = open_txn.ending(True), 3 if open_txn.version == 1 else 5
     with again(neither_is_answered(broker, commit, fetch_offsets)) as after:
-        assert offset_of(after, "t") == 1
+        assert offset_of(after, "t") == 1, "the offset that the fixture has committed"
 
 
 def test_neither_sending_offsets_nor_its_retry_is_answered_before_it_is_durable(broker, open_txn):

@@ -16,9 +16,10 @@ OFFSETS = ("__consumer_offsets", 5)
 
 
 class Partitions:
-    """As much of a broker as a unit reaches: logs that are only ends, and room for so many bytes.
+    """A broker with what TransactionUnit uses of one: logs that have only an end offset, and room for a number of
+    bytes.
 
-    It has no append: also a transaction's first record alone is a unit on which others build.
+    It has no append(): even the first record of a transaction is written as a unit, on which others build.
     """
 
     def __init__(self, *ends):
@@ -65,7 +66,7 @@ def order(producer_id, partitions, *, commit=True):
 
 
 def filled(broker, kinds):
-    """A unit of these parts, and what its bytes are with the framing of each."""
+    """Return a unit with parts of these kinds, and the size of its bytes with the framing of each part."""
     unit, log = TransactionUnit(broker, broker, broker.participants), broker.logs[0]
     size = 0
     for kind in kinds:

@@ -23,7 +23,7 @@ SETTINGS = BrokerSettings(log_dir="/d", offsets_topic_num_partitions=3, transact
 
 
 def pictured(broker: Broker) -> Any:
-    """All that the coordinators know."""
+    """Return all that the coordinators know."""
     state = broker.group_offsets.state
     return (
         {group: dict(found) for group, found in state.committed.items()},
@@ -38,7 +38,7 @@ def pictured(broker: Broker) -> Any:
 
 
 def busy(world: SimulatedBroker, seed: int, steps: int = 60) -> None:
-    """Commits, deletions and transactions of several clients."""
+    """Commit and delete offsets and run transactions, at random, with several groups and producers."""
     chance = random.Random(seed)
     for name in ("t", "u"):
         if name not in world.broker.topics.by_name:
@@ -64,7 +64,7 @@ def snapshots_of(world: SimulatedBroker) -> list[str]:
 
 
 def without_snapshots(world: SimulatedBroker) -> Any:
-    """What the same directory gives by replay alone."""
+    """Return pictured() of a broker that recovers the same directory without any snapshot."""
     left = world.disk.after_power_cut()
     for name in left.list("/d"):
         if name.startswith("coordinators"):
@@ -311,7 +311,7 @@ async def _never_due(_: object) -> None:
 
 
 def flip(disk: SimulatedDisk, directory: str) -> None:
-    """Change a bit of the newest record in a log; a second time, and all is as it was."""
+    """Flip a bit of the newest record in a log. A second call flips it back."""
     path = next(f"{directory}/{name}" for name in disk.list(directory) if name.endswith(".log"))
     file = disk.open(path)
     at = file.size() - 20

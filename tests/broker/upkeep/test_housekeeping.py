@@ -25,7 +25,7 @@ IDLE_S = 240  # below the interval of retention
 
 
 def looks(broker, monkeypatch):
-    """Timers the loop is asked for, from now on."""
+    """Return a list that gets an entry for each timer that is set from now on."""
     asked = []
     call_at = broker.loop.call_at
 
@@ -50,7 +50,7 @@ def idle():
 def test_an_idle_broker_examines_its_logs_less_than_once_in_four_seconds(idle, monkeypatch):
     asked = looks(idle, monkeypatch)
     idle.wait(IDLE_S)
-    assert len(asked) < IDLE_S / 4  # passes over all logs; ten looks a second would be thousands
+    assert len(asked) < IDLE_S / 4  # each timer is a pass over all logs; ten passes a second would be 2,400
 
 
 def test_after_a_long_idle_time_housekeeping_flushes_and_checkpoints_again(idle):
@@ -151,14 +151,14 @@ def test_a_deleted_topic_whose_files_cannot_be_removed_is_logged(error, caplog):
 
 
 def held_back(broker, monkeypatch, kind):
-    """The blocking jobs of this kind wait, from now on, until the event is set."""
+    """Hold back the blocking jobs of this kind from now on. Return the event that lets them run."""
     free = asyncio.Event()
     before_each(broker, monkeypatch, kind, free.wait)
     return free
 
 
 def before_each(broker, monkeypatch, kind, work):
-    """The blocking jobs of this kind run, from now on, when `work()` has ended that begins before each of them."""
+    """From now on, await work() before each blocking job of this kind is run."""
     housekeeping = broker.broker.housekeeping
     job = housekeeping.job
 

@@ -37,7 +37,7 @@ def broker():
 
 
 def write(broker, partition, *values):
-    """A batch of each value."""
+    """Produce a batch of one record for each value."""
     for value in values:
         broker.ask(produce("t", batch(value=value.encode()), partition=partition), 9)
 
@@ -49,7 +49,7 @@ def make_cold(broker, log):
 
 
 def drained(broker, **more):
-    """How often each value was given out in each partition; all of them are accepted."""
+    """Fetch and accept records until the group gets no more. Return how often each partition's values came."""
     member, found = ShareClient(broker), Counter()
     acks, quiet = None, 0
     while quiet <= PARTITIONS:
@@ -141,10 +141,7 @@ def test_a_share_fetch_reads_at_most_twice_the_bytes_of_the_previous_answer(brok
 
 
 class HeldReads:
-    """An executor whose job ends when the test says so, rather than in a worker thread.
-
-    result: of each job; Gone: its segment was deleted meanwhile.
-    """
+    """An executor that runs no job: end() ends each with `result` (Gone: the segment was deleted)."""
 
     def __init__(self, result):
         self.result = result
@@ -155,14 +152,16 @@ class HeldReads:
         self.held.append((job, done))
 
     def end(self):
-        """End the jobs that were submitted, unless there were many."""
+        """End the submitted jobs, and those submitted meanwhile; at most ten in all, so that endless retries fail the
+        test.
+        """
         while self.held and self.ended < 10:
             self.ended += 1
             self.held.pop(0)[1](self.result)
 
 
 def one_step_at_a_time(monkeypatch, reads):
-    """Let each job work one step at a time; reads from the disk end in between."""
+    """Let each call of Job.work() take one step only. All reads from the disk end before it."""
     work = Job.work
 
     def one_step(self, clock, until_ms, most_units):
@@ -211,7 +210,7 @@ def test_a_disk_read_that_fails_during_a_share_fetchs_pass_is_answered_at_once(b
 
 @pytest.fixture
 def held_read(broker, monkeypatch):
-    """Partition 0 has one record, to be read from the disk; call it to let the read end."""
+    """Partition 0 has one record, which has to be read from the disk. The fixture is a function that ends that read."""
     write(broker, 0, "cold")
     broker.wait(FLUSHED_S)
     make_cold(broker, broker.broker.topics.by_name["t"].partitions[0].log)

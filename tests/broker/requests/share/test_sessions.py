@@ -82,7 +82,7 @@ def test_kafka_19950_19015_closing_an_old_connection_keeps_the_new_share_session
     assert sessions.of_connection("new") == [session]
     sessions.end(session)
     assert sessions.of_connection("new") == []
-    sessions.end(session)  # once more is nothing
+    sessions.end(session)  # ending it twice changes nothing
     assert len(sessions) == 0
 
 

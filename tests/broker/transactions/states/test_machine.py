@@ -328,7 +328,8 @@ def test_an_admins_marker_for_another_transaction_changes_no_coordinator_state(e
 
 def test_an_admins_marker_with_a_future_epoch_aborts_the_whole_transaction(environment):
     """Such a marker fences the partition, so what the producer writes to other partitions must not be committed."""
-    assert part_aborted(transaction(Status.ONGOING), environment, epoch=EPOCH + 3).marker is not None
+    decision = part_aborted(transaction(Status.ONGOING), environment, epoch=EPOCH + 3)
+    assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
 
 
 def part_aborted(

@@ -25,7 +25,9 @@ TOPICS = st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 1)), st
 
 
 class Life(RuleBasedStateMachine):
-    """Producers share one id; each knows the pair that it was told last, if any. One always knows the living pair."""
+    """Producers 0 to 2 share one id. Each knows the pair (producer id, epoch) that it was told last, if any. Producer
+    LIVING always knows the present pair.
+    """
 
     def __init__(self):
         super().__init__()
@@ -40,7 +42,7 @@ class Life(RuleBasedStateMachine):
 
     @initialize(epoch=st.sampled_from([0, 7, LAST - 4, LAST - 1]))
     def it_begins(self, epoch):
-        """Near the end of the epochs, often."""
+        """Begin with no producer, or with one at this epoch, which is mostly near the last one."""
         if epoch:
             self.begins(0, None, lost=False)
             self.txn = self.txn._replace(producer_epoch=epoch)
@@ -59,7 +61,9 @@ class Life(RuleBasedStateMachine):
         return Inputs(10**12 + self.age_ms, self.age_ms, self.new_producer_id, self.next_offset)
 
     def written(self, decision):
-        """The unit is in the log: its states are as a replay would read them, its markers end what was open."""
+        """Note that the decision's unit is in the log. Check that its states are read back as they are, and that its
+        markers end exactly what was open.
+        """
         before = self.txn
         self.check_opened_at(decision.states)
         for state in decision.states:
@@ -77,7 +81,9 @@ class Life(RuleBasedStateMachine):
             assert not (before and before.partitions) or self.txn.status is Status.ONGOING
 
     def check_opened_at(self, states):
-        """A transaction keeps the offset of the state that opened it until InitProducerId begins another life."""
+        """Check that a transaction keeps the offset of the state that opened it until InitProducerId begins another
+        life.
+        """
         before = self.txn
         for state in states:
             if state.status is Status.ONGOING and (before is None or before.status is not Status.ONGOING):
@@ -100,7 +106,9 @@ class Life(RuleBasedStateMachine):
 
     @rule(who=PRODUCERS, given=st.sampled_from([None, LIVING, 0, 1, 2]), lost=st.booleans())
     def begins(self, who, given, lost):
-        """A newcomer, or one that goes on from its pair (or from another's)."""
+        """Call InitProducerId without a pair, with the pair that a producer knows, or (LIVING) with the pair before the
+        present one. If the answer is lost, the caller does not learn its new pair.
+        """
         pair = None if given is None else self.model.before if given == LIVING else self.known[given]
         request = Initialisation("id", TIMEOUT_MS, *(pair or (-1, -1)))
         decision = init_producer_id(self.txn, request, Limits(), self.inputs())
@@ -174,7 +182,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(who=PRODUCERS, commit=st.booleans(), version=st.sampled_from([0, 2]))
     def a_unit_is_lost_in_a_crash(self, who, commit, version):
-        """Decided, never written: as if nobody had asked."""
+        """Make decisions that are never written. They change nothing, but the producer ids given out are used up."""
         pair = self.pair_of(who)
         machine.end(self.txn, commit, *pair, version, self.inputs())
         init_producer_id(self.txn, Initialisation("id", TIMEOUT_MS), Limits(), self.inputs())
