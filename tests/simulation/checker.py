@@ -3,6 +3,8 @@
 Classes are those of Jepsen's Kafka tests (jepsen.tests.kafka; the rules, not the code) and those that speak of
 transactions, offsets, durability and groups. The rule that keeps it honest: what is unknown is never taken for failed.
 Writes may interleave (G0) and subscribed readers may jump: both are legal, so nothing here looks for them.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from collections import defaultdict

@@ -1,4 +1,7 @@
-"""The bank of bugs, in retention and compaction: what goes too soon, too much, or in the wrong place."""
+"""The bank of bugs, in retention and compaction: what goes too soon, too much, or in the wrong place.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from dataclasses import replace

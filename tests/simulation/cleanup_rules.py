@@ -2,6 +2,8 @@
 
 Retention removes from the beginning only, and never what is younger or more than what is configured allows. Compaction
 keeps the newest committed record of each key; a tombstone stays longer than all that it deletes.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from collections import defaultdict

@@ -2,6 +2,8 @@
 
 A disk without descriptors, a folder that is not ours, an executor's order, a bound on memory: what shows them is
 enumerated where such tests live. The test runs with the bug in a process of its own, and has to fail.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 from collections import deque

@@ -1,6 +1,8 @@
 """Rules about what was sent over one connection without waiting for answers: it acts in the order of sending. Pure.
 
 A read sees what was written before it on its connection, and nothing that was written behind it.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Rules about consumers: what polls pass over, where they go on, what groups have done, which offsets are listed."""
+"""Rules about consumers: what polls pass over, where they go on, what groups have done, which offsets are listed.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
+"""
 
 from bisect import bisect_left
 from collections import defaultdict

@@ -1,6 +1,8 @@
 """The bank of bugs, around the core: what accumulates, what the system does not give, who else touches the directory.
 
 Each names the test file that catches it.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 import importlib

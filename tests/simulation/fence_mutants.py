@@ -2,6 +2,8 @@
 
 tests/storage/objects/test_fence_model.py finds the first twelve in every order of steps. Here each is caught in what
 brokers do: by the test file that it names, else by machines that share a store.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 from collections.abc import Mapping

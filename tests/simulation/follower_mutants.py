@@ -1,4 +1,7 @@
-"""The bank of bugs, for consumers that read from a follower: only seeds that have one can meet these."""
+"""The bank of bugs, for consumers that read from a follower: only seeds that have one can meet these.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from fencepost.client.consumer.fetcher import Fetcher
 from simulation.planting import around, breaks, mutant, replaced

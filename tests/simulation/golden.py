@@ -1,4 +1,8 @@
-"""Bad histories that the checker must flag, by what it must call them. Each is as short as its anomaly allows."""
+"""Bad histories that the checker must flag, by what it must call them. Each is as short as its anomaly allows.
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,8 @@
-"""Histories of logs that lose records by themselves: retention and compaction, right and wrong."""
+"""Histories of logs that lose records by themselves: retention and compaction, right and wrong.
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from simulation.golden import TWO, bad
 from simulation.history import EMPTIED

@@ -1,4 +1,8 @@
-"""More bad histories that the checker must flag: of consumers that poll, of groups that work, of answers that lie."""
+"""More bad histories that the checker must flag: of consumers that poll, of groups that work, of answers that lie.
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from simulation.golden import TWO, bad
 from simulation.story import P, Q, data, marker

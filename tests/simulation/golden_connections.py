@@ -1,4 +1,8 @@
-"""Bad histories of one connection over which requests are sent without waiting for answers."""
+"""Bad histories of one connection over which requests are sent without waiting for answers.
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from simulation.golden import TWO, bad
 from simulation.story import P

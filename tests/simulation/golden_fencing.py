@@ -1,4 +1,8 @@
-"""Bad histories of producer ids, epochs and generations: given twice, still in use when old, fenced while alive."""
+"""Bad histories of producer ids, epochs and generations: given twice, still in use when old, fenced while alive.
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from simulation.golden import NEXT, TWO, bad
 from simulation.story import ONE, P, data

@@ -1,4 +1,8 @@
-"""Histories of members whose broker assigns (KIP-848), bad and good: partitions, epochs, and whose offsets count."""
+"""Histories of members whose broker assigns (KIP-848), bad and good: partitions, epochs, and whose offsets count.
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from simulation.golden import bad
 from simulation.story import P, Q

@@ -1,4 +1,8 @@
-"""Histories at limits: of producers and ids that are forgotten, and of clients that are refused or hold on for ever."""
+"""Histories at limits: of producers and ids that are forgotten, and of clients that are refused or hold on for ever.
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from simulation.golden import NEXT, bad
 from simulation.story import P, Q, data, marker

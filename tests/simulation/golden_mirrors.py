@@ -1,4 +1,8 @@
-"""Bad histories of a mirror, and good ones beside them."""
+"""Bad histories of a mirror, and good ones beside them.
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from simulation.golden import bad
 from simulation.mirror_rules import (

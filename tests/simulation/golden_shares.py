@@ -1,4 +1,8 @@
-"""Bad histories of share groups, and good ones beside them."""
+"""Bad histories of share groups, and good ones beside them.
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from simulation.golden import bad
 from simulation.share_consumer_rules import Committed, Returned, Said
@@ -51,7 +55,7 @@ def drained(s, *given):
 
 
 def gives(s, *given):
-    """A consumer of the SDK gives these records to its application."""
+    """Note that a consumer of the SDK returned these records to its application."""
     s._op("m", Returned(G, "m"), True, tuple((P, *each, 1)[:4] for each in given))
 
 

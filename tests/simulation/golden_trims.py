@@ -1,4 +1,8 @@
-"""Bad histories of logs whose beginning is deleted (DeleteRecords)."""
+"""Bad histories of logs whose beginning is deleted (DeleteRecords).
+
+Each function writes one history with the steps of story.py; its name says what happens in it. `@bad` names the
+anomaly that the checker must find in it; without `@bad` the history is good.
+"""
 
 from simulation.golden import bad
 from simulation.story import data

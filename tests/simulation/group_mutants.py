@@ -1,4 +1,7 @@
-"""The bank of bugs in groups whose broker assigns the partitions (KIP-848), on both sides."""
+"""The bank of bugs in groups whose broker assigns the partitions (KIP-848), on both sides.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 import asyncio
 from contextlib import ExitStack
@@ -148,7 +151,9 @@ def the_epochs_of_members_are_not_read_at_start(stack: ExitStack) -> None:
 @killed_by("tests/broker/groups/consumer/test_coordinator.py")
 @breaks("settings.md: How long offsets of a group that nobody is in are kept")
 def offsets_of_a_group_that_was_left_are_as_old_as_their_commits(stack: ExitStack) -> None:
-    """As in Kafka. The bug is in groups of the newer protocol alone."""
+    """Their retention counts from the commit, not from when the last member left. Apache Kafka does this in groups of
+    the newer protocol; the mutant, too, is wrong in these alone.
+    """
     replaced(stack, ConsumerGroups._dated, lambda self, change: change)
 
 

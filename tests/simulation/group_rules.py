@@ -5,6 +5,8 @@ own, and a partition is a member's from the epoch in which it got it: an offset 
 that, and not newer than the member (KIP-1251). Here an epoch is known from answers alone. A rule speaks only where no
 order of arrivals could explain what was seen, so a member of which a heartbeat was not answered is often left out.
 Of two heartbeats of one member at once nobody knows which arrived first, unless the epochs in their answers differ.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from bisect import bisect_right

@@ -1,4 +1,7 @@
-"""The bank of bugs in held transactions: somebody else ends one, or its decision is not good where it is told."""
+"""The bank of bugs in held transactions: somebody else ends one, or its decision is not good where it is told.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from typing import Any
@@ -62,7 +65,9 @@ def a_held_transaction_without_a_limit_times_out(stack: ExitStack) -> None:
 @killed_by(HELD)
 @breaks(EXACT)
 def a_decision_aborts_the_held_ones_it_does_not_list(stack: ExitStack) -> None:
-    """As a decision does with all other transactions that wait for it."""
+    """The decision treats held transactions like the others that wait for it: those that it does not list are
+    aborted.
+    """
     replaced(stack, PreparedIds.held_up_to, lambda self, key, number: [])
 
 

@@ -1,4 +1,7 @@
-"""The bank of bugs, for limits: brokers that turn honest clients away, or forget whom they may not forget."""
+"""The bank of bugs, for limits: brokers that turn honest clients away, or forget whom they may not forget.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from fencepost.broker.groups.machine import Group
 from fencepost.broker.groups.memory import GroupMemory

@@ -1,4 +1,7 @@
-"""Rules about limits: whom they may strike, for how long, and what is held for those who vanished. Pure."""
+"""Rules about limits: whom they may strike, for how long, and what is held for those who vanished. Pure.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
+"""
 
 from collections.abc import Iterator
 

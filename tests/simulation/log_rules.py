@@ -1,4 +1,7 @@
-"""Rules about the log itself, as it stands when all is over: batches, markers, sequences. Pure."""
+"""Rules about the log itself, as it stands when all is over: batches, markers, sequences. Pure.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""The bank of bugs in groups that change between the classic and the newer protocol while members are in them."""
+"""The bank of bugs in groups that change between the classic and the newer protocol while members are in them.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from typing import Any
@@ -38,14 +41,16 @@ def what_members_read_is_free_after_an_upgrade(stack: ExitStack) -> None:
 @killed_by(CLASSIC_MEMBERS)
 @breaks("guarantees.md: two owners of a partition in one generation")
 def what_is_read_in_a_cooperative_rebalance_is_free_after_an_upgrade(stack: ExitStack) -> None:
-    """Kafka does the same."""
+    """Apache Kafka behaves like this mutant."""
     _around(stack, migration, "read_subscription", lambda read: lambda metadata: read(metadata)._replace(owned={}))
 
 
 @killed_by(CLASSIC_MEMBERS)
 @breaks("sdk.md: Offsets, epochs and transactions go on")
 def an_upgrade_in_a_rebalance_makes_no_epoch(stack: ExitStack) -> None:
-    """Kafka does the same if the first heartbeat is of a static member that has subscribed to the same before."""
+    """Apache Kafka behaves like this mutant if the first heartbeat is of a static member that subscribed to the same
+    topics before.
+    """
 
     def known(changes: list[Change], topics: Any) -> list[Change]:
         names = {name for each in changes if each.kind is Kind.SUBSCRIPTION for name in each.value.topics}  # type: ignore[union-attr]
@@ -83,7 +88,7 @@ def a_group_that_came_back_is_not_assigned_anew(stack: ExitStack) -> None:
 @killed_by(MIGRATION)
 @breaks("sdk.md: members of both protocols share the partitions")
 def a_group_that_a_successor_took_back_is_not_assigned_anew(stack: ExitStack) -> None:
-    """Though a member waits for partitions."""
+    """A member of that group that still waits for partitions gets none."""
 
     def wrapper(make: Any) -> Any:
         def handed_over(*about: Any, was_replaced: bool) -> Any:
@@ -97,7 +102,7 @@ def a_group_that_a_successor_took_back_is_not_assigned_anew(stack: ExitStack) ->
 @killed_by(MIGRATION)
 @breaks("sdk.md: Offsets, epochs and transactions go on")
 def a_restart_forgets_that_a_group_came_back(stack: ExitStack) -> None:
-    """Kafka does the same: nobody gets the partitions of the last member of the newer protocol."""
+    """Apache Kafka behaves like this mutant: nobody gets the partitions of the last member of the newer protocol."""
 
     def wrapper(read: Any) -> Any:
         return lambda value: read(value)._replace(must_rebalance=False)
@@ -130,7 +135,7 @@ def a_group_without_a_generation_becomes_one_of_epoch_0(stack: ExitStack) -> Non
 @killed_by(MIGRATION)
 @breaks("sdk.md: members of both protocols share the partitions")
 def a_member_may_name_only_the_protocol_it_likes_best(stack: ExitStack) -> None:
-    """Kafka does the same, even if another one was chosen before the conversion."""
+    """Apache Kafka behaves like this mutant, even if the group had chosen another protocol before its conversion."""
 
     def wrapper(sync: Any) -> Any:
         def synced(self: Any, asked: Any, now_ms: int) -> Any:
@@ -147,7 +152,7 @@ def a_member_may_name_only_the_protocol_it_likes_best(stack: ExitStack) -> None:
 @killed_by(MIGRATION)
 @breaks("sdk.md: members of both protocols share the partitions")
 def who_takes_a_group_back_is_given_the_protocol_it_likes_best(stack: ExitStack) -> None:
-    """Kafka does the same, even if the classic group has another one."""
+    """Apache Kafka behaves like this mutant, even if the classic group has chosen another protocol."""
 
     def wrapper(join: Any) -> Any:
         def joined(self: Any, asked: Any, now_ms: int, wall_ms: int, new_id: str) -> Any:

@@ -1,5 +1,7 @@
 """Bugs of a mirror: of its protocol, which the simulation of two brokers catches, as the model has them; and which
 entries of its map it removes, what it takes for its own, and whom a cutover looks at.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 from bisect import bisect_right

@@ -3,6 +3,8 @@
 What is judged are the two logs as they stand in the end, batch by batch, and not what readers make of them: which
 records are committed follows from the markers. Before a source's log begins later than at first, what goes is written
 down (`Log` at an earlier moment), so records of one partition are known from all of its Logs together.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from collections import Counter, defaultdict

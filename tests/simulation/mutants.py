@@ -2,6 +2,8 @@
 
 Most were real once, here or in other brokers (KAFKA-17754, KAFKA-9807, KAFKA-5376, KAFKA-14402 and their like). A
 mutant patches classes while brokers run; `hunt` tells by which seed it was caught, and by what.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 import asyncio
@@ -274,7 +276,7 @@ def a_new_incarnation_leaves_the_transaction_open(stack):
 @mutant
 @breaks("guarantees.md: Once a commit is answered, it is visible")
 def markers_come_after_the_answer(stack):
-    """Apache Kafka does the same, but writes missing markers after a crash. This bug does not."""
+    """Apache Kafka writes markers after the answer, too, but writes missing ones after a crash. The mutant does not."""
 
     def wrapper(mark):
         def marked(self, order, *more):

@@ -1,4 +1,7 @@
-"""The bank of bugs in named producers, in the broker and in the SDK: what is written twice, left out, or by whom."""
+"""The bank of bugs in named producers, in the broker and in the SDK: what is written twice, left out, or by whom.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from typing import Any

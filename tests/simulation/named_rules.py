@@ -1,6 +1,8 @@
 """Rules about named producers: nothing twice, nothing lost, in order, by the newest alone. Pure.
 
 What a name has written is known for good: whoever sends it again is told that it is a duplicate, and of nothing else.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from bisect import bisect_left

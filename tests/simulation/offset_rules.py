@@ -2,6 +2,8 @@
 
 A plain commit that was not answered may arrive later, and sets the group back behind newer ones of the same member; of
 another member the group refuses it. Whoever reads that goes on from there, and is right to commit less than before.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from collections import defaultdict

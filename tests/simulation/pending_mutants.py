@@ -3,6 +3,8 @@ catches each, from a seed that is named.
 
 What these seeds meet: a transaction that is open for longer than a lock lasts, a session that ends in it, a restart in
 it, a worker that says again what it has acknowledged, and a member that keeps its connection and says nothing more.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 from collections.abc import Callable, Iterable, Sequence

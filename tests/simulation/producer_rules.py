@@ -1,4 +1,7 @@
-"""Rules about producers: who may be answered, with which ids, epochs and sequences. Pure."""
+"""Rules about producers: who may be answered, with which ids, epochs and sequences. Pure.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Rules about what fetches must show, given what was answered and shown before them. Pure."""
+"""Rules about what fetches must show, given what was answered and shown before them. Pure.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
+"""
 
 from bisect import bisect_left, insort
 from collections import defaultdict

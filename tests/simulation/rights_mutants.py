@@ -1,4 +1,7 @@
-"""The bank of bugs, in the rights of users: checks that are missing, and rights that outlive their end."""
+"""The bank of bugs, in the rights of users: checks that are missing, and rights that outlive their end.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from typing import Any
@@ -101,7 +104,7 @@ def a_removed_user_still_logs_in(stack: ExitStack) -> None:
 @mutant
 @breaks("security.md: a member is given partitions of topics that it may read and describe")
 def members_of_a_group_are_given_topics_without_a_look_at_their_rights(stack: ExitStack) -> None:
-    """Kafka does the same, if one of the members may describe the topic."""
+    """Apache Kafka behaves like this mutant if one of the members may describe the topic."""
 
     def view(self: Any, ids: Any, user: Any) -> Any:
         yield 1

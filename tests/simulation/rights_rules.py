@@ -3,6 +3,8 @@
 A right is changed by one client, one change after the other. While a change is not acknowledged the right may hold or
 not. So a request was allowed wrongly where the right held at no moment between its beginning and its answer, and was
 refused wrongly where it held at every moment. That a user may log in is a right like the others.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from collections import defaultdict

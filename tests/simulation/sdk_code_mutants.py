@@ -1,4 +1,6 @@
-"""The bank of bugs, for the SDK where its tests enumerate what a simulation meets seldom: each names its test file."""
+"""The bank of bugs, for the SDK where its tests enumerate what a simulation meets seldom: each names its test file.
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 import asyncio
 from contextlib import ExitStack
@@ -277,7 +279,7 @@ def sdk_a_follower_that_is_named_is_not_asked(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
 @breaks("sdk.md: It reads from the leader again for half a minute")
 def sdk_a_follower_that_failed_is_named_again(stack: ExitStack) -> None:
-    """Because the leader is still told the consumer's rack."""
+    """The consumer goes on telling the leader its rack, so the leader names the same follower again."""
     replaced(stack, Fetcher._rack_id, lambda self, states: self._settings.client_rack)
 
 

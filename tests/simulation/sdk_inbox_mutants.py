@@ -1,5 +1,7 @@
 """The bank of bugs in the SDK's blocks of a database, and in its inbox: rows and the place in the topic in one
 transaction of a database.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 from contextlib import ExitStack

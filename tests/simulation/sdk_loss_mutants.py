@@ -2,6 +2,8 @@
 
 Records of clients that nobody closed, commits of what was not worked on, transactions that stay open, and errors and
 waits without their reason.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 from contextlib import ExitStack, nullcontext

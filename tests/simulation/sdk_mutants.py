@@ -1,6 +1,8 @@
 """The bank of bugs, for the SDK: clients that are wrong in one thing, each of which the simulation has to notice.
 
 Most were real once, in librdkafka, franz-go, Kafka's own client and their like.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 import asyncio
@@ -30,7 +32,9 @@ from simulation.planting import around, breaks, mutant, replaced
 @mutant
 @breaks("S-39")
 def sdk_what_was_not_answered_is_numbered_anew(stack):
-    """As if it had not been written. librdkafka 1.9 and 2.5 had this bug."""
+    """A batch without an answer gets new sequence numbers, as if it was not written. librdkafka 1.9 and 2.5 had this
+    bug.
+    """
 
     def wrapper(lost):
         def without_asking(self, batch, error):
@@ -47,7 +51,7 @@ def sdk_what_was_not_answered_is_numbered_anew(stack):
 @mutant
 @breaks("S-39")
 def sdk_a_retried_batch_is_made_anew(stack):
-    """With other records than the first time (librdkafka #4736)."""
+    """The retry has other records than the first attempt (librdkafka #4736)."""
 
     def wrapper(lost):
         def in_halves(self, batch, error):
@@ -157,7 +161,7 @@ def sdk_the_epoch_of_an_answer_is_not_taken(stack):
 @mutant
 @breaks("guarantees.md: stale generation or fenced member commits")
 def sdk_offsets_are_sent_without_their_generation(stack):
-    """As before KIP-447: the broker cannot refuse a member that was replaced."""
+    """The broker cannot refuse the offsets of a member that was replaced; before KIP-447 it never could."""
 
     def wrapper(commit):
         return lambda self, offsets, group: commit(self, offsets, ConsumerGroupMetadata(group.group_id))

@@ -1,4 +1,7 @@
-"""The bank of bugs in the SDK's outbox: each committed row becomes one record, whatever the table is."""
+"""The bank of bugs in the SDK's outbox: each committed row becomes one record, whatever the table is.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from typing import Any

@@ -1,4 +1,7 @@
-"""The bank of bugs in the SDK's share consumer: what it says for its application, and what it says to it."""
+"""The bank of bugs in the SDK's share consumer: what it says for its application, and what it says to it.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from typing import Any

@@ -1,4 +1,7 @@
-"""The bank of bugs, in what protects: each names the test file that catches it."""
+"""The bank of bugs, in what protects: each names the test file that catches it.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress

@@ -2,6 +2,8 @@
 
 A record is returned once for each time that it was acquired, while its lock lasts. Nothing is accepted, rejected or
 acknowledged in a transaction but what the application said, as it said it last; what it has committed was taken.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from collections import Counter, defaultdict

@@ -1,4 +1,7 @@
-"""The bank of bugs in fetching from share groups: what is whose, for how long, and what is nobody's."""
+"""The bank of bugs in fetching from share groups: what is whose, for how long, and what is nobody's.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from typing import Any

@@ -1,4 +1,7 @@
-"""The bank of bugs in share groups: who is in them, what they begin and forget, and what their members are given."""
+"""The bank of bugs in share groups: who is in them, what they begin and forget, and what their members are given.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from typing import Any
@@ -59,7 +62,9 @@ def a_group_that_is_deleted_leaves_its_share_partitions(stack: ExitStack) -> Non
 @killed_by(COORDINATOR)
 @breaks("guarantees.md: lost write: acknowledged, never read")
 def a_partition_that_a_topic_gets_later_begins_as_the_group_is_set(stack: ExitStack) -> None:
-    """As in Kafka 4.3: records that come before the group knows the partition are never delivered."""
+    """Records that are written before the group knows the partition are never delivered. Apache Kafka 4.3 behaves like
+    this mutant.
+    """
 
     def wrapper(missing: Any) -> Any:
         def found(self: Any, topics: Any = ()) -> Any:

@@ -1,4 +1,7 @@
-"""The bank of bugs in the records of share groups that the simulation catches: who has one, and what an end decides."""
+"""The bank of bugs in the records of share groups that the simulation catches: who has one, and what an end decides.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -3,6 +3,8 @@
 A record is a member's from an answer that gives it until its lock ends, the member says what became of it, its session
 ends or the broker is restarted. Whether a session ended meanwhile nobody may know: then nothing is concluded. In a
 transaction an acknowledgement counts if the transaction's records are shown, and only then.
+
+A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
 
 from collections import defaultdict

@@ -1,4 +1,7 @@
-"""Bugs of a backup that follows: what it ships, what it calls covered, whom it ends, what it removes."""
+"""Bugs of a backup that follows: what it ships, what it calls covered, whom it ends, what it removes.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from typing import Any

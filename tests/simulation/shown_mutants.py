@@ -1,4 +1,7 @@
-"""The bank of bugs, for what people are shown: each names the test file that catches it."""
+"""The bank of bugs, for what people are shown: each names the test file that catches it.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
+"""
 
 from contextlib import ExitStack
 from dataclasses import replace

@@ -2,6 +2,8 @@
 
 None of these modules imports Spark itself. They are wrong before others take names from them: so the writer, which
 takes names from `protocol`, is imported by its mutants alone.
+
+A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
 
 import re
@@ -52,7 +54,7 @@ def spark_a_transaction_of_a_task_gets_as_old_as_it_likes(stack: ExitStack) -> N
 @killed_by("tests/spark/sink/test_protocol.py")
 @breaks("spark.md: its batch number was decided with other offsets")
 def spark_every_decision_of_a_number_is_this_one(stack: ExitStack) -> None:
-    """Even one of another query, or with other offsets: the rows of this batch are dropped."""
+    """A decision of another query, or with other offsets, is taken for this batch's own, whose rows are dropped."""
     replaced(stack, protocol.same_decision, lambda entry, batch, digest: True)
 
 
@@ -187,7 +189,7 @@ def spark_what_was_aborted_is_read(stack: ExitStack) -> None:
 @killed_by("tests/spark/source/test_reading.py")
 @breaks("spark.md: Reading a range twice gives the same rows")
 def spark_a_batch_is_read_from_its_beginning(stack: ExitStack) -> None:
-    """Also below the offset where the task begins: another task reads that too."""
+    """The task also returns the batch's records below its first offset, which another task returns, too."""
 
     def wrapper(add: Any) -> Any:
         return lambda columns, batch, isolation, start, *more: add(columns, batch, isolation, batch.base_offset, *more)

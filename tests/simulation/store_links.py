@@ -110,11 +110,7 @@ def beside_each_other(calls: int) -> Iterator[None]:
 
 
 def start_no_further_thread(run: Callable[..., object], name: str, *arguments: Any) -> threading.Thread:
-    """Refuse to start a thread from a job of a store: the job makes the calls itself that were to run beside each
-    other.
-
-    Raises CannotStartThread, in such a job. Elsewhere it starts the thread.
-    """
+    """Start a thread; but in a job of a store raise CannotStartThread, so that the job makes its calls one by one."""
     if getattr(_here, "turns", None) is not None:
         raise CannotStartThread(name)
     return start_thread(run, name, *arguments)

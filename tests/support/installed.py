@@ -36,6 +36,6 @@ def environment(folder: Path, *packages: str | Path) -> Path:
 
 
 def pip(*words: str | Path) -> None:
-    """Raises CalledProcessError."""
+    """Run pip with these arguments. Raises CalledProcessError."""
     command = [sys.executable, "-m", "pip", *map(str, words), "--quiet", "--disable-pip-version-check"]
     subprocess.run(command, capture_output=True, text=True, check=True)

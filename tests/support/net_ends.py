@@ -49,7 +49,9 @@ class End(asyncio.Protocol):
 
 
 async def pair(net: Any, **options: bool) -> tuple[End, End, Any]:
-    """(client, server, connection or None): both ends of a new connection."""
+    """Connect to a new listener. Return (client's end, server's end, connection; None if the net has no such
+    object).
+    """
     servers: list[End] = []
 
     def factory() -> End:

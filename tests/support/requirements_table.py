@@ -15,13 +15,14 @@ class Requirement(NamedTuple):
 
 
 def stated(document: Path) -> dict[str, Requirement]:
-    """The requirements of the document by id, in its order."""
+    """Return the requirements of the document by id, in its order."""
     rows = re.findall(r"^\| ([SC]-\d+) \| (.+) \| ?([^|]*?) ?\|$", document.read_text(), flags=re.MULTILINE)
     return {identifier: Requirement(behaviour, waits_for) for identifier, behaviour, waits_for in rows}
 
 
 def render(document: Path, shown: Iterable[tuple[str, str]]) -> str:
-    """Each requirement, how many tests show it, and their names without parameters; last, those with none, and why.
+    """Return the table as text: each requirement, how many tests show it, and their names without parameters; last,
+    those without a test, and why.
 
     Raises: ValueError when a test names a requirement that the document does not state.
     """

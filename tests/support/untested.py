@@ -34,7 +34,7 @@ def line_of(reasons: Sequence[str]) -> str:
 
 
 def _short(reason: str) -> str:
-    """Up to the first mark behind which a reason explains itself."""
+    """Return the reason up to the first colon, semicolon, bracket or dash, LONGEST characters at most."""
     text = re.split(r"[:;(]| — ", reason.removeprefix("Skipped: "), maxsplit=1)[0].strip()
     return text if len(text) <= LONGEST else text[:LONGEST].rsplit(" ", 1)[0] + " …"
 

@@ -14,7 +14,7 @@ MANY = 400
 
 
 def _write_everywhere(world: World, names: list[str]) -> None:
-    """Names that have written to every partition of a topic."""
+    """Give the broker the state of named producers that have written to every partition of topic wide."""
     topic, producers = world.broker.broker.topics.by_name["wide"], world.broker.broker.named_producers
     producers.topic.ensure()
     rows = [epoch_row(1)]
@@ -26,7 +26,7 @@ def _write_everywhere(world: World, names: list[str]) -> None:
 
 
 def open_topics(world: World) -> list[Any]:
-    """Every topic there is, again and again, and many that are not there."""
+    """Return a request that opens a named producer with topic wide, many times over, and with many missing topics."""
     _write_everywhere(world, ["p"])
     made = OpenNamedProducerRequest.Topic
     topics = [made(name=name, partition_count=PARTITIONS) for name in ["wide"] * MANY]

@@ -57,19 +57,19 @@ def describe_offsets(world: World) -> list[Any]:
 
 
 def alter_offsets(world: World) -> list[Any]:
-    """First where the group stands nowhere, then where it stands."""
+    """Return a request that sets the offsets of many partitions, twice: the second time the group has offsets there."""
     return [_altering()] * 2
 
 
 def delete_offsets(world: World) -> list[Any]:
-    """All partitions of a topic, and topics that are not there."""
+    """Return a request that deletes the group's offsets of all partitions of a topic, and of many missing topics."""
     assert world.broker.ask(_altering()).error_code == 0
     named = [DeleteShareGroupOffsetsRequest.Topic(topic_name=name) for name in ("wide", *map(str, range(MANY)))]
     return [DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=named)]
 
 
 def sharing(world: World) -> ShareClient:
-    """A member of a share group that has a session of all partitions, and all records."""
+    """Return a member of a share group that has a session of all partitions, and has acquired all their records."""
     initialize(world.broker, "wide", *range(PARTITIONS))
     world.broker.ask(produce("wide", *[batch(10)] * PARTITIONS))
     member = ShareClient(world.broker, "wide")
@@ -80,7 +80,7 @@ def sharing(world: World) -> ShareClient:
 
 
 def fetch(world: World) -> list[Any]:
-    """All of it is acknowledged with a fetch, and then the session is asked again and again."""
+    """Return a fetch that acknowledges all acquired records, and many fetches of the same session after it."""
     member = sharing(world)
     acks = {number: [(0, 9, ACCEPT)] for number in range(PARTITIONS)}
     again = [member.fetching(epoch=member.epoch + number) for number in range(1, 30)]
@@ -88,7 +88,7 @@ def fetch(world: World) -> list[Any]:
 
 
 def member_with_many_records(world: Any) -> ShareClient:
-    """It has so many records that a request cannot name more ranges of them."""
+    """Return a member that has acquired RANGES records, as many as one request may name ranges."""
     (key,) = begin(world.broker, "wide", GROUP)
     member = ShareClient(world.broker, "wide", group=GROUP)
     machine = world.broker.broker.share_partitions.state_log.known[key].machine
@@ -98,12 +98,15 @@ def member_with_many_records(world: Any) -> ShareClient:
 
 
 def many_acks(*kinds: int) -> dict[int, list[Ack]]:
-    """None is like the one before."""
+    """Return acknowledgements of RANGES single records by these types in turn, so that no two neighbours are alike."""
     return {0: [(number, number, kinds[number % len(kinds)]) for number in range(RANGES)]}
 
 
 def saying_little(world: Any) -> list[Any]:
-    """Many ranges; one range of many runs; and the end of a session that has many."""
+    """Return small requests that make much work.
+
+    They acknowledge many ranges; one range of many runs; and nothing, but end a session whose member has many runs.
+    """
     members = [member_with_many_records(world)]
     ((_, kept),) = world.broker.broker.share_partitions.state_log.known.items()
     for number, name in enumerate(("one range", "leaving"), 1):
@@ -122,7 +125,7 @@ def acknowledging(member: ShareClient) -> ShareAcknowledgeRequest:
 
 
 def fetching(member: ShareClient) -> ShareFetchRequest:
-    """It renews, too."""
+    """Return a fetch that acknowledges RANGES records, and renews the locks of some of them."""
     nothing = {"max_wait_ms": 0, "max_bytes": 0, "min_bytes": 0, "max_records": 0}
     return member.fetching(acks=many_acks(2, 1, 4), is_renew_ack=True, **nothing)
 
@@ -130,7 +133,7 @@ def fetching(member: ShareClient) -> ShareFetchRequest:
 def in_transaction(
     world: Any, member: ShareClient, acks: dict[int, list[Ack]], name: str = "shares"
 ) -> TxnShareAcknowledgeRequest:
-    """What the member acknowledges in a transaction of its own."""
+    """Return a request by which the member acknowledges these records in a transaction with a new producer id."""
     who = world.broker.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 5)
     made = TxnShareAcknowledgeRequest.Topic
     parts = [

@@ -37,6 +37,6 @@ class SlowWorkers:
         done(result)
 
     def close(self) -> None:
-        """Jobs that have begun end before an executor is closed."""
+        """Run the jobs that still wait, as a real executor does before it is closed."""
         while self.waiting:
             self.run_one()

@@ -182,7 +182,7 @@ class _Counter:
 
 
 def _count_to(count: int) -> int:
-    """Two lines a step."""
+    """Count to a number, as work that is known: two traced lines for each step."""
     number = 0
     while number < count:
         number += 1
@@ -190,7 +190,7 @@ def _count_to(count: int) -> int:
 
 
 def frame_of(request: Any, version: int | None = None) -> bytes:
-    """A request as it goes over the wire, by default in the newest version that has names.
+    """Return the frame of a request, by default in the newest version that has topic names.
 
     Its codecs are made here: the first request of each kind does that, which is no work of the request.
     """
@@ -204,7 +204,10 @@ def frame_of(request: Any, version: int | None = None) -> bytes:
 
 
 def consumer_heartbeats(count: int, topics: list[str]) -> Callable[[World], list[Any]]:
-    """Members of one group of KIP-848 that come one after the other and subscribe to all of these, and a wide one."""
+    """Return a function that makes the first heartbeats of `count` members of one group of KIP-848.
+
+    All subscribe to these topics and to topic wide.
+    """
     made = ConsumerGroupHeartbeatRequest
     given = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["wide", *topics], "topic_partitions": []}
     return lambda world: [made(group_id="c", member_id=f"m{n}", member_epoch=0, **given) for n in range(count)]

@@ -84,7 +84,7 @@ class Member:
         return self.assigned
 
     async def poll_until(self, done: Callable[[], bool], seconds: float = 60) -> None:
-        """As a consumer that has nothing to read: poll whenever there is something to do."""
+        """Poll until done() is true, whenever the group has something to do, as a consumer without records does."""
         async with asyncio.timeout(seconds):
             while not done():
                 if self.group.needs_poll:
@@ -132,7 +132,7 @@ async def until(done: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def run(scenario: Callable[[SimulatedBroker], Awaitable[Any]], *, partitions: int = 4, **settings: Any) -> Any:
-    """A scenario on a broker that has topic t, in simulated time."""
+    """Run a scenario on a simulated broker that has topic t, and return its result."""
     from fencepost.broker.config.settings import BrokerSettings
 
     chosen = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1, **settings}

@@ -120,7 +120,7 @@ def kafka_python(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
 
 
 def _remembering(made: list[Made], make: Callable[..., Made]) -> Callable[..., Made]:
-    """As make, but the list gets whatever it makes: so nothing is collected while it is open."""
+    """Return a function that calls `make` and adds the result to `made`, so that no open object is collected."""
 
     def remembered(*args: Any, **settings: Any) -> Made:
         made.append(make(*args, **settings))
@@ -130,7 +130,7 @@ def _remembering(made: list[Made], make: Callable[..., Made]) -> Callable[..., M
 
 
 def _close_what_kafka_python_leaves(clients: list[KafkaNetClient], sockets: list[ssl.SSLSocket]) -> None:
-    """A producer that cannot be made closes neither its client nor the sockets of handshakes that failed."""
+    """Close the clients and sockets that kafka-python leaves open when a producer could not log in."""
     while clients:
         clients.pop().close()
     for each in sockets:
@@ -191,7 +191,7 @@ def aiokafka_(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
 
 
 def _remember_connections() -> list[asyncio.WriteTransport]:
-    """The transports that the running loop makes from now on, as a list that grows."""
+    """Return a list to which every transport is added that the running loop makes from now on."""
     loop = asyncio.get_running_loop()
     connect, made = loop.create_connection, []
 

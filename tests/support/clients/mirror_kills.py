@@ -85,7 +85,7 @@ class KilledMirror:
             self._tasks[victim] = self._start_task()
 
     async def suffer_all(self, faults: Sequence[str]) -> None:
-        """One fault after the other, with pauses by chance."""
+        """Make these faults happen one after the other, with random pauses."""
         for fault in faults:
             await asyncio.sleep(self._chance.uniform(0.3, 2.5))
             self._start_ended()
@@ -127,7 +127,7 @@ class KilledMirror:
 
 
 def value_of(topic: str, partition: int, number: int | str) -> bytes:
-    """A record's value, which says where the record is."""
+    """Return the value of a record: its topic, partition and number."""
     return f"{topic}-{partition}/{number}".encode()
 
 

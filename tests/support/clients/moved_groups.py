@@ -71,7 +71,7 @@ async def make_compacted(bootstrap: str, topic: str) -> None:
 
 
 def gaps_in(offsets: list[int]) -> list[int]:
-    """The offsets between these (ascending) that have no record."""
+    """Return the offsets between the first and the last of these ascending offsets that are not among them."""
     return sorted({*range(offsets[0], offsets[-1])}.difference(offsets))
 
 
@@ -94,7 +94,10 @@ class Source:
                     self.kinds[tp] = self._kinds_in(tp, {each.offset for each in everything[partition]}, end)
 
     def _kinds_in(self, tp: TopicPartition, there: set[int], end: int) -> dict[str, int]:
-        """there: the offsets that have a record, committed or not."""
+        """Return an offset of each kind in a partition, by words: a record, an aborted record, the end, …
+
+        there: the offsets that have a record, committed or not.
+        """
         committed = [offset for offset, _ in self.committed[tp]]
         gaps = gaps_in(committed)
         aborted = [each for each in gaps if each in there]
@@ -105,7 +108,9 @@ class Source:
         return kinds | {"after the last record": committed[-1] + 1, "the end": end, "the beginning": 0}
 
     def places(self, number: int) -> dict[TopicPartition, int]:
-        """Where the group of this number stands: in each partition at another kind of offset, as in other groups."""
+        """Return the offsets of group `number`: in each partition another kind, and another kind than in other
+        groups.
+        """
         found = {}
         for place, (tp, kinds) in enumerate(sorted(self.kinds.items())):
             names = list(kinds)
@@ -113,7 +118,7 @@ class Source:
         return found
 
     def rest(self, places: Places) -> dict[str, list[str]]:
-        """The values at these offsets and after them, by topic and partition."""
+        """Return the values at these offsets and after them, by topic and partition."""
         return {
             f"{tp.topic}-{tp.partition}": [value for offset, value in self.committed[tp] if offset >= place]
             for tp, place in places.items()

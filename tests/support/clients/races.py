@@ -181,8 +181,8 @@ def init(racer: Racer, number: int) -> None:
 
 
 def abandoned_produce_alone(racer: Racer, number: int) -> None:
-    """As abandoned_produce, but the late request arrives before the client has sent anything over a
-    newer connection.
+    """Race: like abandoned_produce, but the late request arrives before the client has sent anything over a newer
+    connection.
     """
     abandoned_produce(racer, number, newer_connection=False)
 

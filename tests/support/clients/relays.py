@@ -169,10 +169,10 @@ async def relay_with_trouble(
     pause_s: float = 10,
     patience_s: float = 30,
 ) -> list[str]:
-    """Let this happen to a relay, let others go on, and compare the rows with what readers get. Returns the names of
-    its calls.
+    """Kill or stop a relay at call `at`, or leave that call unanswered (`how`: see Fate); let other relays go on, and
+    compare the rows with what readers get. Returns the names of the first relay's calls.
 
-    pause_s: after its end. patience_s: how long another one tries beside a stopped one, which may hold a lock.
+    pause_s: the pause after its end. patience_s: how long another relay tries while a stopped one may hold a lock.
     """
     first, later, last = (b"a1", b"b1", b"a2"), (b"b2", b"a3"), (b"a4",)
     written = list(first)

@@ -44,7 +44,9 @@ class SimulatedClient:
         return api, version, b"".join(encode_request(api, version, self._next_id, self.client_id, request))
 
     def send_together(self, *requests: Any, unanswered: int = 0) -> None:
-        """Requests, or pairs of one and its version, that arrive in one piece. The first `unanswered` get no reply."""
+        """Send requests that arrive in one piece. Each is a request, or (request, version); the first `unanswered` get
+        no reply.
+        """
         frames = []
         for number, asked in enumerate(requests):
             api, version, frame = self.encoded(*asked) if isinstance(asked, tuple) else self.encoded(asked)

@@ -72,10 +72,11 @@ def crash_images(
     seed: int = 0,
     torn_at: Sequence[int] = TORN_AT,
 ) -> Iterator[tuple[str, SimulatedDisk]]:
-    """(description, disk) for each different disk that a cut after operation `first` or later may leave.
+    """Yield (description, disk) for each different disk that a cut after operation `first` or later may leave.
 
-    With a `limit`, at most so many: whole and only synced at moments spread evenly for half of it, the rest drawn by
-    `seed` over all moments and kinds. The same disk, arguments and seed give the same images in the same order.
+    With a `limit`, at most that many. Half of them are from moments spread evenly: each moment with all unsynced
+    operations, and with none. The rest is drawn by `seed` from all moments and variants. The same disk, arguments and
+    seed give the same images in the same order.
     """
     moments = [n for n in range(first, len(disk.operations) + 1) if not _is_note(disk.operations, n)]
     if limit is None:
@@ -104,7 +105,9 @@ def _is_note(operations: Sequence[Operation], n: int) -> bool:
 
 
 def _spread(moments: Sequence[int], limit: int, rng: random.Random) -> dict[int, int]:
-    """How many images at which moment. 1 is the whole one; 2 adds the one with only what was synced."""
+    """Return moment → how many images of it are wanted. The first is always the whole one, the second only the
+    synced.
+    """
     even = min(len(moments), max(1, limit // 4))
     chosen = [moments[place * (len(moments) - 1) // max(1, even - 1)] for place in range(even)]
     wanted = dict.fromkeys(chosen, 2)
@@ -115,7 +118,10 @@ def _spread(moments: Sequence[int], limit: int, rng: random.Random) -> dict[int,
 
 
 def _variants(moment: Moment, wanted: int) -> Iterator[Variant]:
-    """All of them (-1), or whole, only synced, then drawn: more than wanted, as some will turn out the same."""
+    """Yield variants of a moment. wanted: -1 for all; else the whole one, only what was synced, and then drawn ones.
+
+    More are yielded than wanted, as some will give the same disk.
+    """
     if wanted < 0:
         yield WHOLE
         yield ONLY_SYNCED
@@ -134,7 +140,7 @@ T = TypeVar("T")
 
 
 def _once(family: Family) -> Family:
-    """Made when first asked for."""
+    """Return a function that calls `family` at its first call, and returns that result at each further call."""
     made: list[Sequence[Variant]] = []
 
     def remembered(moment: Moment) -> Sequence[Variant]:
@@ -150,7 +156,10 @@ def one_missing(moment: Moment) -> Sequence[Variant]:
 
 
 class TwoMissing(Sequence[Variant]):
-    """Every pair, made when asked for: of 1,000 unsynced operations there are half a million."""
+    """The variants in which two operations are missing; each is made when it is asked for.
+
+    Of 1,000 unsynced operations there are half a million pairs.
+    """
 
     def __init__(self, moment: Moment) -> None:
         self._indexes = [one.index for one in moment.unsynced]
@@ -166,7 +175,10 @@ class TwoMissing(Sequence[Variant]):
 
 
 def two_exchanged(moment: Moment) -> Sequence[Variant]:
-    """Where operations do not touch the same bytes or name, their order shows only in what is missing."""
+    """Return the variants in which two operations reached the disk in the other order.
+
+    Only pairs that touch the same bytes or the same name: the order of others shows only if one of them is missing.
+    """
     groups: dict[int, list[Operation]] = {}
     for one in moment.unsynced:
         groups.setdefault(one.inode if isinstance(one, Write | Truncate) else -1, []).append(one)
@@ -179,7 +191,7 @@ def torn(moment: Moment) -> Sequence[Variant]:
 
 
 def torn_and_one_missing(moment: Moment) -> Sequence[Variant]:
-    """The last write torn, and one other operation missing, or all others."""
+    """Return the variants in which the last write is torn, and one other operation is missing, or all others are."""
     if not moment.writes:
         return []
     last = moment.writes[-1]
@@ -189,7 +201,7 @@ def torn_and_one_missing(moment: Moment) -> Sequence[Variant]:
 
 
 def sectors_missing(moment: Moment) -> Sequence[Variant]:
-    """Of the last writes, any sectors: each alone and all together."""
+    """Return variants in which some sectors of the last SECTOR_WRITES writes are missing: of one write, or of all."""
     last = moment.writes[-SECTOR_WRITES:]
     rng = random.Random(f"sectors {moment.seed} {moment.n}")
     alone = [
@@ -206,7 +218,10 @@ def sectors_missing(moment: Moment) -> Sequence[Variant]:
 
 
 def longer_than_its_bytes(moment: Moment) -> Sequence[Variant]:
-    """A file's unsynced bytes are all missing, but its length is that of its last write, or the next 4,096."""
+    """Return the variants in which a file has none of its unsynced bytes, but the length that its last write gave it.
+
+    Or that length rounded up to the next 4,096.
+    """
     last = {write.inode: write for write in moment.writes}
     return [
         Variant(

@@ -37,10 +37,11 @@ TIMES = (0, 1_001, 2_000, 1_700_000_000_000, 2**62)
 
 
 def small_directory() -> SimulatedDisk:
-    """What a broker leaves that was killed after a quiet moment: all that counts is synced, and says so.
+    """Return the disk that a broker left when it was killed, after a moment without requests: all units are synced, and
+    the journal's seal says so.
 
-    Topics, idempotent producers, a committed and an aborted transaction, several segments, two producer snapshots, two
-    checkpoints, and units in the journal that are in no segment yet.
+    It has topics, idempotent producers, a committed and an aborted transaction, several segments, two producer
+    snapshots, two checkpoints, and units in the journal that are in no segment yet.
     """
     broker = SimulatedBroker(small(log_checkpoint_interval_ms=500), disk=SimulatedDisk(history=False))
     broker.ask(create("plain", 2))
@@ -70,7 +71,9 @@ def _log(broker: SimulatedBroker, topic: str) -> Any:
 
 
 def _transaction(broker: SimulatedBroker, number: int) -> None:
-    """Begun and ended, without a coordinator: commit or abort."""
+    """Write a batch in a transaction and its marker to topic mixed, without a coordinator. Number 1 is aborted, others
+    are committed.
+    """
     store, log = broker.broker.store, _log(broker, "mixed")
     data = build(
         [Record(0, 2_000, b"in a transaction", b"%d" % number)],
@@ -105,7 +108,7 @@ def files_of(disk: Disk, folder: str = ROOT) -> Iterator[str]:
 
 
 def kind_of(path: str) -> str:
-    """Of KINDS."""
+    """Return which of KINDS a file is, by its name."""
     name = path.rpartition("/")[2]
     return "checkpoint" if name.startswith("checkpoint-") else name.rpartition(".")[2]
 

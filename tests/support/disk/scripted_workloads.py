@@ -24,7 +24,7 @@ def one_log(disk):
 
 
 def several_logs_in_one_unit(disk):
-    """A unit over two logs is there whole or not at all."""
+    """Append to two logs in one unit, of which a crash must leave all or nothing."""
     w = Workload(disk)
     a, b = w.make("a"), w.make("b")
     w.sync()
@@ -196,7 +196,9 @@ def producer_snapshots(disk):
 
 
 def a_restart_between(disk):
-    """Killed with units written and not synced; what the next life writes does not mix with them."""
+    """End the store while a unit is written and not synced, and go on with another: their units must not be mixed
+    up.
+    """
     w = Workload(disk)
     log = w.make("a")
     w.send(log, b"acknowledged", producer=ME)
@@ -213,7 +215,7 @@ def a_restart_between(disk):
 
 
 def a_folder_made_after_a_checkpoint(disk):
-    """A checkpoint names an empty log; its folder and first segment come later and are synced by nobody."""
+    """Write a checkpoint that names an empty log, and then flush: nothing syncs its new folder and first segment."""
     w = Workload(disk)
     log = w.make("a")
     w.sync()
@@ -227,7 +229,7 @@ def a_folder_made_after_a_checkpoint(disk):
 
 
 def a_checkpoint_captured_while_things_go_on(disk):
-    """Log after log is captured; meanwhile all of them grow, are flushed, trimmed, made and dropped."""
+    """Capture one log after the other for a checkpoint, while logs grow, are flushed, trimmed, made and dropped."""
     w = Workload(disk)
     a, b, gone = w.make("a", segment_bytes=300), w.make("b", segment_bytes=300), w.make("gone")
     for log in (a, b, gone):
@@ -258,7 +260,9 @@ def a_checkpoint_captured_while_things_go_on(disk):
 
 
 def segments_roll_while_a_checkpoint_is_written(disk):
-    """Its syncs are done when a flush makes a new file, which the next two checkpoints name."""
+    """Flush into a new segment after a checkpoint's syncs and before its end. Only later checkpoints name the
+    segment.
+    """
     w = Workload(disk)
     log = w.make("a", segment_bytes=200)
     for i in range(2):
@@ -278,7 +282,9 @@ def segments_roll_while_a_checkpoint_is_written(disk):
 
 
 def transactions_of_several_logs(disk):
-    """One unit of markers; one producer goes on, another is forgotten with its transaction."""
+    """End transactions in two logs by one unit: of a producer that goes on, and of one that is forgotten with its
+    transaction.
+    """
     w = Workload(disk)
     a, b = w.make("a"), w.make("b")
     w.sync()
@@ -299,7 +305,9 @@ def transactions_of_several_logs(disk):
 
 
 def _steps_in_order(steps: tuple[str, ...]) -> Callable[[object], None]:
-    """A transaction's data is in the journal; then its end is written, and the store goes on, in this order."""
+    """Return a workload that syncs a transaction's batch, and then takes these steps: marker, flush, checkpoint,
+    sync.
+    """
 
     def workload(disk):
         w = Workload(disk)

@@ -138,7 +138,7 @@ class Model:
             yield _with(world, who, me._replace(position=me.place))
 
     def _moves(self, world: World, who: int) -> World:
-        """Move the place, if it and the claim are as they were found; else the member is told so and claims again."""
+        """Move the place, if it and the claim are as the member found them; else it begins anew, with another claim."""
         me = world.members[who]
         by_claim = me.holds or self.variant in ("no_condition", "only_the_place")
         by_place = world.place == me.place or self.variant in ("no_condition", "only_the_claim")

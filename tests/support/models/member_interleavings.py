@@ -153,7 +153,9 @@ class Side:
         self.membership.on_heartbeat(*heard)
 
     def commit(self) -> None:
-        """Of what it owns, as the metadata that it would give to a transaction says."""
+        """Commit offsets of its partitions: in a transaction, with the metadata that it would pass on; and plainly, if
+        it may.
+        """
         member = self.membership.applied
         code = self.world.commit(member, transactional=True)
         if code is ErrorCode.NONE:

@@ -318,7 +318,9 @@ class ClassicClient:
             self.driver.sync_group(syncing, self._waiting)
 
     def _assigned(self, answer: Joined) -> Mapping[str, bytes]:
-        """What a leader decides: everybody keeps what it has as far as that is even, and nobody gets what is owned."""
+        """Return the leader's assignment: members keep their partitions as far as that is even, and no other member
+        gets a partition that is still owned.
+        """
         subscribed = {each.member_id: read_subscription(each.metadata) for each in answer.roster}
         owners = {
             (topic, partition): member

@@ -64,7 +64,7 @@ def table(**replaced: Any) -> Any:
 
 
 def end(world: World, transaction: int, outcome: str) -> World:
-    """The target ends a transaction; a commit moves the position to what was added to it."""
+    """Return the world after the target ended a transaction. A commit moves the position to the one that was added."""
     outcomes = (*world.outcomes[:transaction], outcome, *world.outcomes[transaction + 1 :])
     moved = [position for each, position in world.pending if each == transaction and outcome == COMMITTED]
     pending = tuple(each for each in world.pending if each[0] != transaction)
@@ -72,7 +72,7 @@ def end(world: World, transaction: int, outcome: str) -> World:
 
 
 def steps(world: World, size: Size, rules: Any) -> Iterator[World]:
-    """Every world that may come next."""
+    """Yield every world that may come next."""
     for transaction, outcome in enumerate(world.outcomes):
         if outcome == OPEN:
             yield end(world, transaction, ABORTED)  # its time is over
@@ -81,7 +81,7 @@ def steps(world: World, size: Size, rules: Any) -> Iterator[World]:
 
 
 def steps_of(world: World, number: int, running: Running, size: Size, rules: Any) -> Iterator[World]:
-    """What one task may do or suffer next."""
+    """Yield the worlds after each thing that one task may do, or that may happen to it."""
     task, mine, following = running
     is_open = mine >= 0 and world.outcomes[mine] == OPEN
 

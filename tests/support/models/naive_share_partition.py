@@ -58,7 +58,10 @@ class NaiveSharePartition:
         deadline_ms: int,
         transaction: tuple[int, int] | None = None,
     ) -> None:
-        """Raises Refused, and nothing changed. deadline_ms: of what is renewed."""
+        """Acknowledge records: offset → type. deadline_ms: the new end of a lock that is renewed.
+
+        Raises Refused, without any change, if the member has not acquired all of them.
+        """
         after = dict(self.records)
         for offset, kind in types.items():
             if offset < self.start and transaction is None:

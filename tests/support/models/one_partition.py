@@ -79,7 +79,7 @@ class OnePartition:
 
 
 def aged(partition: OnePartition, *producer_ids: int, every_ms: int = 100) -> OnePartition:
-    """Producers of one batch each, one after the other."""
+    """Let producers send one batch each, every_ms apart, and return the partition."""
     for producer_id in producer_ids:
         partition.age_ms += every_ms
         partition.send(producer_id, 0, 0)
@@ -92,7 +92,7 @@ def known(partition: OnePartition) -> list[int]:
 
 
 def contents(payload: bytes) -> dict[int, dict[str, object]]:
-    """Everything a snapshot says, whatever the order in which it says it."""
+    """Return a snapshot's producers by id, with all fields, so that two snapshots compare whatever their order."""
     producers = producer_snapshots.unpack(payload)
     fields = [name for name in producer_snapshots.Producer.__slots__ if name != "snapshot"]
     return {who: {name: getattr(producer, name) for name in fields} for who, producer in producers.items()}

@@ -213,7 +213,7 @@ class Model:
         return tuple(positions.index(row.position) for row in rows)
 
     def _number(self, world: World, _number: int, relay: Relay) -> Any:
-        """Number visible rows. Without the lock it is two steps: what is last is read before it is written."""
+        """Number the visible rows. Without the lock these are two steps: read the last number; then write numbers."""
         last = world.last
         if "numbers without a lock" in self.traits:
             if relay.seen == NO_OFFSET:

@@ -257,7 +257,7 @@ def _check_records(recovered: Driven, expected: Expected) -> set[Sent]:
 
 
 def _check_units(expected: Expected, present: set[Sent]) -> None:
-    """All or nothing of a unit with several parts."""
+    """Check that of each unit with several parts all are there, or none."""
     gone = {note.topic for note in expected.dropped}
     by_unit: dict[int, list[Sent]] = defaultdict(list)
     for note in expected.sent:

@@ -90,7 +90,7 @@ class ShareDriver:
         may_renew: bool = True,
         meanwhile: Callable[[], object] | None = None,
     ) -> None:
-        """meanwhile: what happens between two steps of deciding."""
+        """Acknowledge records as a member. meanwhile: called between two steps of the decision."""
         machine, renewed_until = self.machine, until if may_renew else None
         portions = Portions(
             machine, acks, lambda ranges, above: machine.decide_acks(member, ranges, above, self.limit, renewed_until)

@@ -49,7 +49,9 @@ def _machine_of(records: Records) -> SharePartition:
 
 
 def _shown(machine: SharePartition, before: Records, gone: int = 0) -> Records:
-    """gone: this many records from the front are gone by now."""
+    """Return the records as the machine has them now. gone: the number of records at the front that are no longer
+    there.
+    """
     found = list(before)
     for number in range(len(before)):
         if number < gone:

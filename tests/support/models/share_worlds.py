@@ -357,7 +357,10 @@ class Scenario:
 
 
 def _without_older(network: tuple[Request, ...], producer: int) -> tuple[Request, ...]:
-    """What is on its way once the producer's epoch grows. What was older already is refused whenever it comes."""
+    """Return the requests on their way after the producer's epoch has grown: those of the current epoch are old now.
+
+    Requests that were old already are left out: they are refused whenever they come.
+    """
     kept = (each for each in network if each.producer != producer or each.behind == 0)
     return tuple(sorted(each._replace(behind=-1) if each.producer == producer else each for each in kept))
 

@@ -231,7 +231,7 @@ class Run:
     # ---- the client ------------------------------------------------------------------------------------------
 
     def init(self) -> None:
-        """Or not, in time."""
+        """Send InitProducerId until it is answered; after ATTEMPTS attempts the client is told that it timed out."""
         client = self.client
         if client.state is not State.ABORTING:
             client.request(Event.INIT)
@@ -350,7 +350,9 @@ class Run:
     # ---- what has to hold ------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """At the end, when all that was held back has come, and the broker has ended what was left open."""
+        """Let all late requests arrive and open transactions time out, and compare what readers see with the
+        outcomes.
+        """
         while self.held:
             self.broker.take(self.held.pop(0))
         self.broker.time_out()

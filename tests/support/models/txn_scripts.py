@@ -250,7 +250,9 @@ def ids_for_one_transaction_between_flushes_and_checkpoints(s: Script) -> None:
 
 
 def held_and_decided(s: Script) -> None:
-    """Each time with the pair that the decision before has answered."""
+    """Hold and decide three transactions of TV2, each with the producer id and epoch that the decision before
+    returned.
+    """
     txn = s.producer(version=2)
     for number in range(3):
         txn.write("a", 0, 1)
@@ -313,7 +315,7 @@ def _delete(s: Script, topic: str) -> None:
 
 
 def _at_epoch(s: Script, txn, epoch: int) -> None:
-    """As if the id had been used so often."""
+    """Set the epoch of a transactional id, as if it had begun that many transactions."""
     coordinator = s.broker.broker.transactions
     state = coordinator.transactions[txn.name]._replace(producer_epoch=epoch)
     coordinator.log(txn.name, Decision(states=(state,)), coordinator.inputs(txn.name))

@@ -135,7 +135,7 @@ class World:
         return checkpoint.plans.setdefault(number, rows)
 
     def driver(self, checkpoint: Checkpoint, batches: int, *, writes: int = 1) -> Generator[Any, Any, None]:
-        """One start of a query. writes: how many its foreachBatch does; 1: there is none."""
+        """Yield the steps of one start of a query. writes: how many writes its foreachBatch makes; 1: it has none."""
         run = f"r{next(self._names)}"
         while len(checkpoint.done) < batches:
             number = next(n for n in range(batches) if n not in checkpoint.done)
@@ -160,7 +160,7 @@ class World:
         return batch
 
     def _batch(self, batch: SinkBatch, rows: list[bytes], digest: bytes) -> Generator[Any, Any, bool]:
-        """Whether it was committed, as far as the driver knows."""
+        """Yield the driver's steps for one batch. Returns whether it was committed, as far as the driver knows."""
         if self.shortcut in ("digest not checked", "owner not checked"):
             digest = b"d"
         job = self._split(rows)
@@ -188,7 +188,7 @@ class World:
         return True
 
     def _decide(self, batch: SinkBatch, messages: list[TaskDone | None], digest: bytes) -> Generator[Any, Any, None]:
-        """As the driver's writer does."""
+        """Yield the steps of the writer's commit: if the decision is too large, first end earlier attempts."""
         try:
             yield from protocol.commit_steps(messages, digest)
         except ClientError as error:
@@ -222,7 +222,9 @@ class World:
         actor.on_lost = lambda: self._failed(job, batch, partition)
 
     def _task(self, job: Job, batch: SinkBatch, partition: int, task: int) -> Generator[Any, Any, None]:
-        """One attempt, and what Spark makes of its end: the first message counts, a failure is tried again."""
+        """Yield the steps of one attempt of a task. At its end, as in Spark, the first message counts, and a failed
+        task is tried again.
+        """
         rows = [row + b"@" + batch.attempt.encode() for row in job.parts[partition]]
         pieces: Iterator[list[bytes]] = iter([rows[:1], rows[1:]] if len(rows) > 1 else [rows] if rows else [])
         if self.shortcut == "one id for each partition":

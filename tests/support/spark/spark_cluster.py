@@ -17,7 +17,10 @@ START_S = 60
 
 @contextlib.contextmanager
 def spark_cluster(folder: Path) -> Iterator[str]:
-    """One core on each of two hosts. Gives the master's URL. folder: for what they say and keep."""
+    """Run a Spark cluster: a master, and workers with one core on each of two hosts. Yields the master's URL.
+
+    folder: for their logs and files.
+    """
     running: list[subprocess.Popen[bytes]] = []
     try:
         log = _started(running, folder / "master", "master.Master", "--host", HOSTS[0], "--port", "0")

@@ -201,7 +201,7 @@ class _Kafka:
 
 
 def ask(address: str) -> dict[str, int]:
-    """Every case's answer from a running Kafka."""
+    """Produce the batch of every case to a running Kafka, and return its error codes by the case's name."""
     kafka, topic = _Kafka(address), f"b-{time.time_ns()}"
     kafka.create(topic)
     time.sleep(1)
