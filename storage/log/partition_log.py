@@ -391,8 +391,8 @@ class PartitionLog(LogState):
         self._manifest = None
 
     def checkpointed(self) -> None:
-        """Note that the newest manifest is in a durable checkpoint: retention may remove data below the manifest's
-        end.
+        """Note that the manifest that was returned last is in a durable checkpoint: retention may remove data below its
+        end, and each retired file that is not in it waits for one checkpoint less (see retire()).
         """
         if self.offered is not None:
             self.checkpointed_offset = self.offered.end_offset

@@ -1,5 +1,5 @@
 """A backup that follows a data directory: points and the rounds after them are shipped step by step, and old ones
-deleted.
+deleted. A point is a copy, in the store, of a checkpoint and of all files that it names.
 
 The rules: each step reads the journal up to its last complete round. So what was acknowledged before the read began is
 in the store once the rounds are shipped; the *loss window* is the time since the newest such read began. A new point is
@@ -270,13 +270,13 @@ class Follower:
         now_ms = self._clock.monotonic_ms()
 
         def created() -> None:
-            """Note that the point exists; rounds are shipped after it from now on."""
+            """Note that the point's object was created: from now on rounds are stored as following this point."""
             self._points += 1
             self._shipper.count(len(content))
             self._chain = _Chain(place, point.checkpoint, now_ms, point.goes_on, JournalInStore(point.files))
             self._cover(read_ms, point.taken_ms)
             self._cannot_read_on, self._suspected = False, 0
-            self._shipper.unnamed -= point.parts()
+            self._shipper.unnamed -= point.parts()  # they have a point that names them now
             self._collector.add(place, point)
             self.status.points += 1
             self.status.last_unit = point.last_unit

@@ -20,20 +20,20 @@ SOON_S = 8
 
 
 def members(world):
-    """Who is in the group, as the broker has it."""
+    """Return the ids of the members that the broker has in the group."""
     group = world.broker.groups.groups.get("g")
     return [] if group is None else list(group.members)
 
 
 async def until_nobody_is_in_the_group(world):
-    """Without waiting for a session to end."""
+    """Wait until the group has no members; for so short a time that no session ends by its timeout."""
     async with asyncio.timeout(SOON_S):
         while members(world):  # noqa: ASYNC110 (the broker says nothing)
             await asyncio.sleep(0.1)
 
 
 def is_open(world):
-    """Whether the producer's transaction is, as the broker has it."""
+    """Return whether the broker has an open transaction of the producer."""
     return world.broker.transactions.transactions["x"].status.name == "ONGOING"
 
 
@@ -114,7 +114,7 @@ def test_a_close_cancelled_at_any_await_still_leaves_the_group_when_repeated(com
         elif not cancelled:
             assert found.offset == 1
         else:
-            assert found is None or found.offset == 1, "as told, or as before"
+            assert found is None or found.offset == 1, "the cancellation came before the commit was sent, or after"
 
     assert at_every_turn(main) > 5
 
@@ -164,7 +164,7 @@ def test_a_producers_close_cancelled_at_any_await_leaves_no_open_transaction(ope
             await cancelling(producer.close())
         await producer.close()
         if committing is not None:
-            with contextlib.suppress(ClosedError, CommitOutcomeUnknownError):
+            with contextlib.suppress(ClosedError, CommitOutcomeUnknownError):  # a close may cut it off
                 async with asyncio.timeout(SOON_S):
                     await committing
         assert producer.state().life == "closed"

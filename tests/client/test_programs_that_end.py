@@ -58,7 +58,7 @@ def topic(request):
 
 
 def run(broker, topic, program, end="pass"):
-    """Runs it to its end. Returns its exit code and what it said."""
+    """Run the program, with `end` for its last line END, in a process of its own. Returns exit code and stderr."""
     text = HEAD + textwrap.dedent(program).replace("END", end)
     ended = subprocess.run(
         [sys.executable, "-c", text, broker.bootstrap_servers, topic],

@@ -187,7 +187,7 @@ def test_any_changed_or_missing_byte_in_a_scram_servers_answers_fails_the_login(
         else:
             assert fault != "cut", place
             assert fault == "late" or not touched.hit_message, place
-        assert place < touched.sent
+        assert place < touched.sent, "no byte was sent at this place"
 
 
 def _tls(trusted: bool = True, name: str = "127.0.0.1", **keywords):

@@ -35,7 +35,7 @@ def texts(authority, client=None):
 
 
 def subject_seen(authority, **keywords):
-    """Who the server, which demands a certificate, sees."""
+    """Connect to a server that demands a certificate. Returns the name in the certificate that it gets."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.configure_trust(context)

@@ -37,14 +37,14 @@ def not_started(world: TxnWorld, **keywords) -> Producer:
 
 
 async def died_with_an_open_transaction(world: TxnWorld, *, offsets: bool = False) -> None:
-    """A producer wrote, and was killed before EndTxn."""
+    """Write in a transaction, with offsets of a group if `offsets`, and kill the producer before it ends it."""
     producer = await world.producer()
     await producer.begin_transaction()
     await producer.send_and_wait("t", b"left open", partition=0)
     if offsets:
         await producer.send_offsets_to_transaction({T0: OffsetAndMetadata(2)}, ConsumerGroupMetadata("g"))
     await producer._cluster.close()
-    world.names()
+    world.asked.clear()
 
 
 # ---- what a predecessor left -------------------------------------------------------------------------------------
@@ -292,7 +292,9 @@ def test_init_transactions_after_start_sends_no_request(version):
 
 
 async def owing_an_epoch(world: TxnWorld) -> Producer:
-    """With version 1, one whose commit had to be asked for twice: its next transaction takes a new epoch first."""
+    """Return a producer that has sent EndTxn twice, since the first answer was lost. With version 1 it requests a new
+    epoch before its next transaction.
+    """
     producer = await world.producer()
     world.faults.disconnect("EndTxn", when="after_write").once()
     await write(producer, b"a")
@@ -303,7 +305,7 @@ def test_init_transactions_requests_a_new_epoch_that_is_due_after_a_failed_end()
     async def main(world: TxnWorld) -> None:
         producer = await owing_an_epoch(world)
         epoch = producer.producer_epoch
-        world.names()
+        world.asked.clear()
         await producer.init_transactions()
         assert (world.names(), producer.producer_epoch) == (["InitProducerId"], epoch + 1)
         await write(producer, b"b")
@@ -321,7 +323,11 @@ def test_after_a_cancelled_epoch_bump_the_next_transaction_bumps_again():
             async with asyncio.timeout(0.5), producer.transaction() as tx:
                 await tx.send("t", b"never")
         world.faults.remove(silence)
+        epoch = producer.producer_epoch
+        world.asked.clear()
         await write(producer, b"b")
+        assert "InitProducerId" in world.names()
+        assert producer.producer_epoch > epoch
         assert await world.values() == [b"a", b"b"]
 
     within(main, 1)

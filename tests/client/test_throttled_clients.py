@@ -52,8 +52,8 @@ def test_a_producer_over_its_quota_sends_everything_once_at_its_rate(request_tim
         assert 40 < seconds(world) - begun < 75
         assert await read(world) == list(range(RECORDS))
         assert world.broker is not None
-        was_patient = request_timeout_ms == 30_000
-        assert not was_patient or world.broker.metrics.duplicates_refused == 0
+        if request_timeout_ms == 30_000:  # with 2 s, requests that are held back time out and are sent again
+            assert world.broker.metrics.duplicates_refused == 0
 
     run(main)
 

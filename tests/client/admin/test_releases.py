@@ -8,7 +8,6 @@ from fencepost.client.admin.offsets import EARLIEST, LATEST
 from fencepost.client.admin.values import NewTopic
 from fencepost.client.errors import RequestTimedOutError, UnsupportedVersionError
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
-from fencepost.protocol.messages.transactions import DescribeProducersRequest, ListTransactionsRequest
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -57,11 +56,11 @@ def test_admin_calls_that_a_release_lacks_raise_unsupported_version(release: str
             if "DescribeProducers" in RELEASES[release]:
                 assert await admin.open_transactions([FIRST]) == []
             else:
-                with pytest.raises(UnsupportedVersionError, match=DescribeProducersRequest.__name__[:-7]):
+                with pytest.raises(UnsupportedVersionError, match="DescribeProducers"):
                     await admin.open_transactions([FIRST])
             newest = RELEASES[release].get("ListTransactions", -1)
             if newest < 0:
-                with pytest.raises(UnsupportedVersionError, match=ListTransactionsRequest.__name__[:-7]):
+                with pytest.raises(UnsupportedVersionError, match="ListTransactions"):
                     await admin.list_transactions()
             else:
                 assert await admin.list_transactions() == []

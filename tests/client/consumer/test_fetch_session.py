@@ -14,7 +14,7 @@ class BrokerSessions:
         self.number, self.id, self.epoch, self.known = 0, 0, 0, {}
 
     def answer(self, ask):
-        """(error, session id), and what it would answer for."""
+        """Apply a request to the session. Returns (error, None without one; session id of the response)."""
         if ask.epoch == 0:
             self.number += 1
             self.id, self.epoch, self.known = self.number, 1, dict(ask.wanted)

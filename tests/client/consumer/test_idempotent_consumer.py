@@ -30,7 +30,9 @@ def database():
 
 
 async def bill(world, rows, crash="", *, keeps_place=True):
-    """Until there is nothing to read."""
+    """Bill all orders, each batch in a transaction of the database with the records' offsets (`keeps_place`), which
+    refuses an offset that it has. crash: where in the first batch Crash is raised.
+    """
     consumer = Consumer(
         BOOTSTRAP,
         topics=["orders"],

@@ -38,7 +38,7 @@ async def copied_once(world, rng):
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 24))])
 def test_mixed_reads_commits_and_rollbacks_copy_each_record_once_in_a_classic_group(seed, monkeypatch):
     async def main(world):
-        monkeypatch.setattr(world.faults, "verify", lambda: None)  # some are removed before they strike
+        monkeypatch.setattr(world.faults, "verify", lambda: None)  # some are removed before they happen
         await copied_once(world, random.Random(seed))
 
     within(main, 1 + seed % 2)
@@ -48,7 +48,7 @@ def test_mixed_reads_commits_and_rollbacks_copy_each_record_once_in_a_classic_gr
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 15))])
 def test_mixed_reads_commits_and_rollbacks_copy_each_record_once_in_a_consumer_group(seed, monkeypatch):
     async def main(world):
-        monkeypatch.setattr(world.faults, "verify", lambda: None)
+        monkeypatch.setattr(world.faults, "verify", lambda: None)  # some are removed before they happen
         await copied_once(world, random.Random(seed))
 
     monkeypatch.setattr(reading, "PROTOCOL", {"group_protocol": "consumer"})

@@ -21,7 +21,7 @@ def reading(policy="earliest"):
 
 
 def bring(states, tp, *, damaged=False):
-    """Three records of this partition have arrived."""
+    """Let a batch of three more records of this partition arrive; damaged: its checksum is wrong."""
     first = states[tp].position
     data = bytearray(build([Record(first + n, 5, None, b"%d" % n) for n in range(3)], base_offset=first))
     if damaged:
@@ -78,7 +78,7 @@ def test_a_truncated_log_is_reported_after_the_records_already_fetched_from_it(b
 def test_a_damaged_batch_is_raised_although_other_partitions_always_have_records(bad, most):
     read, states = reading()
     bring(states, bad, damaged=True)
-    for _ in range(2 if most == 500 else len(PARTITIONS)):
+    for _ in range(2 if most == 500 else len(PARTITIONS)):  # a poll of 500 records reads all partitions
         for tp in PARTITIONS:
             if tp != bad and not states[tp].fetched:
                 bring(states, tp)
@@ -88,4 +88,4 @@ def test_a_damaged_batch_is_raised_although_other_partitions_always_have_records
             break
         assert states[bad] not in given
     else:
-        pytest.fail("nobody was told")
+        pytest.fail("no poll has raised the error")

@@ -23,7 +23,7 @@ async def by_iterating(consumer):
 
 
 @pytest.mark.parametrize("read", [by_batches, by_getone, by_iterating])
-async def test_a_consumer_that_was_told_of_a_truncation_gets_what_is_written_then(tmp_path, read):
+async def test_after_a_truncation_error_a_consumer_reads_the_records_written_since(tmp_path, read):
     """The group's offset is that of a topic which was deleted and made again with fewer records, for example."""
     async with (
         Broker(data_dir=tmp_path) as broker,

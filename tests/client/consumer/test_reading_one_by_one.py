@@ -14,7 +14,7 @@ SMALL = {"fetch_max_bytes": 8_000, "max_partition_fetch_bytes": 8_000}
 
 
 async def with_t0_filling_the_room(world, consumer):
-    """T0 and T1 are assigned; as much as may lie here is of T0 alone."""
+    """Assign T0 and T1, and wait until records of T0 fill all room for fetched records; then write one to T1."""
     await make(world, 2)
     await write(world, *[b"%04d" % n + bytes(1000) for n in range(20)])
     consumer.assign([T0, T1])

@@ -16,7 +16,9 @@ MOMENTS = {"await": False, "request": True}
 
 
 def runs(strategy, what, moment, every=1, first=1):
-    """A run for each moment there is, or for every so many. Returns how many moments there are."""
+    """Run the loop again and again, with `what` happening at another moment each time: at the one with the number
+    `first`, and at each `every`th after it. Returns how many moments a run without a disturbance has.
+    """
     undisturbed = Copying(strategy)
     at_request = MOMENTS[moment]
     count = undisturbed.run(-1 if at_request else 0, undisturbed.another_joins, at_request=at_request)

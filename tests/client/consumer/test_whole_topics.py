@@ -114,7 +114,7 @@ def test_with_auto_offset_reset_none_a_missing_offset_raises():
     within(main)
 
 
-def test_commits_without_a_group_id_are_refused_with_a_hint():
+def test_without_a_group_id_commits_and_rebalance_listeners_are_refused():
     async def main(world):
         await make(world)
         await write(world, b"a")

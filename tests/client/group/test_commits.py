@@ -113,7 +113,7 @@ def test_auto_commit_omits_records_returned_since_the_last_poll():
     run(scenario)
 
 
-def test_auto_commit_works_when_its_interval_elapses_during_a_poll():
+def test_an_auto_commit_interval_that_ends_during_a_poll_does_not_stop_auto_commits():
     async def scenario(broker):
         a = await Member(broker, listener=Slow(), enable_auto_commit=True, auto_commit_interval_ms=1_000).start()
         a.listener.member = a

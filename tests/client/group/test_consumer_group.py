@@ -288,7 +288,7 @@ def test_a_static_member_waits_for_the_session_of_its_killed_predecessor(caplog)
 
 
 async def _be_fenced(member):
-    """By an epoch that the broker never gave out."""
+    """Let the broker fence the member: its heartbeat has an epoch that the broker never gave it."""
     await member.poll()
     await asyncio.sleep(3)
     assert member.group.member[0] == "stable"

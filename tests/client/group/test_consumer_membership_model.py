@@ -106,7 +106,9 @@ class Members(RuleBasedStateMachine):
             )
 
     def teardown(self):
-        """Left alone, they share everything."""
+        """Check that the members, without further disturbances, divide all partitions among them and then send
+        heartbeats without changes.
+        """
         for reader in self.readers:
             reader.fail()
         for _ in range(40):

@@ -75,6 +75,7 @@ def fails(runs=100, static=False):
 
 
 def test_the_model_detects_an_assignor_that_gives_away_owned_partitions(monkeypatch):
+    # _assign() also returns the partitions that are owned by another member, which assign() takes out.
     monkeypatch.setattr(CooperativeStickyAssignor, "assign", lambda self, *given: _assign(*given, owned_now)[0])
     assert fails()
     assert fails(static=True)

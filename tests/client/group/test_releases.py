@@ -91,7 +91,9 @@ def test_committed_waits_for_pending_transactional_offsets_if_it_requires_stable
 
 
 def refusing(broker, api_key, codes, answer):
-    """The next requests of this API are answered with these codes, one after the other."""
+    """Answer the next requests of this API with these error codes, one after the other; None: cut the connection
+    instead. Returns the list of codes that are left.
+    """
     left = list(codes)
 
     def intercept(serve):
@@ -216,7 +218,9 @@ GROUP_APIS = (8, 9, 10, 11, 12, 13, 14)
 
 
 def unreliable(broker, chance):
-    """Each request of a group's is lost, or done and its answer lost, now and then; until the list is emptied."""
+    """Lose some requests of the groups' APIs, and the answers of others. Returns a list: once it is emptied, all
+    arrive.
+    """
     on = [True]
 
     def intercept(serve):

@@ -56,7 +56,7 @@ def test_a_stopped_broker_is_tried_at_most_twice_a_second_and_found_again():
         failures = 0
         before = world.loop.time()
         while world.loop.time() < before + 20:
-            with pytest.raises((BrokerUnreachableError, RequestTimedOutError)):
+            with pytest.raises(BrokerUnreachableError):
                 await cluster.ask(1, INIT)
             failures += 1
         assert 15 <= failures <= 40  # a second apart at the end
@@ -67,12 +67,10 @@ def test_a_stopped_broker_is_tried_at_most_twice_a_second_and_found_again():
     run(main)
 
 
-def test_a_broker_at_another_port_is_found_by_the_metadata():
+def test_a_broker_that_has_moved_to_another_port_is_found_by_the_metadata():
     async def main(world):
         first, second = await start_scripted(world.net, 9092), await start_scripted(world.net, 9093)
-        nodes = {1: ("127.0.0.1", 9094), 2: ("127.0.0.1", 9093)}
-        first.nodes = second.nodes = nodes
-        first.nodes[1] = ("127.0.0.1", 9092)
+        first.nodes = second.nodes = nodes = {1: ("127.0.0.1", 9092), 2: ("127.0.0.1", 9093)}
         cluster = await world.cluster("127.0.0.1:9092,127.0.0.1:9093")
         assert (await cluster.node(1)).address[1] == 9092
         first.close()
@@ -136,8 +134,8 @@ def test_metadata_listeners_are_called_when_a_watched_topic_is_created():
         cluster.on_metadata.append(lambda: seen.append(cluster.metadata.partitions("late")))
         cluster.watch_topics(["late"])
         await asyncio.sleep(5)
-        assert set(seen) == {None}  # and nobody who only watches has it made
-        assert len(seen) < 12
+        assert set(seen) == {None}, "to watch a topic does not create it"
+        assert len(seen) < 12  # in 5 s
         await admin.ask("controller", _create("late"))
         await asyncio.sleep(1.5)
         assert seen[-1] == 3
@@ -295,9 +293,9 @@ def test_close_ends_pending_requests_at_once_if_the_broker_does_not_answer():
         before = world.loop.time()
         await cluster.close()
         await cluster.close()
-        for one in asking:
-            with pytest.raises((BrokerUnreachableError, ClosedError)):
-                await one
+        ended = await asyncio.gather(*asking, return_exceptions=True)
+        # Requests end with their connection; who waits for metadata or for a connection is told of the close.
+        assert [type(each) for each in ended] == [BrokerUnreachableError] * 2 + [ClosedError] * 2
         assert world.loop.time() - before < 0.1
         with pytest.raises(ClosedError):
             await cluster.start()
@@ -331,7 +329,7 @@ def test_after_repeated_disconnects_a_client_waits_longer_before_it_reconnects()
         for line in server.lines:
             line.transport.abort()
         await asyncio.sleep(20)
-        assert len(server.lines) < 60
+        assert len(server.lines) < 60  # with the first back-off, 100 ms, each time, it would be some 200
         server.greeting = None
         asked = MetadataRequest(topics=[])
         assert (await cluster.ask_until("any", asked, verdict=lambda _: 0, timeout_ms=5_000)).brokers
@@ -405,7 +403,7 @@ def test_a_bootstrap_connection_that_is_cut_is_made_again():
 
 
 @pytest.mark.parametrize(("connect_timeout_ms", "most_s"), [(10_000, 3), (500, 0.5)])
-def test_unreachable_bootstrap_servers_raise_after_start_timeout_ms(connect_timeout_ms, most_s):
+def test_unreachable_bootstrap_servers_raise_within_3_s_or_connect_timeout_ms(connect_timeout_ms, most_s):
     async def main(world):
         with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9092"):
             await world.cluster(connect_timeout_ms=connect_timeout_ms)
@@ -428,7 +426,7 @@ def test_a_client_stops_waiting_for_a_broker_after_start_timeout_ms():
     async def main(world):
         with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9092"):
             await world.cluster(start_timeout_ms=20_000)
-        assert 15 < world.loop.time() < 20
+        assert 15 < world.loop.time() < 20  # no attempt is begun that would end later
 
     run(main)
 

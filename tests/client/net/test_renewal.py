@@ -48,7 +48,7 @@ class Renewing:
         self._in_order(lambda: line.reply(SaslHandshakeRequest, version, number, response))
 
     def _in_order(self, answer):
-        """As a broker does: behind what is not answered yet."""
+        """Send the answer; while the server is silent, keep it until speak(), which sends all in order."""
         if self.is_silent:
             self.held.append(answer)
         else:
@@ -85,7 +85,7 @@ class Renewing:
 
     @property
     def order(self):
-        """What came, without what opens a connection."""
+        """Return the names of the requests that came, in order, without ApiVersions."""
         return [name for name, _, _ in self.server.requests if name != "ApiVersions"]
 
     async def open(self, **keywords):
@@ -124,7 +124,7 @@ def test_a_sasl_session_is_renewed_several_times_on_the_same_connection():
         connection = await server.open()
         await asyncio.sleep(LIFE_MS * 5 / 1000)
         assert (len(server.server.lines), connection.closed, connection.is_held) == (1, False, False)
-        assert 6 <= server.logins <= 7
+        assert 6 <= server.logins <= 7  # each after 80 to 90 % of a session's life, by chance
         assert (await ask(connection, 3)).error_code == 3
 
     renewing(main)
@@ -234,11 +234,11 @@ def test_a_closed_connection_does_not_renew_its_sasl_session():
         connection = await server.open()
         connection.close()
         other = await server.open()
-        server.script[3] = server.ignore
+        server.script[3] = server.ignore  # the renewal of `other`, in which it is closed
         await until(lambda: other.is_held)
         other.close()
         await asyncio.sleep(3 * LIFE_MS / 1000)
-        assert server.logins == 3
+        assert server.logins == 3, "two when the connections were opened, and that renewal"
 
     renewing(main)
 

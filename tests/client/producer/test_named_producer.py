@@ -163,7 +163,7 @@ def test_a_named_producer_raises_unknown_topic_after_its_topic_was_recreated(par
             topics.delete(topics.by_name["t"])
             topics.create("t", partitions)
             await asyncio.sleep(5)
-            for sequence in (5, 6):  # of them nothing is in the topic of now
+            for sequence in (5, 6):  # the new topic has no record yet
                 with pytest.raises(UnknownTopicError, match="deleted and created again"):
                     await producer.send("t", b"again", partition=0, sequence=sequence)
             with pytest.raises(UnknownTopicError):

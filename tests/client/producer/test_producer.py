@@ -134,7 +134,7 @@ def test_send_uses_the_partition_argument_else_the_partitioner_else_the_keys_has
     async def main(world):
         async with plain(world) as producer:
             assert (await producer.send_and_wait("t", b"v", partition=3)).partition == 3
-            assert (await producer.send_and_wait("t", b"v", key=b"abc")).partition == 479470107 % 5
+            assert (await producer.send_and_wait("t", b"v", key=b"abc")).partition == 479470107 % 5  # murmur2
             assert await producer.partitions_for("t") == {0, 1, 2, 3, 4}
             for wrong in (5, -1, "0"):
                 with pytest.raises(UnknownTopicError, match="5 partitions: there is no partition"):
@@ -376,7 +376,7 @@ CHAOS = [
 
 
 def chaos(seed, count=300):
-    """This many records while requests fail in every way; then what stands in the log."""
+    """Send `count` records while requests fail in every way, then check that the log has each once and in order."""
 
     async def main(world):
         world.faults.seed(seed)
@@ -403,7 +403,9 @@ def chaos(seed, count=300):
 
 
 def chaos_with_deadlines(seed, count=200):
-    """As above, but batches run out of time: what was told of each of them must be so."""
+    """Send records while requests fail and batches time out, then compare the log with what each delivery reported: its
+    offset, that it was not written, or that it may have been.
+    """
 
     async def main(world):
         world.faults.seed(seed)

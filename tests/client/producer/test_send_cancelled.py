@@ -12,7 +12,7 @@ COUNT = 30
 
 
 async def send_all(producer, sent, count=COUNT):
-    """From the first that is not sent yet."""
+    """Send the values that are not in `sent` yet, up to `count` in all, and add each to it."""
     while len(sent) < count:
         value = b"%03d" % len(sent)
         await producer.send("t", value * 40)

@@ -47,7 +47,13 @@ STEPS = st.lists(
 
 
 def play(steps):
-    """One entry and one log, with a wire that may be cut before or after a request arrived. Returns what happened."""
+    """Take these steps with one partition's entry, the broker's log, and a wire between them.
+
+    send: a new batch leaves; again: one is sent again. arrive, refuse: the broker answers the oldest batch on the wire,
+    as the log does or with a retriable error. The connection is cut after the oldest batch has arrived (cut), before
+    any has (cut before), or so that all arrive later (cut late). expire: the oldest batch is given up; in `dropped`,
+    its name is negative if it may be written. Returns everything that the tests look at.
+    """
     sequences, entry = producer(is_known=False)
     log, wire, dropped, acked, bytes_of, late = Log(), [], set(), set(), {}, []
     name = 0

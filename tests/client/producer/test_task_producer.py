@@ -220,7 +220,7 @@ def test_prepare_raises_if_the_broker_refused_a_batch():
         task = job.task(max_request_size=4_000_000)
         await task.begin()
         await task.send_columns("t", [bytes(2_000_000)])
-        with pytest.raises((RecordTooLargeError, AbortableTransactionError)):
+        with pytest.raises(AbortableTransactionError, match="larger than the topic accepts"):
             await task.prepare("sink", 1, 60_000)
         await task.close()
 

@@ -73,7 +73,7 @@ runs = st.lists(
 @given(runs)
 @example([(9000, None, 1, 1, 0, False)])
 @example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)])
-def test_neighbouring_records_of_equal_shape_decode_as_in_the_plain_decoder(drawn):
+def test_neighbouring_records_of_equal_shape_decode_as_the_plain_decoder_does(drawn):
     made, offset, timestamp = [], 0, 1_700_000_000_000
     for count, key, value, late, gap, headers in drawn:
         offset += gap
@@ -104,7 +104,7 @@ def test_a_batch_whose_records_are_cut_short_or_replaced_at_the_end_is_refused(s
 
 
 @given(st.integers(61, len(ALIKE) - 1), st.integers(0, 255))
-def test_records_with_any_changed_byte_decode_or_raise_as_in_the_plain_decoder(at, value):
+def test_records_with_any_changed_byte_decode_or_raise_as_the_plain_decoder_does(at, value):
     """Both decoders find the same records, or both refuse."""
     damaged = bytearray(ALIKE)
     damaged[at] = value
@@ -117,7 +117,7 @@ MIXED = build(
 
 
 @given(st.integers(61, len(MIXED) - 1), st.integers(0, 255))
-def test_any_wrong_byte_in_mixed_records_decodes_as_in_the_plain_decoder(at, value):
+def test_any_wrong_byte_in_mixed_records_decodes_as_the_plain_decoder_does(at, value):
     damaged = bytearray(MIXED)
     damaged[at] = value
     same(damaged)
@@ -168,7 +168,7 @@ USUAL = [
 MANY = build(USUAL)
 
 
-def test_records_with_or_without_key_value_and_headers_decode_as_in_plain_decoder():
+def test_records_with_and_without_key_value_headers_decode_as_by_the_plain_decoder():
     assert len(same(MANY)) == len(USUAL)
     gaps = [record._replace(offset=record.offset + record.offset // 100) for record in USUAL]
     assert len(same(build(gaps))) == len(USUAL)
@@ -182,7 +182,7 @@ def test_offsets_and_timestamps_of_every_width_are_read(late):
 
 
 @given(st.integers(61, len(MANY) - 1), st.integers(0, 255))
-def test_any_wrong_byte_in_usual_records_decodes_as_in_the_plain_decoder(at, value):
+def test_any_wrong_byte_in_usual_records_decodes_as_the_plain_decoder_does(at, value):
     damaged = bytearray(MANY)
     damaged[at] = value
     same(damaged)
@@ -192,7 +192,7 @@ def test_any_wrong_byte_in_usual_records_decodes_as_in_the_plain_decoder(at, val
     st.integers(61, len(MANY) - 8),
     st.lists(st.integers(0, 255) | st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0x81]), min_size=2, max_size=8),
 )
-def test_wrong_bytes_in_usual_records_decode_as_in_the_plain_decoder(at, values):
+def test_wrong_bytes_in_usual_records_decode_as_the_plain_decoder_does(at, values):
     damaged = bytearray(MANY)
     damaged[at : at + len(values)] = bytes(values)
     same(damaged)

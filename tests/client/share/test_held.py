@@ -147,7 +147,7 @@ def test_records_taken_by_a_transaction_can_be_acknowledged_only_by_it() -> None
 
 
 def doubted(count: int) -> Held:
-    """Records that a transaction sent, in vain."""
+    """Return `count` records whose acknowledgements a transaction has sent; whether they arrived is unknown."""
     held = Held(HOLD_MS)
     delivery = given_out(held, 0, count - 1)
     sent = [(held.take(delivery.number, at, 1), at) for at in range(count)]

@@ -95,7 +95,7 @@ def test_after_any_heartbeat_error_the_next_request_lists_the_subscribed_topics(
     if turn is Turn.REFUSE:
         member.join()
     assert member.heartbeat_request().subscribed_topic_names == ["orders"]
-    assert code.name in str(member.refusal(answer(code=code))) or member.refusal(answer(code=code)).code is code
+    assert member.refusal(answer(code=code)).code is code
 
 
 def test_a_heartbeat_answer_to_a_former_share_membership_changes_nothing() -> None:

@@ -21,7 +21,9 @@ class Broker:
         self.acknowledged: list[Place] = []
 
     def serve(self, ask: Ask) -> bool:
-        """Whether the epoch was right."""
+        """Apply a request, if its epoch is the expected one. Returns whether it is. Asserts that the request names no
+        partition without a reason.
+        """
         if ask.epoch == 0:
             self.expected, self.partitions = 0, set()
             assert not any(one.acknowledgement_batches for topic in ask.topics for one in topic.partitions)

@@ -13,8 +13,8 @@ from share_members import seen, sharer
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 
-async def soon(world: Any) -> list[tuple[bytes, int]]:
-    """What another worker gets without waiting for any time to end; it is done after that."""
+async def given_to_another(world: Any) -> list[tuple[bytes, int]]:
+    """Let another consumer accept what it gets before a lock or session can end. Returns values and delivery counts."""
     found: list[Any] = []
     async with sharer(world) as consumer:
         while records := await consumer.getmany(timeout_ms=1_000):
@@ -44,11 +44,11 @@ def test_a_transaction_cancelled_anywhere_commits_or_its_share_records_come_agai
             bills = await world.values("bills") if "bills" in world.broker.topics.by_name else []
             again = seen(await consumer.getmany(timeout_ms=1_000))
         if bills == [b"both"]:
-            assert (again, await soon(world)) == ([], [])
+            assert (again, await given_to_another(world)) == ([], [])
         else:
             assert cancelled
             assert bills == []
-            assert len(await soon(world)) == 2
+            assert len(await given_to_another(world)) == 2
 
     assert at_every_turn(main) > 5
 
@@ -70,7 +70,8 @@ def test_a_share_consumers_close_cancelled_anywhere_releases_unacknowledged_reco
         assert not any(each.is_open for each in consumer.state().connections)
         with pytest.raises(ClosedError):
             await consumer.getone()
-        found = await soon(world)
+        found = await given_to_another(world)
+        # A cancelled close may have released the record 0 before its acknowledgement was sent.
         assert found == [(b"1", 2)] or (cancelled and found == [(b"0", 2), (b"1", 2)])
 
     assert at_every_turn(main) > 3
@@ -93,6 +94,6 @@ def test_after_start_or_a_read_is_cancelled_every_record_is_still_delivered(how:
         for record in found:
             consumer.acknowledge(record)
         await consumer.close()
-        assert sorted({value for value, _ in seen(found) + await soon(world)}) == [b"0", b"1"]
+        assert sorted({value for value, _ in seen(found) + await given_to_another(world)}) == [b"0", b"1"]
 
     assert at_every_turn(main) > 3

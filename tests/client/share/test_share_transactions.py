@@ -57,7 +57,7 @@ def test_commit_sends_records_and_acknowledgements_at_the_same_time() -> None:
         producer = await world.producer(linger_ms=60_000)
         async with sharer(world) as consumer:
             record = await consumer.getone()
-            world.names()
+            world.asked.clear()
             world.faults.delay(NAME, 0.5).once()
             billing = asyncio.create_task(bill(world, producer, consumer, record))
             await asyncio.sleep(0.3)
@@ -123,7 +123,7 @@ def test_acknowledged_ranges_above_the_limit_of_a_request_go_in_several_requests
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writes, "MAX_RANGES", 3)
-    monkeypatch.setattr(share_transactions, "MAX_RANGES", 3)
+    monkeypatch.setattr(share_transactions, "MAX_RANGES", 3)  # the broker refuses a request with more
 
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(10)])
@@ -320,7 +320,7 @@ def test_no_other_consumer_gets_a_record_acknowledged_in_a_slow_transaction() ->
             record = await consumer.getone()
             async with producer.transaction() as tx:
                 await tx.acknowledge(consumer, record)
-                assert await other.getmany(timeout_ms=100_000) == []
+                assert await other.getmany(timeout_ms=100_000) == []  # longer than a record's lock (30 s)
                 await tx.send("bills", b"slow", partition=0)
             assert await other.getmany(timeout_ms=40_000) == []
         assert await bills(world) == [b"slow"]

@@ -53,7 +53,7 @@ def configure():
 
 @pytest.fixture
 def db(url, configure):
-    """The same database, by connections of our own."""
+    """Yield the database behind Django's alias `default`, opened by its URL, with the table orders."""
     configure(settings_of(url))
     with sql.connect(url, create=True) as db:
         db.execute(TABLE)

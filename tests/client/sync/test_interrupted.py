@@ -48,7 +48,7 @@ def make_pool(servers):
 
 @pytest.mark.parametrize("make", [make_producer, make_pool])
 @pytest.mark.parametrize("interruption", [TimeLimitError, KeyboardInterrupt])
-def test_ctrl_c_while_a_blocking_transaction_begins_leaves_none_open(servers, make, interruption):
+def test_ctrl_c_while_a_blocking_transaction_begins_leaves_no_transaction_open(servers, make, interruption):
     with make(servers) as client:
         begun = client.transaction()
         begun._thread = InterruptedThread(begun._thread, interruption())
@@ -61,10 +61,10 @@ def test_ctrl_c_while_a_blocking_transaction_begins_leaves_none_open(servers, ma
 @pytest.mark.parametrize("interruption", [TimeLimitError, KeyboardInterrupt])
 @pytest.mark.parametrize("at", ["before", "after"])
 @pytest.mark.parametrize("method", ["__enter__", "__exit__"])
-def test_ctrl_c_as_a_call_is_handed_to_the_clients_thread_leaves_none_open(
+def test_ctrl_c_while_a_call_is_passed_to_the_clients_thread_leaves_none_open(
     servers, monkeypatch, interruption, at, method
 ):
-    """The handler runs as soon as the other thread does, or before that."""
+    """No transaction stays open, whether the signal's handler raises before the call is passed on or right after."""
     with make_producer(servers) as producer:
         tx = producer.transaction()
         if method == "__exit__":

@@ -52,7 +52,7 @@ def engine(url):
 
 @pytest.fixture
 def db(url):
-    """The same database, by connections of our own."""
+    """Yield the database of the engine, opened by its URL, with the table orders."""
     with sql.connect(url, create=True) as db:
         db.execute(TABLE)
         yield db
@@ -187,7 +187,7 @@ def test_run_repeats_a_sessions_work_after_a_serialization_failure_of_postgresql
 def test_a_transaction_that_swallowed_a_blocking_sessions_error_commits_no_record(
     broker, db, session, own, producer, url
 ):
-    if url.startswith("sqlite"):  # SQLite undoes one statement, or all
+    if url.startswith("sqlite"):  # a failed statement of SQLite ends the transaction only if it says "or rollback"
         statement, error = "insert or rollback into orders values (1, 'alice')", OutcomeDivergedError
         db.execute("insert into orders values (1, 'alice')")
     else:

@@ -16,7 +16,7 @@ from fencepost.client import sync
 from fencepost.client.admin.admin import Admin as AsyncAdmin
 from fencepost.client.admin.values import NewTopic
 from fencepost.client.consumer.consumer import Consumer as AsyncConsumer
-from fencepost.client.errors import IllegalStateError, InvalidConfigurationError
+from fencepost.client.errors import BrokerUnreachableError, IllegalStateError, InvalidConfigurationError
 from fencepost.client.producer.producer import Producer as AsyncProducer
 from fencepost.client.sync.loop_thread import loop_thread
 from fencepost.client.values import AcknowledgeType
@@ -116,10 +116,10 @@ def test_sync_admin_has_every_method_of_admin_with_its_signature(broker, topic):
     with sync.Admin(broker.bootstrap_servers) as admin:
         admin.create_topics(NewTopic(f"{topic}-2", num_partitions=2))
         assert {topic, f"{topic}-2"} <= set(admin.list_topics())
-        assert inspect.signature(admin.list_topics) == inspect.signature(
-            AsyncAdmin(broker.bootstrap_servers).list_topics
-        )
-        assert admin.list_topics.__doc__ == AsyncAdmin.list_topics.__doc__
+        inner = AsyncAdmin(broker.bootstrap_servers)
+        for name in public - {"start", "close"}:
+            assert inspect.signature(getattr(admin, name)) == inspect.signature(getattr(inner, name)), name
+            assert getattr(admin, name).__doc__ == getattr(inner, name).__doc__, name
 
 
 @pytest.mark.parametrize("name", ["Producer", "Consumer"])
@@ -248,7 +248,9 @@ def test_a_blocking_call_inside_the_loop_thread_raises_illegal_state():
 
 
 def run_script(script, broker, **more):
-    """As at a terminal: a shell's background jobs are born deaf to Ctrl-C."""
+    """Start the script in a process that raises KeyboardInterrupt on SIGINT. (A process that a shell runs in the
+    background ignores the signal, and so would those that it starts.)
+    """
     listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code = listening + textwrap.dedent(script).replace("BOOTSTRAP", repr(broker.bootstrap_servers))
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -352,7 +354,7 @@ def test_importing_the_sync_clients_starts_no_thread():
 def test_starting_a_blocking_client_raises_if_the_broker_is_unreachable():
     with Broker() as broker:
         where = broker.bootstrap_servers
-    with pytest.raises(Exception, match=where.rpartition(":")[2]):
+    with pytest.raises(BrokerUnreachableError, match=where.rpartition(":")[2]):
         sync.Admin(where, connect_timeout_ms=500, default_api_timeout_ms=500).start()
 
 

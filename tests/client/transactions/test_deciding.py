@@ -23,9 +23,10 @@ def test_a_commit_with_a_database_has_a_next_step_for_every_answer_until_it_stop
     assert set(TABLE) == {(step, answer) for step in Step if step is not Step.STOPPED for answer in Answer}
 
 
-def test_an_unanswered_step_of_a_database_commit_is_repeated_but_decide_and_commit():
+def test_each_unanswered_step_but_decide_and_commit_of_a_database_commit_is_repeated():
     again = {step for step in Step if TABLE.get((step, Answer.NONE)) is step}
     assert set(Step) - again == {Step.DECIDE, Step.COMMIT, Step.STOPPED}
+    # Without an answer to COMMIT, the database is asked, and decides "not committed" if it has not committed.
     assert TABLE[Step.COMMIT, Answer.NONE] is TABLE[Step.COMMIT, Answer.NO] is Step.CLOSE_OWN
 
 

@@ -183,7 +183,7 @@ def test_kgo_de5af46_a_transaction_whose_only_write_failed_is_aborted(version):
         world.faults.error("Produce", "INVALID_RECORD", when="after_write").once()
         with pytest.raises(AbortableTransactionError):
             await write(producer, b"a")
-        assert world.names()[-2 if version == 1 else -1] in ("EndTxn", "Produce")
+        assert "EndTxn" in world.names()
         await write(producer, b"b")
         assert await world.values() == [b"b"]
 
@@ -275,7 +275,7 @@ def test_a_write_that_fails_while_the_commit_begins_prevents_the_commit(version)
                 if left < 0:
                     break
                 await asyncio.sleep(0)
-            world.names()
+            world.asked.clear()
             with pytest.raises(AbortableTransactionError):
                 await producer.commit_transaction()
             assert "EndTxn" not in world.names(), f"after {turns} turns"
@@ -291,7 +291,7 @@ def test_a_write_that_fails_in_the_turn_of_the_commit_prevents_the_commit(versio
         producer = await world.producer()
         await producer.begin_transaction()
         await (await producer.send("t", b"beside", partition=0))
-        world.names()
+        world.asked.clear()
         committing = asyncio.get_running_loop().create_task(producer.commit_transaction())
         await asyncio.sleep(0)
         assert producer._driver is not None

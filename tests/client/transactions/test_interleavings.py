@@ -47,7 +47,7 @@ def explore(version, name, faults, rivals):
 def test_with_at_most_two_faults_a_transaction_ends_as_its_client_was_told(version, name):
     """In every run of a scenario with at most two faults, the outcome that the client reports is the broker's."""
     tried, endings = explore(version, name, 2, rivals=True)
-    assert tried > 500
+    assert tried > 500, "too few for all orders and faults to have been tried"
     assert len(endings) > 3, "the runs were meant to end in different ways"
 
 
@@ -57,7 +57,7 @@ def test_with_at_most_two_faults_a_transaction_ends_as_its_client_was_told(versi
 def test_with_at_most_three_faults_a_transaction_ends_as_its_client_was_told(version, name):
     """In every run of a scenario with at most three faults, the outcome that the client reports is the broker's."""
     tried, _ = explore(version, name, 3, rivals=True)
-    assert tried > 10_000
+    assert tried > 10_000, "too few for all orders and faults to have been tried"
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -70,12 +70,14 @@ def test_without_faults_every_transaction_commits(version):
 
 
 def never_stale(patch):
-    """With version 1 the next transaction begins on the same epoch, whatever is still on its way."""
+    """Plant a bug: with version 1 the next transaction begins on the same epoch, though requests may arrive late."""
     patch.setattr(ClientTransaction, "end_unanswered", lambda self: setattr(self, "maybe_ended", True))
     patch.setattr(ClientTransaction, "unanswered", lambda self: None)
 
 
 def unanswered_is_success(patch):
+    """Plant a bug: an EndTxn without an answer is taken for carried out."""
+
     def gave_up(self, error):
         self.outcome = "committed" if self.state is State.COMMITTING else "aborted"
         self._apply(Event.ENDED)
@@ -84,7 +86,7 @@ def unanswered_is_success(patch):
 
 
 def unanswered_is_aborted(patch):
-    """kgo 42b3d83 and aiokafka: after a commit without an answer, an abort."""
+    """Plant a bug that kgo (42b3d83) and aiokafka had: a commit without an answer may be followed by an abort."""
 
     def gave_up(self, error):
         self.error = error
@@ -94,7 +96,7 @@ def unanswered_is_aborted(patch):
 
 
 def fenced_is_aborted(patch):
-    """A commit that was answered "fenced" after an unanswered one is taken for an abort."""
+    """Plant a bug: "fenced", the answer to a commit that was sent again, is taken for an abort."""
     real = ClientTransaction._commit_refused
 
     def refused(self, verdict, code):
@@ -105,12 +107,14 @@ def fenced_is_aborted(patch):
 
 
 def failures_are_forgotten(patch):
-    """librdkafka 1.7: a batch that failed does not spoil its transaction."""
+    """Plant a bug that librdkafka 1.7 had: a transaction can be committed although one of its batches failed."""
     patch.setattr(ClientTransaction, "refused_write", lambda self, verdict, error: None)
 
 
 def nothing_acknowledged_is_nothing_attempted(patch):
-    """kgo de5af46: all writes failed, so EndTxn is left out, and the next transaction joins what they opened."""
+    """Plant a bug that kgo had (de5af46): if all writes failed, no EndTxn is sent. A transaction that they opened at
+    the broker stays open, and the records of the next one join it.
+    """
     real = ClientTransaction.ends_without_request
 
     def without(self):

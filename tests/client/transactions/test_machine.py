@@ -386,13 +386,15 @@ def test_kafka_14831_an_unrequested_init_producer_id_answer_is_fatal():
 
 def test_kafka_18227_the_transaction_version_changes_only_between_transactions():
     client = begun(1)
-    assert client.version == 1
+    with pytest.raises(IllegalStateError):
+        client.begin(2, 0)
+    assert (client.version, client.partitions) == (1, {A})
     client.request(Event.COMMIT)
-    client.ends_without_request()
+    assert not client.ends_without_request()
     client.ended(0, NO_IDENTITY)
     client.begin(2, 0)
-    assert client.may_write_to(B), "and the partitions of the one before are not part of this one"
-    assert client.partitions == {B}
+    assert (client.version, client.partitions) == (2, set())
+    assert client.may_write_to(B), "with version 2 a partition is not added first"
 
 
 def test_confluent_python_1125_librdkafka_3928_no_call_works_after_fenced():

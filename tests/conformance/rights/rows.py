@@ -188,7 +188,7 @@ RESOURCES = [(TOPIC, T), (TOPIC, GONE), (BROKER, "")]
 
 
 def _altered_configs(world: World, version: int) -> Fields:
-    """Nothing that would change anything."""
+    """Fields of AlterConfigs and IncrementalAlterConfigs: without settings, and only to be validated."""
     resources = [
         {"resource_type": kind, "resource_name": name, "configs": []}
         for kind, name in [*RESOURCES[:2], (BROKER, str(world.node_id))]
@@ -201,7 +201,7 @@ def _configs_of_groups(world: World, version: int) -> Fields:
 
 
 def _altered_configs_of_groups(world: World, version: int) -> Fields:
-    """Nothing that would change anything."""
+    """Fields of AlterConfigs and IncrementalAlterConfigs: without settings, and only to be validated."""
     resources = [{"resource_type": GROUP, "resource_name": name, "configs": []} for name in (G, GONE_GROUP)]
     return {"resources": resources, "validate_only": True}
 
