@@ -115,31 +115,26 @@ _AFTER_LOOK = {
 class Owner(NamedTuple):
     """An owner's knowledge of the rounds of its epoch. next_round: the number of the next round to begin. released:
     all rounds below this number are released. created: the rounds at or above `released` that are known to be
-    created. starts: Header.start of each round that is not released. official: the newest Header.start among
-    released rounds.
+    created.
     """
 
     window: int
     next_round: int = 0
     released: int = 0
     created: frozenset[int] = frozenset()
-    starts: tuple[Place, ...] = ()
-    official: Place = NOWHERE
 
     @property
     def may_begin(self) -> bool:
         """Whether another round may begin: fewer than `window` rounds are not released yet, created or not."""
         return self.next_round - self.released < self.window
 
-    def begin(self, start: Place) -> "Owner":
-        """Return the state after beginning the next round. start: Header.start of that round. Raises RuntimeError
-        unless may_begin is True.
-        """
+    def begin(self) -> "Owner":
+        """Return the state after beginning the next round. Raises RuntimeError unless may_begin is True."""
         if not self.may_begin:
             raise RuntimeError(
                 f"round {self.next_round} cannot begin: {self.released} are released, window {self.window}"
             )
-        return self._replace(next_round=self.next_round + 1, starts=(*self.starts, start))
+        return self._replace(next_round=self.next_round + 1)
 
     def is_created(self, number: int) -> bool:
         """Return whether a round is known to be created."""
@@ -156,13 +151,7 @@ class Owner(NamedTuple):
         released = self.released
         while released in created:
             released += 1
-        count = released - self.released
-        return self._replace(
-            released=released,
-            created=frozenset(above for above in created if above >= released),
-            starts=self.starts[count:],
-            official=max(self.official, *self.starts[:count]) if count else self.official,
-        )
+        return self._replace(released=released, created=frozenset(above for above in created if above >= released))
 
 
 def first_kept(released: int, start: int, kept: int) -> int:

@@ -191,7 +191,7 @@ class ObjectJournal(AnyJournal):
         many rounds are not released yet.
         """
         number = self._owner.next_round
-        self._owner = self._owner.begin(says.start)
+        self._owner = self._owner.begin()
         units = self.next_unit - self._first_unit
         length = crc = 0
         for buffer in body:

@@ -29,10 +29,9 @@ from ..store_mark import Mark
 from .creating import Pause
 from .errors import Overtaken
 from .fence import Place
-from .format import Claim
 from .looking import Looked, Looking
 from .points import empty_directory, fetch_point
-from .takeover import ScanOfObjects, Taken, runs_from
+from .takeover import ScanOfObjects, runs_from
 
 SETTINGS = StoreSettings(min_free_bytes=0)
 
@@ -155,7 +154,6 @@ class _Source(JournalOfDirectory):
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
         """Return the rounds to read after this checkpoint, without taking the store over."""
         looked, of = self._looked, self._restoring
-        taken = Taken(Claim(looked.epoch + 1, 0, (), b""), looked.epoch, looked.end, looked.runs, looked.last)
         runs = runs_from(looked.runs, Place(*start.journal_start))
         start.journal_start = EVERYTHING  # of the directory's own journal, whose files have other numbers
-        return ScanOfObjects(of.objects, taken, runs, of.pause, start.through_unit)
+        return ScanOfObjects(of.objects, looked.last, runs, of.pause, looked.epoch, start.through_unit)

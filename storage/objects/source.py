@@ -7,16 +7,15 @@ its checkpoint has was released, so it is in the history of every later owner. A
 written: the first round then names a checkpoint with all its data.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk
 from ...effects.objects import Missing, Objects
 from .. import layout, store_checkpoint, store_mark
-from ..journal.format import EVERYTHING, FlatPart, Malformed
+from ..journal.format import EVERYTHING, Malformed
 from ..journal.preparing import PREPARING, file_sequence
-from ..journal.scan import Scan
 from ..journal_source import FoundUnits, StoreDamaged, adoption_cut_short, check_complete
 from ..leftovers import holds_anything
 from ..shipping.names import PARTS
@@ -288,14 +287,14 @@ class JournalOfObjects:
 
         Raises: JournalDamaged, NewerFormat.
         """
+        before = self.taken.claim.epoch - 1  # recovery gives the next start the number after this
         if self._adopts:
-            found = store_checkpoint.scan_journal(self._disk, self._directory, start)
-            return _Adopted(found, self.taken.claim.epoch - 1)
+            return replace(store_checkpoint.scan_journal(self._disk, self._directory, start), incarnation=before)
         # A checkpoint that needs no journal may name a place in one that was in the directory.
         runs = self.taken.runs
         if start.journal_incarnation:
             runs = runs_from(runs, Place(*start.journal_start))
-        return ScanOfObjects(self._objects, self.taken, runs, self._pause, start.through_unit)
+        return ScanOfObjects(self._objects, self.taken.last, runs, self._pause, before, start.through_unit)
 
     # ---- what is written -------------------------------------------------------------------------------------
 
@@ -370,42 +369,3 @@ def _broker_of(name: str, content: bytes) -> str:
         return "a broker"
     at = " ".join(sorted({f"{host}:{port}" for _, host, port in claim.addresses}))
     return f"node {claim.node} at {at}" if at else f"node {claim.node}"
-
-
-@dataclass(slots=True)
-class _Adopted:
-    """The units that recovery reads from a journal in the directory, while it is moved into a store. incarnation: the
-    epoch before the one claimed.
-    """
-
-    found: Scan
-    incarnation: int
-
-    @property
-    def highest_unit(self) -> int:
-        """The highest number of a unit in the directory's own journal."""
-        return self.found.highest_unit
-
-    @property
-    def highest_round(self) -> int:
-        """The highest number of a round in the directory's own journal."""
-        return self.found.highest_round
-
-    @property
-    def age_ms(self) -> int:
-        """0: the rounds of the directory's own journal name no age."""
-        return self.found.age_ms
-
-    @property
-    def cut_bytes(self) -> int:
-        """How many bytes at the end of the directory's own journal were never synced, and do not count."""
-        return self.found.cut_bytes
-
-    @property
-    def cut_reason(self) -> str:
-        """Why the end of the directory's own journal does not count; "" if all of it does."""
-        return self.found.cut_reason
-
-    def parts(self, above: int = 0) -> Iterator[FlatPart]:
-        """Yield the parts of all units above a number, in order."""
-        return self.found.parts(above)

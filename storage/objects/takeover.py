@@ -204,32 +204,28 @@ class ScanOfObjects:
     """The units of all rounds that count, as recovery reads them."""
 
     objects: Objects
-    taken: Taken
+    last: RoundHeader | None  # of all rounds in the store that count, the newest
     runs: list[Run]
     pause: Pause
+    incarnation: int  # the newest that may have written to the store: the epoch before the one claimed
     through_unit: int  # the checkpoint has all units up to this one, so no later unit than the next may be the first
     cut_bytes: int = 0  # rounds that were never released are not looked for
     cut_reason: str = ""
 
     @property
-    def incarnation(self) -> int:
-        """The newest incarnation that may have written to the store: the epoch before the one claimed."""
-        return self.taken.claim.epoch - 1
-
-    @property
     def highest_unit(self) -> int:
         """The number of the last unit in the store; 0 if there is none."""
-        return self.taken.last.last_unit if self.taken.last else 0
+        return self.last.last_unit if self.last else 0
 
     @property
     def highest_round(self) -> int:
         """The number of the last round in the store; 0 if there is none."""
-        return self.taken.last.round if self.taken.last else 0
+        return self.last.round if self.last else 0
 
     @property
     def age_ms(self) -> int:
         """The store's age when the last round was written; 0 if there is none."""
-        return self.taken.last.age_ms if self.taken.last else 0
+        return self.last.age_ms if self.last else 0
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
         """Yield the parts of all units above a number, in order. Raises: Overtaken, if rounds were deleted before they

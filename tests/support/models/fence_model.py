@@ -117,7 +117,7 @@ class Model:
         if not it.fenced:
             if owner.next_round <= self.bounds.top and owner.may_begin:
                 out = _with(it.out, (owner.next_round, ON_ITS_WAY))
-                begun = owner.begin(_start(it.checkpoint))
+                begun = owner.begin()
                 yield it._replace(owner=begun, out=out, says=(*it.says, it.checkpoint)), objects
             if it.dups:
                 for number in {number for number, _ in it.out}:
@@ -160,7 +160,11 @@ class Model:
         """Yield the states after the owner deletes rounds of its own. An owner that was fenced and does not know it
         does so, too.
         """
-        below = fence.first_kept(it.owner.released, it.owner.official.number, self.kept)
+        released = it.owner.released
+        official = (
+            it.says[released - 1] if released else 0
+        )  # a checkpoint counts once a round that names it is released
+        below = fence.first_kept(released, official, self.kept)
         numbers = fence.garbage(_listing(objects, 1), below)
         if numbers and self.bounds.late:
             yield it._replace(deletes=it.deletes.union(numbers)), objects
