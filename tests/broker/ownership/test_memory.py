@@ -1,9 +1,13 @@
-"""The memory of a broker whose store does not answer: bounded, whatever clients send."""
+"""The memory of a broker with a store: bounded while the store does not answer, and freed after a take-over."""
 
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.ownership import candidate
 from fencepost.broker.ownership.owner import InStore
+from fencepost.effects.objects import Objects
 from fencepost.effects.simulated.objects import SimulatedObjects
+from fencepost.storage.objects import format as form
 from fencepost.storage.objects.journal import BUSY_BYTES
+from fencepost.storage.objects.kept import KeptRounds
 from produce_requests import answers, batch, create, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
@@ -37,3 +41,25 @@ def test_a_broker_whose_store_is_away_takes_in_64_mb_and_acknowledges_them_later
     ]
     assert not owner.broker.store.congested
     owner.stop()
+
+
+def test_an_owner_keeps_no_rounds_in_memory_that_it_read_to_take_over(monkeypatch):
+    made: list[KeptRounds] = []
+
+    def noted(objects: Objects) -> KeptRounds:
+        made.append(KeptRounds(objects))
+        return made[-1]
+
+    monkeypatch.setattr(candidate, "KeptRounds", noted)
+    objects = SimulatedObjects()
+    first = SimulatedBroker(SETTINGS, in_store=InStore(objects.client(), lambda seconds: None))
+    first.ask(create("t"))
+    first.ask(produce("t", batch(1)), 11)
+    first.abandon()
+    seen = objects.client()
+    second = SimulatedBroker(SETTINGS, in_store=InStore(seen, lambda seconds: None, is_standby=True))
+    read = {name for call, name in seen.calls if call == "read" and form.read_place(name)}
+    assert len(read) >= 3
+    assert not any(made[1].has(place) for name in read if (place := form.read_place(name)))
+    assert made[1].is_full, "it keeps none from now on"
+    second.stop()

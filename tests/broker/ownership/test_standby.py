@@ -1,10 +1,12 @@
 """A broker that fetches the checkpoints of an owner while it waits, and takes over when the owner is gone."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.owner import InStore
+from fencepost.broker.ownership.standby import Standby
 from fencepost.effects.disk import DiskFull
 from fencepost.effects.objects import Refused
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -13,6 +15,8 @@ from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.storage.objects import format as form
 from fencepost.storage.objects.creating import create_seal
+from fencepost.storage.objects.fence import Place
+from fencepost.storage.objects.kept import KeptRounds, ReadingAhead
 from owner_driver import Owning, pause
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
@@ -165,6 +169,34 @@ def test_the_slower_of_two_standbys_takes_over_a_lease_after_the_faster_one_is_g
     assert batches(slower) == 2
     assert answers(slower.ask(produce("t", batch(1)), 11)) == [(ErrorCode.NONE, 3)]
     slower.stop()
+
+
+class FullOnce:
+    """A directory whose first update finds the disk full."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+
+    def update(self, newest: Place) -> None:
+        self.updates += 1
+        if self.updates == 1:
+            raise DiskFull(28, "the disk is full")
+
+    def close(self) -> None:
+        """Do nothing: no lock is held."""
+
+
+async def test_follow_raises_the_error_of_a_failed_fetch_and_begins_no_other():
+    async def in_worker(job: Callable[[], None]) -> None:
+        job()
+
+    directory, ahead = FullOnce(), ReadingAhead(KeptRounds(SimulatedObjects()), pause, whole=False)
+    standby = Standby(directory, ahead, in_worker)
+    standby.follow(Place(1, 1))
+    await asyncio.wait([standby._fetching])
+    with pytest.raises(DiskFull):
+        standby.follow(Place(1, 2))
+    assert directory.updates == 1
 
 
 def test_a_standby_whose_disk_is_full_raises_disk_full():

@@ -11,9 +11,12 @@ from fencepost.effects.simulated.objects import SimulatedObjects, StoreCut
 from fencepost.storage.backup.manifest import BackupRefused
 from fencepost.storage.backup.source import refuse_copy_of_store
 from fencepost.storage.journal_source import StoreDamaged
+from fencepost.storage.objects import format as form
 from fencepost.storage.objects.errors import AdoptionBegun, Overtaken
 from fencepost.storage.objects.fence import Place
 from fencepost.storage.objects.looking import JournalVerifying, Looking
+from fencepost.storage.objects.points import newest_checkpoint
+from fencepost.storage.store_mark import Mark, read_mark
 from owner_driver import Owning, pause
 from store_driver import DIRECTORY, Driven, values_of
 from store_dump import dump
@@ -77,6 +80,45 @@ def test_a_directory_taken_into_a_store_continues_after_any_number_of_earlier_st
     again.send("t", b"newest")
     again.point()
     assert Owning(objects, node=2).values() == [*VALUES, b"new", b"newer", b"newest"]
+
+
+def test_an_adopted_journal_with_a_file_of_the_epochs_number_loses_no_later_record():
+    """A checkpoint names where the journal is read from: a file of the directory's journal, or an epoch of the store's,
+    and both are numbers. Here they are the same.
+    """
+    disk = SimulatedDisk(history=False)
+    one = Driven(disk)
+    one.create("t")
+    while newest_checkpoint(disk, DIRECTORY)[1].journal_start.file < 2:
+        one.round()
+        one.append(one.log("t"), [bytes(50_000)])
+        one.flush()
+        one.checkpoint()
+    one.store.close()
+    objects = SimulatedObjects()
+    owner = Owning(objects, disk)
+    assert owner.epoch == 2
+    owner.send("t", b"new")
+    taken = owner.points.take()
+    assert taken is not None
+    owner.name(taken)
+    assert Owning(objects, node=2).values() == owner.values()
+
+
+def test_finishing_an_adoption_after_a_kill_removes_the_directorys_own_journal():
+    """Else the directory could be served without its store, with the state from before."""
+    whole = SimulatedObjects()
+    epoch = Owning(whole, plain()).epoch
+    began = whole.calls.index(("create", form.place_name(Place(epoch, 0))))
+    objects, disk = SimulatedObjects(), plain()
+    dying = objects.client()
+    dying.cut_at(began, after=True)
+    with pytest.raises(StoreCut):
+        Owning(dying, disk)
+    assert files_of_journal(disk)
+    assert Owning(objects, disk).values() == VALUES
+    assert not files_of_journal(disk)
+    assert read_mark(disk, DIRECTORY) == Mark(b"the only store..")
 
 
 def test_only_the_newest_two_points_of_a_directory_taken_into_a_store_are_kept():

@@ -6,7 +6,7 @@ from fencepost.storage.objects import format as form
 from fencepost.storage.objects.errors import ObjectDamaged
 from fencepost.storage.objects.fence import Place
 from fencepost.storage.objects.looking import JournalVerifying, Looked, Looking
-from fencepost.storage.shipping import names
+from fencepost.storage.shipping import names, planning
 from owner_driver import Owning, pause, take
 
 
@@ -162,6 +162,33 @@ def test_objects_that_an_owner_deletes_meanwhile_are_not_reported_as_damage(fold
     seen.before_each = go_on
     assert verify(seen) == []
     assert moved == 3
+
+
+def test_a_part_deleted_meanwhile_is_no_damage_if_the_newest_point_does_not_need_it(monkeypatch):
+    """The rounds after the point that was looked at are still there: the newest of them are always kept."""
+    monkeypatch.setattr(planning, "MAX_SMALL_EXTENTS", 2)  # so a file is soon shipped anew, and its parts are deleted
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    for _ in range(3):
+        owner.send("t", b"before")
+        owner.point()
+    seen = objects.client()
+    gone: set[str] = set()
+
+    def go_on(call: str, name: str) -> None:
+        if call == "read" and name.startswith(names.PARTS):
+            seen.before_each = lambda call, name: None
+            before = set(objects.content)
+            for _ in range(3):
+                owner.send("t", b"meanwhile")
+                owner.point()
+            gone.update(before - set(objects.content))
+
+    first = look(objects)
+    seen.before_each = go_on
+    assert verify(seen) == []
+    assert any(name.startswith(names.PARTS) for name in gone)
+    assert not any(form.place_name(Place(run.epoch, run.first)) in gone for run in first.runs)
 
 
 def test_looking_at_a_store_that_lost_a_needed_journal_round_raises_object_damaged():

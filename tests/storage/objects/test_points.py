@@ -10,6 +10,7 @@ from fencepost.storage import store_checkpoint
 from fencepost.storage.objects.looking import Looking
 from fencepost.storage.objects.points import fetch_point
 from fencepost.storage.recovery import make_directory
+from fencepost.storage.shipping import names, planning
 from fencepost.storage.shipping.point import Point
 from fencepost.storage.store_mark import Mark, write_mark
 from owner_driver import Owning, pause
@@ -48,6 +49,32 @@ def parts_read(objects: SimulatedObjects, disk: SimulatedDisk, point: Point, **m
     before = len(objects.calls)
     fetch_point(objects, disk, DIRECTORY, point, pause, **more)
     return [name for call, name in objects.calls[before:] if call == "read" and name.startswith("0/parts/")]
+
+
+def test_a_checkpoint_replaced_while_it_is_shipped_makes_no_point(monkeypatch):
+    """A broker removes files that only a checkpoint before its newest two names."""
+    monkeypatch.setattr(planning, "LARGE_BYTES", 1_000)
+    monkeypatch.setattr(planning, "PART_BYTES", 1_000)
+    objects = SimulatedObjects()
+    owner = Owning(objects)
+    owner.create("t")
+    owner.create("u")
+    owner.send_joint(t=LARGE, u=b"1")
+
+    def remove_a_topic(call: str, name: str) -> None:
+        if call == "create" and name.startswith(names.PARTS):
+            objects.before_each = lambda call, name: None
+            owner.store.commit([owner.store.drop_part(owner.log("u"))])
+            for _ in range(2):
+                owner.round()
+                owner.checkpoint()
+
+    objects.before_each = remove_a_topic
+    owner.point()
+    point = newest_point(objects)
+    assert point.checkpoint == max(store_checkpoint.numbers(owner.disk, DIRECTORY))
+    assert point.warnings == []
+    assert dump(Owning(objects, node=2).store) == dump(owner.store)
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["compared", "known"])

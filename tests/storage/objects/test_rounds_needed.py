@@ -1,11 +1,15 @@
 """Which rounds of the journal a point (a checkpoint in the store) needs; and a directory that needs lost ones."""
 
+import contextlib
+
 import pytest
 from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.storage.journal_source import StoreDamaged
+from fencepost.storage.objects.errors import ObjectDamaged
 from fencepost.storage.objects.fence import Place
 from fencepost.storage.objects.looking import Looking
-from owner_driver import Owning, pause
+from fencepost.storage.objects.takeover import ScanOfObjects, runs_from
+from owner_driver import Owning, pause, take
 
 
 def begin(objects: SimulatedObjects) -> Owning:
@@ -98,3 +102,16 @@ def test_a_directory_with_units_that_the_store_has_lost_is_refused():
     objects.content.update(before)
     with pytest.raises(StoreDamaged, match="it goes up to unit 3 of start 1, the store to 2"):
         Owning(objects, owner.disk)
+
+
+def test_scanning_raises_damaged_if_a_unit_between_checkpoint_and_rounds_is_missing():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    for value in (b"1", b"2", b"3"):
+        owner.send("t", value)
+    taken = take(objects, node=2)
+    runs = runs_from(taken.runs, Place(owner.epoch, 3))
+    for through_unit, is_reached in ((2, True), (1, False)):
+        scan = ScanOfObjects(objects, taken.last, runs, pause, owner.epoch, through_unit)
+        with contextlib.nullcontext() if is_reached else pytest.raises(ObjectDamaged, match="unit 2 is missing"):
+            assert len(list(scan.parts(through_unit))) == 2
