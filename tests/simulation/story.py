@@ -134,8 +134,8 @@ class Story:
         member: str = "",
         newest: int | None = None,
     ) -> Op:
-        """A commit outside of transactions. newest: the epoch with which it was accepted, if the member's epoch has
-        grown meanwhile.
+        """Note a commit outside of transactions. newest: the epoch with which it was accepted, if the member's epoch
+        has grown meanwhile.
         """
         return self._op("c", Commit("g", generation, ((place, position),), member), ok, newest)
 
@@ -148,8 +148,8 @@ class Story:
         error: int = 0,
         reports: bool = True,
     ) -> Op:
-        """A heartbeat. gets: its answer, an epoch and what the member may read. With neither that nor an error it is
-        not answered.
+        """Note a heartbeat. gets: its answer, an epoch and what the member may read. With neither that nor an error it
+        is not answered.
         """
         ok = True if gets is not None else False if error else None
         what = Beat("g", member, epoch, owned if reports else None, SESSION_MS)
@@ -176,8 +176,8 @@ class Story:
         txn: str | None = None,
         group: str = "",
     ) -> Op:
-        """A fetch. upto: the offset at which the reader goes on, by default the one after the last record. lso is by
-        default upto, or hw if that is higher; hw is by default lso.
+        """Note a fetch. upto: the offset at which the reader goes on, by default the one after the last record. lso is
+        by default upto, or hw if that is higher; hw is by default lso.
         """
         upto = upto if upto is not None else records[-1][0] + 1 if records else start
         lso = lso if lso is not None else max(upto, hw or 0)
@@ -185,12 +185,12 @@ class Story:
         return self._op(client, Read(place, committed, start, session, txn, group), True, seen)
 
     def poll(self, *records: tuple[int, str], start: int = 0, upto: int | None = None, **more: Any) -> Op:
-        """A consumer of the SDK gives these records. All polls are of one session."""
+        """Note that a consumer of the SDK gives these records. All polls are of one session."""
         seen = Seen(records, records[-1][0] + 1 if upto is None else upto, UNTOLD, UNTOLD, UNTOLD)
         return self._op("m", Read(P, more.pop("committed", True), start, "session", **more), True, seen)
 
     def pauses(self, place: Place = P, client: str = "m", *, again: bool = False) -> Op:
-        """A consumer pauses a partition. again: it resumes it."""
+        """Note that a consumer pauses a partition. again: that it resumes it."""
         return self._op(client, Resume(place) if again else Pause(place), True)
 
     def claimed(self, txn: str, *, begun: bool) -> Op:
@@ -203,7 +203,7 @@ class Story:
         return self._op("c", Listed(P, committed, at), True, offset)
 
     def pipelined(self, *ops: Op) -> Op:
-        """These operations were sent over one connection, in this order, without waiting for answers."""
+        """Note that these operations were sent over one connection, in this order, without waiting for answers."""
         for op in ops:
             op.done = max(each.done for each in ops)
         return self._op("w", Pipelined(ops), True)
@@ -247,7 +247,7 @@ class Story:
         return self._op("broker", ForgottenGroup("g"), True)
 
     def needs(self, what: str) -> Op:
-        """A client that needs something, and is not served yet."""
+        """Note that a client needs something, and is not served yet."""
         return self._op("n", Need(what), None)
 
     def healed(self) -> Op:
@@ -275,7 +275,7 @@ class Story:
 def data(
     offset: int, *values: str, producer: Producer = ONE, sequence: int = 0, plain: bool = False, timestamp: int = -1
 ) -> Entry:
-    """A batch in a dump."""
+    """Return a batch as it stands in a dump."""
     return Entry(offset, producer, sequence, not plain, values, "", timestamp)
 
 

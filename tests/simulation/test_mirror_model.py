@@ -26,24 +26,24 @@ def test_a_mirror_copies_each_transaction_once_in_every_order_of_a_larger_model(
 
 
 def unfenced(task: Task) -> ConsumerGroupMetadata:
-    """The target is told of no generation, as if the group were on the source."""
+    """Mutant: the target is told of no generation, as if the group were on the source."""
     return ConsumerGroupMetadata("g", -1, "")
 
 
 def believe_pending(task: Task, positions: Positions, *, pending: bool) -> Task:
-    """The position is read without require_stable."""
+    """Mutant: the position is read without require_stable."""
     return machine.found(task, positions, pending=False)
 
 
 def remember(task: Task) -> Task:
-    """After a doubt the task goes on from memory."""
+    """Mutant: after a commit of unknown outcome the task goes on from the positions that it remembers."""
     if task.step is Step.ADDED:
         return replace(task, step=Step.READY, positions=task.following, following=())
     return machine.doubted(task)
 
 
 def commit_always(task: Task) -> bool:
-    """A transaction is committed although its offsets were not added."""
+    """Mutant: a transaction is committed although its offsets were not added."""
     return task.step in (Step.WRITING, Step.ADDED)
 
 

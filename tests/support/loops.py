@@ -13,5 +13,5 @@ else:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop of the kind that `serve` uses here."""
+    """Return an event loop of the kind that `serve` uses here: uvloop's where it is installed."""
     return list(LOOPS.values())[-1]()

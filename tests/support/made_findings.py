@@ -63,7 +63,7 @@ def _load(scenario: str, unit: str, peer: str, rate: float, size: float, cpu: fl
 
 
 def made_result() -> Result:
-    """A whole run, made up."""
+    """Return the result of a whole run of the benchmark, with numbers that are made up."""
     found: list[Measured] = []
     for peer in (FSYNC, OS, KAFKA, KAFKA_FLUSH):
         for connections, rate in ((1, 14_000), (16, 60_000), (64, 80_000), (256, 84_000)):

@@ -71,7 +71,7 @@ async def settle() -> None:
 
 
 async def ended(scenario: Callable[[Any], Awaitable[Any]], net: Any) -> Any:
-    """Run it and leave no connection open."""
+    """Run the scenario with this net and return its result; at its end, abort the connections that are still open."""
     ends.clear()
     try:
         return await scenario(net)

@@ -65,7 +65,7 @@ class Part:
             self.output = None
 
     def progress(self) -> str:
-        """Return its name, and the percentage that pytest wrote last."""
+        """Return the part's name, and the percentage that pytest wrote last."""
         found = re.findall(r"\[ *(\d+%)\]", self.text())
         return f"{self.name} {found[-1] if found else '0%'}"
 

@@ -102,7 +102,7 @@ class Script:
         inner, metrics = self.inner, self.inner.metrics
         assert not metrics.failures
         for log in inner.store.logs.values():
-            log.offline = None  # as far as it was by this script: to look into it
+            log.offline = None  # a script may have taken it offline, and only an online log can be read
         return {
             "replies": [bytes(client.line.received) for client in self.clients],
             "closed": [client.line.closed for client in self.clients],

@@ -63,7 +63,7 @@ class Leg(NamedTuple):
     writer: asyncio.StreamWriter
 
     async def frame(self) -> bytes:
-        """The next frame, without its length. Raises IncompleteReadError at the end."""
+        """Read the next frame, and return it without its length. Raises IncompleteReadError at the end."""
         (length,) = struct.unpack(">i", await self.reader.readexactly(4))
         return await self.reader.readexactly(length)
 
@@ -247,7 +247,7 @@ class ChaosProxy:
         return self._add(Twice(self, REPLY, apis, times, share))
 
     def delay(self, *apis: int, side: str, up_to_s: float, share: float = 1) -> Delay:
-        """Delay such frames by up to up_to_s seconds."""
+        """From now on, delay a share of the frames of these APIs (none: of all) by up to up_to_s seconds."""
         return self._add(Delay(self, side, apis or None, share, up_to_s))
 
     def clear(self) -> None:

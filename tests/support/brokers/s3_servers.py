@@ -23,7 +23,9 @@ READY_S = 60
 
 
 def program(name: str, variable: str) -> str | None:
-    """Return the path of a program: from an environment variable, beside this Python, or on the PATH."""
+    """Return the path of a program: from an environment variable, beside this Python, or on the PATH. None if it is
+    nowhere.
+    """
     beside = Path(sys.executable).parent / name
     return os.environ.get(variable) or (str(beside) if beside.exists() else shutil.which(name))
 

@@ -53,7 +53,7 @@ class _Line(asyncio.Protocol):
             self.waiting.set_result(None)
 
     async def frame(self) -> bytes:
-        """The next frame without its length. Raises ConnectionError."""
+        """Wait for the next frame, and return it without its length. Raises ConnectionError if the broker closes."""
         while len(self.received) < 4 or len(self.received) < 4 + struct.unpack_from(">i", self.received)[0]:
             if self.closed:
                 raise ConnectionError("the broker closed the connection")

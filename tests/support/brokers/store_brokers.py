@@ -19,7 +19,7 @@ def until(is_so: Callable[[], bool], what: str) -> None:
 
 
 def wait_for_name(standby: BrokerProcess, owner: BrokerProcess) -> None:
-    """Wait until the owner names a broker that waits in Metadata of all topics."""
+    """Wait until the owner's Metadata response, asked for all topics, lists the standby (a broker that waits)."""
     admin = AdminClient({"bootstrap.servers": owner.bootstrap, "log_level": 0})
 
     def is_named() -> bool:
@@ -30,7 +30,7 @@ def wait_for_name(standby: BrokerProcess, owner: BrokerProcess) -> None:
 
 
 def numbers(broker: BrokerProcess, partition: int = 0) -> list[int]:
-    """All numbers that a consumer of committed records reads from a partition of topic t."""
+    """Return all numbers that a consumer of committed records reads from a partition of topic t."""
     told = {"bootstrap.servers": broker.bootstrap, "group.id": "r", "enable.partition.eof": True}
     consumer = confluent_kafka.Consumer({**told, "enable.auto.commit": False, "isolation.level": "read_committed"})
     consumer.assign([confluent_kafka.TopicPartition("t", partition, 0)])

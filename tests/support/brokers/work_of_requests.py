@@ -214,7 +214,9 @@ def consumer_heartbeats(count: int, topics: list[str]) -> Callable[[World], list
 
 
 def consumer_descriptions(count: int, topics: int) -> Callable[[World], list[Any]]:
-    """Return a request that describes a group of KIP-848 whose members name many topics `count` times, and another."""
+    """Return a function that fills a group of KIP-848 with 30 members that name this many topics each, and returns a
+    request that describes it `count` times, and another group once.
+    """
 
     def ask(world: World) -> list[Any]:
         for number in range(30):

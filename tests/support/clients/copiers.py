@@ -31,7 +31,7 @@ COPIERS: dict[str, tuple[str, ...]] = {
 
 
 def program(kind: str, folder: Path) -> Sequence[str]:
-    """The command without its arguments. folder: what has to be compiled first goes there."""
+    """Return the command that starts such a copier; its arguments are still to be added. folder: to compile into."""
     name = COPIERS[kind][0]
     if name == "java":
         jars = jars_or_skip()

@@ -55,7 +55,7 @@ def tell(*words: object) -> None:
 
 
 async def until_there(open_it: Any) -> Any:
-    """Call it, until both servers answer."""
+    """Call open_it until it returns, as it does when both the database and the broker answer, and return its result."""
     while True:
         try:
             return await open_it()

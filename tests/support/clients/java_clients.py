@@ -157,7 +157,8 @@ class JavaClients:
         return self._client("consumer", bootstrap, {"group_id": group, **fixed, **settings})
 
     def tool(self, name: str, bootstrap: str, arguments: str) -> str:
-        """What one of Kafka's command-line tools prints; name: its class below org.apache.kafka.tools.
+        """Run one of Kafka's command-line tools, and return what it prints. name: its class below
+        org.apache.kafka.tools.
 
         Raises ToolEnded if it ends with another exit code than 0. Where its jars are not there, the test is skipped.
         """

@@ -121,7 +121,7 @@ class KilledMirror:
         self._tasks.clear()
 
     def show_logs(self) -> None:
-        """Print the ends of what the tasks have said; pytest shows it of a test that failed."""
+        """Print the last 2000 characters of each task's output; pytest shows them if the test has failed."""
         for path in sorted(self._directory.glob("task-*")):
             sys.stdout.write(f"---- {path.name}\n{path.read_text()[-2000:]}\n")
 

@@ -50,7 +50,7 @@ class Sides:
         environment: Environment = SYSTEM,
         **more: Any,
     ) -> MirrorTask:
-        """A task that is not running yet. name: by default one that no other has."""
+        """Return a task that is not running yet. name: by default one that no other has."""
         target = {"bootstrap.servers": self.target, "retry.backoff.max.ms": 100, **self._more, **more}
         return MirrorTask(
             {"bootstrap.servers": self.source, "retry.backoff.max.ms": 100},
@@ -77,7 +77,7 @@ class Sides:
                     raise error
 
     async def told_something(self) -> None:
-        """Wait for a line for people."""
+        """Wait until a task has told the first line of its log, which is for people."""
         async with asyncio.timeout(PATIENCE_S):
             while not self.told:  # noqa: ASYNC110  # a list, that a task appends to
                 await asyncio.sleep(0.05)
@@ -93,8 +93,8 @@ class Sides:
                 await asyncio.sleep(0.05)
 
     async def drained(self, *topics: str, mirror: str = "default") -> None:
-        """Wait until the mirror's positions are at the source's ends, and its last transactions end everywhere: Kafka
-        commits the positions, the copies and the map one after the other.
+        """Wait until the mirror's positions are at the source's ends, and its last transactions have ended in all
+        partitions: an Apache Kafka writes the markers to the positions, the copies and the map one after the other.
         """
         async with asyncio.timeout(PATIENCE_S), Admin(self.source) as source, Admin(self.target) as target:
             while True:
@@ -111,7 +111,7 @@ class Sides:
 
 
 async def group_protocols_of(bootstrap: str) -> list[Literal["classic", "consumer"]]:
-    """The group protocols that a broker has: before Kafka 4.0 only the classic one."""
+    """Return the group protocols that a broker has: before Kafka 4.0 only the classic one."""
     async with Admin(bootstrap) as admin:
         newest = await admin._version(ConsumerGroupHeartbeatRequest)
     return ["classic", "consumer"] if newest >= MEMBER_CHOOSES_ID else ["classic"]
@@ -120,7 +120,7 @@ async def group_protocols_of(bootstrap: str) -> list[Literal["classic", "consume
 async def records_of(
     bootstrap: str, topic: str, isolation_level: IsolationLevel = "read_committed"
 ) -> dict[int, list[Record]]:
-    """The records of each partition, in order: the committed ones, or all that are there."""
+    """Return the records of each partition, in order: by default the committed ones."""
     found = dict[int, list[Record]]()
     async with Consumer(bootstrap, isolation_level=isolation_level) as consumer:
         partitions = [TopicPartition(topic, each) for each in sorted(await consumer.partitions_for_topic(topic))]
@@ -136,12 +136,12 @@ async def records_of(
 
 
 def contents(records: Sequence[Record]) -> list[Content]:
-    """What must be equal on both sides."""
+    """Return what must be equal on both sides."""
     return [Content(each.key, each.value, each.headers, each.timestamp_ms) for each in records]
 
 
 async def map_entries(sides: Sides) -> dict[EntryKey, tuple[Run, ...]]:
-    """The newest runs of each entry of the map on the target."""
+    """Return the newest runs of each entry of the map on the target."""
     found = dict[EntryKey, tuple[Run, ...]]()
     for record in (await records_of(sides.target, MAP_TOPIC))[0]:
         if is_cutover_key(record.key):

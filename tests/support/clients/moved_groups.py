@@ -108,8 +108,8 @@ class Source:
         return kinds | {"after the last record": committed[-1] + 1, "the end": end, "the beginning": 0}
 
     def places(self, number: int) -> dict[TopicPartition, int]:
-        """Return the offsets of group `number`: in each partition another kind, and another kind than in other
-        groups.
+        """Return the offsets that group `number` commits, by partition. Their kinds (see _kinds_in) go round over the
+        partitions, and begin with another one in each group.
         """
         found = {}
         for place, (tp, kinds) in enumerate(sorted(self.kinds.items())):

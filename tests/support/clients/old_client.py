@@ -33,7 +33,7 @@ PATIENCE_S = 15
 
 
 def connected(bootstrap: str) -> WireClient:
-    """A connection after its first round trip, as libraries make it."""
+    """Return a connection that has sent ApiVersions first, as libraries do, and got its response."""
     host, _, port = bootstrap.rpartition(":")
     client = WireClient(host, int(port))
     client.call(ApiVersionsRequest(client_software_name="old-client", client_software_version="1"), 3)

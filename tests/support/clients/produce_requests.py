@@ -17,7 +17,9 @@ EARLY_MS = 1_700_000_000_000  # when a simulated clock begins
 def batch(
     count: int = 1, *, timestamp: int = EARLY_MS, value: bytes = b"v", key: bytes | None = None, **more: Any
 ) -> bytes:
-    """One record batch. more: as records.build, so producer_id, producer_epoch, base_sequence, codec, …"""
+    """Return one record batch. more: what records.build takes (producer_id, producer_epoch, base_sequence, codec,
+    …).
+    """
     return build([Record(offset, timestamp, key, value) for offset in range(count)], **more)
 
 

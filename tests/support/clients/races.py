@@ -76,8 +76,8 @@ class Racer:
         self.producer.send(self.topic, value)
 
     def check(self) -> None:
-        """Raise Corruption unless exactly the committed records can be read. Waits for the markers, which Kafka writes
-        after its answer.
+        """Raise Corruption unless exactly the committed records can be read. Waits for the markers, which an Apache
+        Kafka writes after its answer.
         """
         until = time.monotonic() + PATIENT_S
         while len(set(self.look.ends(self.topic))) > 1 and time.monotonic() < until:
@@ -141,7 +141,7 @@ def produce(racer: Racer, number: int) -> None:
 
 def abandoned_produce(racer: Racer, number: int, *, newer_connection: bool = True) -> None:
     """Race: Produce arrives late, of a client that gave its record up and uses its epoch and sequence number again, so
-    that Kafka confuses the two records.
+    that a broker without the fence (an Apache Kafka) confuses the two records.
 
     newer_connection: the client has sent records over a newer connection by then, by which the fence recognises the
     late one.

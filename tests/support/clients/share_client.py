@@ -118,8 +118,8 @@ class ShareClient:
         return int(part.error_code)
 
     def states(self, partition: int = 0) -> str:
-        """Return a letter for each record of the window: available (A), acquired (L), acknowledged (K),
-        archived (X).
+        """Return a letter for each record of the window: available (A), acquired (L), acknowledged (K), archived (X),
+        or pending in a transaction (P).
         """
         shares = self.broker.broker.share_partitions
         machine = shares.state_log.known[SharePartitionKey(self.group, self.topic_id, partition)].machine

@@ -24,7 +24,7 @@ LOCK_S = 30.0
 
 
 def program(kind: str, folder: Path) -> list[str]:
-    """The command without its arguments. folder: what has to be compiled first goes there."""
+    """Return the command that starts such a worker; its arguments are still to be added. folder: to compile into."""
     if kind == "java":
         jars = jars_or_skip()
         if not folder.exists():

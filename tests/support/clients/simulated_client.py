@@ -64,7 +64,7 @@ class SimulatedClient:
         self.transport.write(data)
 
     def receive(self) -> Any:
-        """The reply to the oldest request not answered yet. Raises ConnectionError if the broker closed."""
+        """Return the reply to the oldest request not answered yet. Raises ConnectionError if the broker closed."""
         correlation_id, api, version = self._sent.pop(0)
         got, response = decode_response(api, version, self.receive_frame())
         assert got == correlation_id

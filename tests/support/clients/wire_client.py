@@ -68,7 +68,7 @@ class WireClient:
         self.socket.sendall(self.encoded(request, version)[0])
 
     def encoded(self, request: Any, version: int | None = None) -> tuple[bytes, int, Any, int]:
-        """The frame of a request, its correlation id, its API and the version used."""
+        """Return the frame of a request, its correlation id, its API and the version used."""
         api = APIS[schema_of(type(request)).api]
         version = newest(api, request) if version is None else version
         correlation_id = self._next_id
@@ -81,7 +81,7 @@ class WireClient:
         )
 
     def receive(self) -> Any:
-        """The response to the oldest request that has none yet. Raises Closed."""
+        """Return the response to the oldest request that has none yet. Raises Closed."""
         correlation_id, api, version = self._sent.pop(0)
         got, response = decode_response(api, version, self.receive_frame())
         assert got == correlation_id, f"reply {got} where {correlation_id} was expected"

@@ -7,7 +7,7 @@ HORIZON_MS = 1000
 
 
 def compacted_log(**settings: object) -> LogDriver:
-    """A log whose segments hold one or two small batches each, compacted whenever asked."""
+    """Return a log whose segments hold one or two small batches each, and which is compacted whenever asked."""
     chosen = {
         "cleanup_policy": "compact",
         "segment_bytes": 160,

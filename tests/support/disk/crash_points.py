@@ -234,7 +234,9 @@ def longer_than_its_bytes(moment: Moment) -> Sequence[Variant]:
 
 
 def names_or_bytes_missing(moment: Moment) -> Sequence[Variant]:
-    """Directories as of an earlier moment, with all bytes; all names, with no bytes, or one file's, or all but its."""
+    """Return the variants in which all bytes are there, and the newest changes of names are missing; and those in which
+    all names are there, and the bytes of all files, of all but one, or of one are missing.
+    """
     names = [one.index for one in moment.unsynced if isinstance(one, Link | Rename | Unlink)]
     files: dict[int, list[int]] = {}
     for one in moment.unsynced:

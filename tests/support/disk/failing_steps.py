@@ -16,8 +16,8 @@ ALL = os.environ.get("ERROR_STEPS") == "all"
 
 
 def failures(turn: int, apart: int) -> Iterator[tuple[int, int]]:
-    """Yield (step, error) without end. turn, apart: which share of the steps, and which errors; another turn yields
-    others.
+    """Yield (step, error) without end: every `apart`-th step, the first of which `turn` chooses; the error goes round.
+    With ERROR_STEPS=all, every step with every error.
     """
     step = 0 if ALL else turn % apart
     while True:
@@ -37,7 +37,7 @@ def fail_each_step(
     """Run `work` once for each of its disk operations, with an error there, until it has no further operation. Returns
     how often the error ended the work; then `judge` gets None.
 
-    judge: gets the disk, without errors again, and what the work returned.
+    judge: gets the disk, without errors again, and what the work returned. turn, apart: as for failures().
     """
     ended = 0
     for step, number in failures(turn, apart):

@@ -25,12 +25,12 @@ DIRECTORY = "/data/logs/t-0.1"
 def batch_of(
     values: Sequence[bytes | None], *, key: bytes | None = None, timestamp: int = 1_000, **fields: Any
 ) -> bytes:
-    """A batch as a producer sends it. key: of all its records."""
+    """Return a batch as a producer sends it. key: of all its records."""
     return records.build([Record(n, timestamp + n, key, value) for n, value in enumerate(values)], **fields)
 
 
 def keyed(pairs: Sequence[tuple[bytes | None, bytes | None]], *, timestamp: int = 1_000, **fields: Any) -> bytes:
-    """A batch of (key, value) pairs."""
+    """Return a batch of (key, value) pairs."""
     return records.build([Record(n, timestamp + n, key, value) for n, (key, value) in enumerate(pairs)], **fields)
 
 

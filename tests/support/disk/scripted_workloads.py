@@ -13,7 +13,7 @@ LAST_EPOCH = RETIRED_EPOCH - 1
 
 
 def one_log(disk):
-    """Rounds of one and of several batches."""
+    """Append to one log, in rounds with a batch of one record and a batch of two."""
     w = Workload(disk)
     log = w.make("a")
     w.sync()
@@ -137,9 +137,10 @@ def journal_files_change_and_are_used_again(disk):
 
 
 def journal_files_are_used_again_that_were_never_synced(disk):
-    """Mode os: what is sure is in segments, under the older of two checkpoints, or before a sync.
+    """Append to logs of durability mode os, whose units nothing syncs, until the journal's files are used again. One
+    of the logs is flushed when a checkpoint is written, and the other is not; a log of the usual mode is synced once.
 
-    Units of two logs, of which one is flushed and the other not when a checkpoint is written; a synced one between.
+    Only what is in segments, under the older of two checkpoints, or before a sync has to survive a crash.
     """
     w = Workload(disk)
     a, b, synced = w.make("a", durability_mode="os"), w.make("b", durability_mode="os"), w.make("synced")

@@ -261,7 +261,9 @@ class Model:
         return self._serve_at_broker(world, step, asked)
 
     def _decide(self, world: World, client: int, generation: int, number: int, work: Work) -> tuple[World, Answer, Any]:
-        """The user's rows, and the row of the transactional id, if its condition is met."""
+        """Serve the statements that write the user's rows and the row of the transactional id; the latter refuses if
+        another number or generation stands in it.
+        """
         row, traits = world.row, self.traits
         is_ours = "no generation" in traits or row.generation == generation
         if "no row check" not in traits and not (row.number < number and is_ours):

@@ -101,7 +101,7 @@ class Reader:
         self.membership.on_heartbeat_response(response, stamp)
 
     def fail(self) -> None:
-        """Lose the response, if there was one."""
+        """Let the member hear that its request got no response, also if the broker has answered it."""
         self._response = None
         self.hear()
 

@@ -145,7 +145,7 @@ class Model:
             return
         step = fence.after_create(Answer.CREATED if phase == WAS_CREATED else Answer.EXISTS)
         if step is Step.LOOK and it.owner.is_created(number):
-            yield it._replace(out=rest), objects  # another create of it was told already
+            yield it._replace(out=rest), objects  # the owner knows already that another create of it succeeded
             return
         if step is Step.LOOK:
             step = fence.after_look(Found.NOTHING if here is None else Found.SEAL if here >= SEAL else Found.OWN)
@@ -241,7 +241,9 @@ class Model:
         return self.headers[code]
 
     def inherited(self, taker: Taker, objects: Objects) -> Place:
-        """Return where the rounds begin that the taker has read: its round 0 says the same."""
+        """Return the checkpoint that the last round of the taker's base names: the taker's own round 0 repeats it.
+        NOWHERE if there is no such round.
+        """
         base, end = taker.base
         try:
             return self.header(objects, Place(base, end - 1)).start

@@ -99,7 +99,7 @@ class Model:
                 yield self._asks(world, who)
 
     def _claims(self, world: World, who: int) -> Iterator[World]:
-        """Claim the row, or make it; continue anywhere."""
+        """Yield each world after the member claims the row, or makes it: then any position may be where it reads on."""
         firsts = range(world.start, self.records + 1) if world.place is None else [world.place]
         for place in firsts:
             claimed = world if world.place is not None else world._replace(place=place, began=place)

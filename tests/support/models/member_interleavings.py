@@ -226,7 +226,7 @@ class World:
                     owners[place] = side.name
 
     def owns_by_right(self, side: Side) -> bool:
-        """Whether the member was in every generation since the one that gave it what it owns.
+        """Return whether the member was in every generation since the one that gave it what it owns.
 
         A static member that does not join in time stays in the group, with what it said when it joined last (KIP-345):
         what it owns may go to another, as if it had been removed, and until it hears so both have it.
@@ -277,7 +277,7 @@ class World:
 def run(
     choose: Callable[[list[Any]], int], steps: int, *, strategy: str, count: int, static: bool, faults: int
 ) -> World:
-    """Make so many random steps, then settle. choose: picks one of the choices."""
+    """Make so many steps, then settle, and return the world. choose: returns the place of the choice to take."""
     world = World(strategy, count, static, faults)
     world.settle(world.sides[:-1])  # one comes later
     for _ in range(steps):
@@ -288,7 +288,7 @@ def run(
 
 
 def random_run(seed: int, steps: int, **more: Any) -> World:
-    """Make a random run, in which faults are rare."""
+    """Make a random run, in which faults are rare, and return the world after it."""
     chance = random.Random(seed)
 
     def choose(choices: list[tuple[str, Any]]) -> int:
@@ -301,7 +301,7 @@ def random_run(seed: int, steps: int, **more: Any) -> World:
 
 
 def every_run(steps: int, **more: Any) -> Iterator[World]:
-    """Make all runs of this many choices."""
+    """Make a run for each possible sequence of this many choices, and yield the world after each."""
     path: list[int] = []
     while True:
         taken: list[tuple[int, int]] = []

@@ -53,12 +53,12 @@ class World(NamedTuple):
 
 
 def positions_at(offset: int) -> Positions:
-    """The positions of a task that reads the source's only partition."""
+    """Return the positions of a task that reads the source's only partition, and goes on at this offset."""
     return ((PARTITION, Position(offset, b"")),)
 
 
 def table(**replaced: Any) -> Any:
-    """The product's functions, with some of them replaced."""
+    """Return the product's functions, with some of them replaced."""
     names = ("joined", "left", "doubted", "found", "began", "added", "fence_of", "may_commit", "committed")
     return SimpleNamespace(**{name: getattr(machine, name) for name in names} | replaced)
 
@@ -122,13 +122,15 @@ def steps_of(world: World, number: int, running: Running, size: Size, rules: Any
         if task.step is Step.ADDED:
             yield become(Running(rules.committed(task)), done)
         yield become(Running(rules.doubted(task)), done)  # the answer is lost
-        yield become(Running(rules.doubted(task)))  # the request is, or it comes later than all else: see below
+        yield become(Running(rules.doubted(task)))  # the request is lost, or arrives later: late_commits()
     if mine >= 0 and task.step is Step.ADDED and not is_open:
         yield become(Running(rules.doubted(task)))  # the transaction was aborted meanwhile
 
 
 def late_commits(world: World) -> Iterator[World]:
-    """Commits that were sent and arrive now: of a transaction that has its position, whoever sent it."""
+    """Yield each world in which a commit that was sent before arrives now: any open transaction with a position may
+    have one on its way, whoever sent it.
+    """
     for transaction, _ in world.pending:
         yield end(world, transaction, COMMITTED)
 

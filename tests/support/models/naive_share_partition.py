@@ -99,7 +99,7 @@ class NaiveSharePartition:
         self._change(settled)
 
     def restart(self) -> None:
-        """Restart: locks are forgotten, and so is the delivery of the records that had one."""
+        """Do what a restart of the broker does: locks are forgotten, and so is the last delivery of locked records."""
         self._change(lambda one: Record("A", one.deliveries - 1) if one.state == "L" else one)
         for offset in sorted(self.records, reverse=True):
             if self.records[offset] != Record():

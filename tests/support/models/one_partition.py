@@ -16,7 +16,7 @@ P, Q = 7, 8  # two producers
 def make(
     producer_id: int, epoch: int, sequence: int, count: int = 1, *, attributes: int = 0, timestamp: int = 7
 ) -> Batch:
-    """A batch of `count` records, as its header has it."""
+    """Return a batch whose header says that it has `count` records; it contains none."""
     raw = batch(
         b"",
         records=count,
@@ -72,7 +72,7 @@ class OnePartition:
         return self.aborted
 
     def restart(self) -> None:
-        """Forget everything but the snapshot."""
+        """Replace the states of producers by what a snapshot of them restores."""
         payload = self.states.snapshot()
         self.states = ProducerStates()
         self.states.restore(payload, self.age_ms)

@@ -155,7 +155,7 @@ class Model:
             yield after._replace(relays=_with(after.relays, number, relay))
 
     def _start(self, world: World, _number: int, relay: Relay) -> Any:
-        """Fence the relay before, and abort what it has open."""
+        """Fence the former relay, and abort what it has open."""
         if "fences nobody" in self.traits:
             return world, relay._replace(epoch=world.epoch), Answer.OK
         epoch = world.epoch + 1

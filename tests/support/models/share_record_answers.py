@@ -89,7 +89,7 @@ def given_back(records: Records, record: int) -> Records:
 
 @cache
 def made_pending(records: Records, record: int, member: int, producer: int) -> Records | None:
-    """None: refused."""
+    """Return the records after a member accepts this one in a producer's transaction; None if that is refused."""
     machine = _machine_of(records)
     try:
         acks = [AckRange(record + 1, record + 1, [AckType.ACCEPT])]

@@ -164,7 +164,10 @@ class ShareRecords:
         self.end = offset - 1
 
     def restart(self, end: int) -> None:
-        """Restart: locks, and their last delivery, are forgotten. end: how far the broker knows the window to reach."""
+        """Do what a restart of the broker does: locks are forgotten, and so is the last delivery of locked records.
+
+        end: up to where the broker knows the window to reach.
+        """
         for offset, one in list(self.records.items()):
             if one.state == ACQUIRED:
                 self.records[offset] = One(AVAILABLE, one.deliveries - 1)

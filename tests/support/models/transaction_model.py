@@ -110,7 +110,7 @@ class Model:
             self._decide(False, True)
 
     def abort(self) -> str:
-        """Abort the transaction as an admin does."""
+        """Abort the transaction as an admin does. Returns "ok", or "state" if only its decision can end it."""
         if self.held:
             return "state"
         self.time_out()

@@ -55,12 +55,12 @@ def transaction(status: Status = Status.EMPTY, epoch: int = EPOCH, *, version: i
 
 
 def prepared(epoch: int = EPOCH, number: int = 3, **changed) -> Transaction:
-    """Return an id whose transaction waits for decision `number` of the ledger entry "sink"."""
+    """Return the state of an id whose transaction waits for decision `number` of the ledger entry "sink"."""
     return transaction(Status.ONGOING, epoch, prepared=Prepared("sink", number, 3_600_000, 4_500))._replace(**changed)
 
 
 def held(epoch: int = EPOCH, number: int = 3, *, timeout_ms: int = 3_600_000) -> Transaction:
-    """Return an id whose transaction only its decision can end."""
+    """Return the state of an id whose transaction is held: only decision `number` can end it."""
     waits = Prepared("sink", number, timeout_ms, 4_500, hold=True)
     return transaction(Status.ONGOING, epoch, prepared=waits)
 

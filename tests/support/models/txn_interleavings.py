@@ -310,7 +310,7 @@ class Run:
         return False
 
     def commit(self, client: ClientTransaction, resolves: int = 2) -> None:
-        """Commit, and if nobody answers, ask for the outcome."""
+        """Commit. If the outcome stays unknown, perhaps call commit again to learn it, `resolves` times at most."""
         client.request(Event.COMMIT)
         if client.state is State.FLUSHING and client.ends_without_request():
             return

@@ -147,7 +147,9 @@ def a_commit_asked_for_twice(s: Script) -> None:
 
 
 def everything_sent_ahead(s: Script) -> None:
-    """Adding, writing and the end in one round or two: pipelined requests see each other."""
+    """Send the request that adds partitions and the one that ends the transaction without waiting between them: each
+    sees what the one before has done.
+    """
     txn = s.producer()
     s.disk.note(Ending(txn.number, True))
     client = SimulatedClient(s.broker)
@@ -240,7 +242,9 @@ def ids_for_one_transaction(s: Script) -> None:
 
 
 def ids_for_one_transaction_between_flushes_and_checkpoints(s: Script) -> None:
-    """Data in segments, and its marker not: a checkpoint meets that when no producer is remembered any more."""
+    """Write with ids that are used for one transaction each, and wait before each end, so that a checkpoint finds data
+    in segments and its marker not, when the producer is not remembered any more.
+    """
     for number in range(8):
         txn = s.producer(f"{EPHEMERAL}{number}")
         txn.write("a", 0)

@@ -100,7 +100,9 @@ class World:
         self.actors = [actor for actor in self.actors if not actor.ended]
 
     def perform(self, step: Any, actor: "Actor") -> Any:
-        """Carry out a step at the broker. Raises TaskFailed as a task's client would raise."""
+        """Carry out a step at the broker, and return its result: sometimes the response, or an error code. Raises
+        TaskFailed where a task's client would raise.
+        """
         broker = self.broker
         if isinstance(step, Begin):
             actor.written = broker.begin(step.transactional_id, step.timeout_ms)

@@ -52,7 +52,9 @@ class Kill(Rule):
 
 
 def kill_at(proxy: ChaosProxy, step: str, side: str, nth: int, deed: Callable[[int], None]) -> Kill:
-    """Kill at the nth request of this step from now on (1 is the next)."""
+    """Call `deed` at the nth request of this step from now on (1 is the next). side: "before" the broker sees the
+    request, or "after" it has answered.
+    """
     rule = Kill(proxy, step, side, nth, deed)
     proxy.rules = [*proxy.rules, rule]
     return rule
@@ -92,7 +94,7 @@ def _with_socket(link: str) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the ids of all processes below it."""
+    """Return the ids of its child processes, of their children, and so on."""
     found = []
     for folder in Path("/proc").glob(f"{pid}/task/*/children"):
         for child in map(int, folder.read_text().split()):

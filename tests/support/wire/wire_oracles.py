@@ -79,7 +79,7 @@ def _pairs(cls: type, version: int, theirs: type) -> list[tuple[Field, Any]]:
 
 
 def _inner(other: Any) -> Any:
-    """The class inside `X`, `X | None` or `tuple[X, ...]`."""
+    """Return the class inside the field's type: `X` of `X`, `X | None` or `tuple[X, ...]`."""
     hint = other.type
     while not isinstance(hint, type) or typing.get_origin(hint):
         hint = next(arg for arg in typing.get_args(hint) if arg not in (type(None), Ellipsis))

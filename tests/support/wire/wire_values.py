@@ -34,12 +34,12 @@ _FIXED = {
 
 
 def is_own(f: Field) -> bool:
-    """Whether it is a tagged field of ours."""
+    """Return whether it is a tagged field of Fencepost's own, which Apache Kafka does not have."""
     return f.tag is not None and f.tag >= OURS_FROM
 
 
 def messages(cls: type, version: int, dates: Mapping[str, bool] = MappingProxyType({})) -> st.SearchStrategy[Any]:
-    """Instances of `cls` as they can stand in a frame of that version.
+    """Return a strategy for instances of `cls` as they can stand in a frame of that version.
 
     dates: the names of the fields that hold dates, each with whether it may be -1 (no date).
     """
