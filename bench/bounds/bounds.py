@@ -17,7 +17,7 @@ from .consoles import consoles
 from .following import following
 from .groups import groups
 from .idle import idle
-from .inboxes import inboxes
+from .inboxes import Inboxes
 from .mirrors import mirrors
 from .outbox import rows
 from .recovery import full_journal
@@ -77,7 +77,9 @@ BOUNDS: dict[str, Bound] = {
     "bound commit of 1 row": Bound(FSYNC, Commits(1).measure),
     "bound commit of 10 rows": Bound(FSYNC, Commits(10).measure),
     "bound commit of 100 rows": Bound(FSYNC, Commits(100).measure),
-    "bound inbox": Bound(OS, inboxes),
+    "bound inbox of 1 record": Bound(OS, Inboxes(1, 1_000).measure),
+    "bound inbox of 10 records": Bound(OS, Inboxes(10, 500).measure),
+    "bound inbox of 100 records": Bound(OS, Inboxes(100, 100).measure),
     "bound outbox": Bound(FSYNC, rows),
     "bound mirror": Bound(OS, mirrors),
     "bound full journal": Bound(OS, full_journal),

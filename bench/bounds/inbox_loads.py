@@ -1,6 +1,7 @@
-"""Loads of the inbox, each in a process: one insert for each record, in a transaction of the database.
+"""Loads of the inbox, each in a process: an insert for each record, those of a batch in a transaction of the database.
 
-Run as `python -m fencepost.bench.bounds.inbox_loads inbox|inserts BOOTSTRAP TOPIC URL COUNT`; prints figures as JSON.
+Run as `python -m fencepost.bench.bounds.inbox_loads inbox|inserts BOOTSTRAP TOPIC URL RECORDS COUNT`; prints figures as
+JSON. RECORDS: in a batch. COUNT: how many batches.
 """
 
 import sys
@@ -22,12 +23,12 @@ def reader(bootstrap: str, topic: str) -> Consumer:
     return Consumer(bootstrap, topics=[topic], group_id=f"bench-{uuid4()}", auto_offset_reset="earliest")
 
 
-async def insert_in_inbox(bootstrap: str, topic: str, url: str, count: int) -> Figures:
-    """Insert the first `count` records of the topic, each in an inbox. Returns the transactions a second."""
+async def insert_in_inbox(bootstrap: str, topic: str, url: str, records: int, count: int) -> Figures:
+    """Insert the first `count` batches of the topic, each in an inbox. Returns the transactions a second."""
     done = 0
     async with connect(url, create=True) as db, reader(bootstrap, topic) as consumer:
         await db.execute(TABLE)
-        async for batch in consumer.batches(1):
+        async for batch in consumer.batches(records):
             if not done:
                 await keep_places(db, consumer)
                 began = time.perf_counter()
@@ -39,12 +40,12 @@ async def insert_in_inbox(bootstrap: str, topic: str, url: str, count: int) -> F
     return {"rate": count / (time.perf_counter() - began)}
 
 
-async def insert_alone(bootstrap: str, topic: str, url: str, count: int) -> Figures:
-    """Insert the same records with the driver alone, each in a transaction. Returns the transactions a second."""
+async def insert_alone(bootstrap: str, topic: str, url: str, records: int, count: int) -> Figures:
+    """Insert the same batches with the driver alone, each in a transaction. Returns the transactions a second."""
     done = 0
     async with opened(url) as connection, reader(bootstrap, topic) as consumer:
         await connection.execute(TABLE)
-        async for batch in consumer.batches(1):
+        async for batch in consumer.batches(records):
             if not done:
                 began = time.perf_counter()
             async with connection.transaction():
@@ -56,6 +57,6 @@ async def insert_alone(bootstrap: str, topic: str, url: str, count: int) -> Figu
 
 
 if __name__ == "__main__":
-    _, chosen, servers, name, address, number = sys.argv
+    _, chosen, servers, name, address, *numbers = sys.argv
     run = insert_in_inbox if chosen == "inbox" else insert_alone
-    print_figures(run(servers, name, address, int(number)))
+    print_figures(run(servers, name, address, *map(int, numbers)))

@@ -144,7 +144,7 @@ class Blocks(ABC):
         adapter = self._adapter
         if adapter is None:
             raise IllegalStateError("the transaction of the block has not begun, or has ended")
-        if not adapter.is_closed and not adapter.is_in_transaction:
+        if not adapter.is_in_transaction and not adapter.is_closed:
             raise self._ended_error()
         return adapter
 
