@@ -44,7 +44,7 @@ def test_a_start_refused_for_lack_of_threads_leaves_no_descriptors_or_files(tmp_
 
 @pytest.mark.slow
 def test_with_one_thread_per_pool_the_broker_still_writes_and_reads(tmp_path):
-    sync.Admin("127.0.0.1:1").close()  # the clients' own thread is there before
+    sync.Admin("127.0.0.1:1").close()  # starts the thread of the clients before threads are scarce
     with threads_left(OWN + FIRSTS) as refused, Broker(tmp_path / "data") as broker:
         servers = broker.bootstrap_servers
         with sync.Admin(servers) as admin:
@@ -52,7 +52,7 @@ def test_with_one_thread_per_pool_the_broker_still_writes_and_reads(tmp_path):
         with sync.Producer(servers, acks="all") as producer:
             for number in range(300):
                 producer.send("t", bytes(10_000), partition=number % 3)
-        broker.advance(3600)  # what is flushed, checkpointed and removed by then is
+        broker.advance(3600)  # time for flushes, checkpoints and removals of files
         with sync.Consumer(servers, topics=["t"], auto_offset_reset="earliest") as consumer:
             assert len([next(consumer) for _ in range(300)]) == 300
         assert broker.failures == []

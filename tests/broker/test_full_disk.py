@@ -322,7 +322,7 @@ def test_a_disk_that_fills_between_two_space_checks_loses_no_records(broker, dis
         assert producer.send() == OK
 
 
-def test_a_start_refused_for_lack_of_disk_space_loses_no_acknowledged_records(broker, disk):
+def test_a_start_refused_for_lack_of_disk_space_loses_no_acknowledged_records(broker):
     producer = Producer(broker)
     for _ in range(30):
         assert producer.send() == OK

@@ -274,7 +274,7 @@ def test_a_start_after_a_halt_in_the_same_process_recovers_from_the_files(halted
     end(last)
 
 
-def test_a_bug_in_a_background_task_halts_the_broker(halted, monkeypatch):
+def test_a_bug_in_a_background_task_halts_the_broker(monkeypatch):
     """Nobody can know which state the failed task has left behind."""
     disk = SimulatedDisk()
     broker = begin(disk)

@@ -179,7 +179,7 @@ def test_a_disconnect_while_a_fetch_waits_for_min_bytes_leaves_no_state(broker, 
     assert not len(broker.broker.waiting)
 
 
-def test_a_fetch_waiting_for_min_bytes_does_not_delay_later_requests(broker, client):
+def test_a_fetch_waiting_for_min_bytes_does_not_delay_later_requests(client):
     client.send_together(produced(), (fetch("t", 5, max_wait_ms=60_000), 12))
     client.receive()
     client.send(*produced(1))

@@ -91,6 +91,7 @@ async def test_in_mode_interval_all_journal_units_are_synced_within_the_interval
         driven.fill()
         driven.append(log, [b"x"])
         await asyncio.sleep(0.01)
+    # A unit comes each 10 ms; the interval is 100 ms, and a sync takes 20 ms.
     assert driven.store.synced_unit >= driven.store.last_unit - 20
     await asyncio.sleep(0.3)
     assert driven.store.synced_unit == driven.store.last_unit
@@ -121,7 +122,7 @@ async def test_journal_units_that_arrive_during_a_sync_share_the_next_one(disk, 
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.045)
     assert all(client.told_at is not None for client in clients)
-    assert len(syncs(disk)) - before <= 2
+    assert len(syncs(disk)) - before <= 2, "that of the first unit, and one for all others"
 
 
 @driven_by("fsync")
@@ -336,7 +337,8 @@ async def test_answers_that_need_no_sync_leave_before_sockets_are_read_once_more
     waits = ask(driven, log, rounds)
     reads = Client(rounds, driven.store.released_unit)
     await asyncio.sleep(0)
-    assert (waits.told_at, reads.told_at is None) == (None, False)
+    assert waits.told_at is None
+    assert reads.told_at is not None
 
 
 @driven_by("fsync", quick=True)

@@ -256,7 +256,7 @@ async def test_the_sync_time_of_each_journal_round_in_flight_is_counted_in_the_m
         await world.send()
     for step in world.writer.steps:
         step.end()
-    assert world.rounds._metrics.sync_ns.total == 2  # as the steps say: 1 ns each
+    assert world.rounds._metrics.sync_ns.total == 2  # StepWriter reports 1 ns for each
 
 
 @in_world

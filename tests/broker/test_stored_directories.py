@@ -48,4 +48,4 @@ def test_log_verify_and_log_dump_read_a_stored_directory_without_errors(archive:
     assert verified.exit_code == 0, verified.output
     shown = CliRunner().invoke(main, ["log", "dump", "-r", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
-    assert "codec 4codec 4" in shown.output
+    assert "codec 4codec 4" in shown.output, "the value of a record in a compressed batch"

@@ -106,7 +106,7 @@ def java_or_skip(request):
 
 def mistakes():
     """Yield (mistake, library) for `parametrize`: each mistake with one library, the other pairs in long runs."""
-    for number, wrong in enumerate(["password", "user", "authority", "certificate", "ended certificate"]):
+    for number, wrong in enumerate(["password", "user", "authority", "certificate", "expired certificate"]):
         for place, library in enumerate([*LIBRARIES, "java"]):
             one = place == number % len(LIBRARIES)  # none by Java, which takes 20 s to give up
             yield pytest.param(wrong, library, id=f"{wrong}-{library}", marks=[] if one else pytest.mark.long)
@@ -120,7 +120,7 @@ def test_a_refused_login_raises_an_error_and_sends_no_records(world, request, na
         "user": lambda: world.way("SASL_SSL", "SCRAM-SHA-512", user="nobody"),
         "authority": lambda: world.way("SASL_SSL", "PLAIN", authority=world.stranger.file),
         "certificate": lambda: world.way("SSL", certificate=world.stranger.of_client("other")),
-        "ended certificate": lambda: world.way("SSL", certificate=world.authority.of_client("ended", ended=True)),
+        "expired certificate": lambda: world.way("SSL", certificate=world.authority.of_client("expired", expired=True)),
     }
     way = ways[wrong]()
     bootstrap = world.bootstrap(way.protocol)

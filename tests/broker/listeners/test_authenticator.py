@@ -62,21 +62,21 @@ def test_client_texts_cannot_inject_log_lines_or_terminal_escapes(broker, caplog
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [0, 1, 3, 22, 24, 25, 26, 256, 0x1100, 0x1211, 20_000])
-def test_a_fast_path_request_before_the_login_closes_the_connection(broker, client, key):
+def test_a_fast_path_request_before_the_login_closes_the_connection(client, key):
     """The fast path of a request is found by the lower byte of its API key, so some keys here are of no API."""
     client.send_raw(struct.pack(">ihhih", 14, key, 9, 1, 0) + b"\0" * 4)
     assert client.closed()
     assert client.line.received == b""
 
 
-def test_api_versions_is_answered_before_the_login(broker, client):
+def test_api_versions_is_answered_before_the_login(client):
     assert client.ask(ApiVersionsRequest()).api_keys
     assert client.ask(ApiVersionsRequest(), 0).api_keys
     assert log_in(client).error_code == 0
     assert client.ask(NO_TOPICS).brokers
 
 
-def test_too_many_requests_before_the_login_close_the_connection(broker, client):
+def test_too_many_requests_before_the_login_close_the_connection(client):
     for _ in range(MAX_REQUESTS):
         client.ask(ApiVersionsRequest())
     client.send(ApiVersionsRequest())
@@ -95,7 +95,7 @@ def test_requests_above_sasl_server_max_receive_size_are_accepted_only_after_a_l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32 - 1, 100 << 20, 0])
-def test_a_frame_of_0_or_over_100_mb_before_the_login_closes_the_connection(broker, client, length):
+def test_a_frame_of_0_or_over_100_mb_before_the_login_closes_the_connection(client, length):
     choose(client, "PLAIN")
     client.send_raw(struct.pack(">I", length) + b"\0\x24\0\2")
     assert client.closed()
@@ -127,7 +127,7 @@ def test_many_clients_that_never_log_in_do_not_block_others():
         assert principals(broker).count("User:alice") == 1
 
 
-def test_api_versions_after_a_sasl_handshake_closes_the_connection_unanswered(broker, client):
+def test_api_versions_after_a_sasl_handshake_closes_the_connection_unanswered(client):
     client.ask(ApiVersionsRequest())
     choose(client, "PLAIN")
     client.send(ApiVersionsRequest())
@@ -163,7 +163,7 @@ def test_unknown_users_and_wrong_passwords_get_the_same_answer_at_the_same_time(
 
 
 @pytest.mark.slow
-def test_no_request_is_served_while_a_login_fails_or_afterwards(broker, client):
+def test_no_request_is_served_while_a_login_fails_or_afterwards(client):
     choose(client, "PLAIN")
     client.send_together(SaslAuthenticateRequest(auth_bytes=plain("alice", "no")), (NO_TOPICS, 9))
     assert client.receive().error_code == FAILED
@@ -195,7 +195,7 @@ def test_requests_behind_a_long_password_wait_until_it_is_checked(broker, client
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_requests_sent_behind_the_last_login_message_wait_for_the_login(broker, client, mechanism):
+def test_requests_sent_behind_the_last_login_message_wait_for_the_login(client, mechanism):
     if mechanism == "PLAIN":
         choose(client, "PLAIN")
         client.send_together(SaslAuthenticateRequest(auth_bytes=plain("alice")), (NO_TOPICS, 9), (NO_TOPICS, 9))
@@ -216,15 +216,13 @@ def test_requests_sent_behind_the_last_login_message_wait_for_the_login(broker, 
     ("mechanism", "version", "code"),
     [("GSSAPI", 1, 33), ("PLAIN", 0, 33), ("scram-sha-256", 1, 33), ("OAUTHBEARER", 1, 33)],
 )
-def test_a_mechanism_not_offered_is_answered_with_those_offered_and_a_disconnect(
-    broker, client, mechanism, version, code
-):
+def test_a_mechanism_not_offered_is_answered_with_those_offered_and_a_disconnect(client, mechanism, version, code):
     response = choose(client, mechanism, version)
     assert (response.error_code, tuple(response.mechanisms)) == (code, MECHANISMS)
     assert client.closed()
 
 
-def test_sasl_authenticate_without_a_handshake_gets_illegal_sasl_state(broker, client):
+def test_sasl_authenticate_without_a_handshake_gets_illegal_sasl_state(client):
     assert say(client, plain("alice")).error_code == ILLEGAL
     assert client.closed()
 
@@ -250,7 +248,7 @@ def test_a_listener_without_login_works_beside_one_with_login():
         assert say(client, plain("alice")).error_code == ILLEGAL
         assert principals(broker) == ["User:ANONYMOUS"]
         (connection,) = broker.broker.server.connections
-        assert connection._owner is broker.broker.server
+        assert connection._owner is broker.broker.server, "an ordinary connection, of no Authenticator"
 
 
 def test_after_a_login_that_never_expires_requests_bypass_the_authenticator(broker, client):

@@ -79,12 +79,12 @@ def test_on_sasl_ssl_the_login_gives_the_principal_not_the_certificate(broker, a
         assert principals(broker) == {"User:alice"}
 
 
-@pytest.mark.parametrize("shown", ["nothing", "of another authority", "an ended one"])
+@pytest.mark.parametrize("shown", ["nothing", "of another authority", "an expired one"])
 def test_a_client_without_a_trusted_certificate_is_not_served(broker, authority, stranger, shown):
     certificate = {
         "nothing": lambda: None,
         "of another authority": lambda: stranger.of_client("stranger-client"),
-        "an ended one": lambda: authority.of_client("ended", ended=True),
+        "an expired one": lambda: authority.of_client("expired", expired=True),
     }[shown]()
     before = broker.inside(lambda inner: inner.metrics.failed_handshakes)
     with pytest.raises((OSError, Closed)), connect(broker, authority.trusting(certificate)) as client:
@@ -145,8 +145,8 @@ def test_mapping_rules_turn_a_certificate_subject_into_a_user_name_or_refuse_it(
 def test_a_client_rejects_an_untrusted_or_expired_broker_certificate(broker, authority, stranger):
     with pytest.raises(ssl.SSLCertVerificationError):
         connect(broker, stranger.trusting(), 1)
-    ended = serving(authority.of_broker("ended-broker", ended=True))
-    broker_of = ServedBroker(listeners=("SSL://127.0.0.1:0",), **ended)
+    expired = serving(authority.of_broker("expired-broker", expired=True))
+    broker_of = ServedBroker(listeners=("SSL://127.0.0.1:0",), **expired)
     with broker_of as other, pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         connect(other, authority.trusting())
 
@@ -257,12 +257,12 @@ def test_new_connections_get_a_changed_certificate_and_old_ones_continue(changin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", ["another key", "no certificate", "gone", "ended"])
+@pytest.mark.parametrize("broken", ["another key", "no certificate", "gone", "expired"])
 def test_an_unusable_new_certificate_leaves_the_old_one_in_use(changing, authority, broken, caplog):
     broker, files = changing
     context = authority.trusting()
     before = serial(context, broker.port)
-    other = authority.of_broker("other", ended=broken == "ended")
+    other = authority.of_broker("other", expired=broken == "expired")
     if broken == "another key":
         shutil.copy(other[1], files[1])
     elif broken == "no certificate":
@@ -381,7 +381,7 @@ def test_malformed_certificate_mapping_rules_are_refused(authority):
 
 
 @pytest.mark.slow
-def test_the_password_of_a_tls_key_is_never_shown(authority):
+def test_the_password_of_a_tls_key_is_never_shown():
     from fencepost.protocol.messages.configs import DescribeConfigsRequest
 
     with ServedBroker(ssl_key_password="open sesame") as broker, broker.connect() as client:

@@ -105,9 +105,8 @@ def connect_narrow(served):
     client = served.connect()
     client.close()
     client.socket = socket.socket()
-    client.socket.setsockopt(
-        socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES
-    )  # before connect(): otherwise the kernel lets it grow
+    # Set before connect(), because otherwise the kernel lets the buffer grow.
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)
     client.socket.settimeout(10)
     client.socket.connect(("127.0.0.1", served.port))
     return client
@@ -163,6 +162,7 @@ def test_connections_get_the_configured_send_buffer_size(served):
         return [one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for one in sockets]
 
     wanted = served.broker.settings.socket_send_buffer_bytes
+    # Linux reports twice the size that was set.
     assert all(wanted <= size <= 2 * wanted for size in served.inside(sizes))
 
 

@@ -98,7 +98,7 @@ def test_other_clients_are_served_while_a_worker_checks_records(broker, client, 
     assert answers(client.receive()) == [(OK, 1)]
 
 
-def test_each_partition_of_a_produce_checked_by_a_worker_gets_its_own_error_code(broker, client, workers):
+def test_each_partition_of_a_produce_checked_by_a_worker_gets_its_own_error_code(client, workers):
     begun(client, workers, produce("keys", long(), batch(MANY), long()))
     finish(client, workers)
     (response,) = client.receive().responses
@@ -151,7 +151,7 @@ def test_record_checks_of_two_connections_are_queued_for_workers_separately(brok
     assert answers(client.receive()) + answers(other.receive()) == [(OK, 0), (OK, MANY)]
 
 
-def test_acks_0_requests_keep_their_order_and_get_no_reply(broker, client, workers):
+def test_acks_0_requests_keep_their_order_and_get_no_reply(client, workers):
     client.send_unanswered(produce("keys", long(), acks=0))
     begun(client, workers, produce("keys", batch(key=b"k")))
     finish(client, workers)
@@ -268,7 +268,7 @@ ENOUGH_BYTES = bytes(BYTES_LIKE_A_RECORD * FEW_RECORDS)
     ],
     ids=count(),
 )
-def test_only_batches_whose_check_takes_long_are_given_to_a_worker(broker, client, config, sent, is_long):
+def test_only_batches_whose_check_takes_long_are_given_to_a_worker(broker, config, sent, is_long):
     """Long are: looking into many records (for keys or timestamps), compressing many bytes, and anything inside a batch
     that comes compressed, because its size is not known. A batch of which only the header is checked is never long.
     """
@@ -287,7 +287,7 @@ def test_many_small_batches_of_one_request_together_are_given_to_a_worker(broker
     assert answers(client.receive()) == [(OK, FEW_RECORDS // 2)] * 2 + [(OK, 0)]
 
 
-def test_a_negative_record_count_does_not_reduce_the_work_of_other_batches(broker, client, workers):
+def test_a_negative_record_count_does_not_reduce_the_work_of_other_batches(client, workers):
     """The batch header has a record count below zero; the sum of the counts still sends the other batch to a worker."""
     negative = bytearray(batch(key=b"k"))
     negative[57:61] = (-MANY).to_bytes(4, "big", signed=True)
@@ -313,9 +313,7 @@ def test_a_request_of_many_small_batches_that_decompress_to_much_is_refused_in_p
     assert broker.broker.topics.by_name["many"].partitions[2].log.end_offset == 0
 
 
-def test_a_batch_whose_header_claims_millions_of_records_is_refused_undecompressed(
-    broker, client, workers, monkeypatch
-):
+def test_a_batch_whose_header_claims_millions_of_records_is_refused_undecompressed(client, workers, monkeypatch):
     sent = zstd_batch(b"small", LEAST_BYTES + 1)
     name = "fencepost.broker.topics.decompression_budget.payload_of"
     monkeypatch.setattr(name, lambda *_: pytest.fail("decompressed"))
@@ -338,7 +336,7 @@ def test_corrupt_batches_use_up_the_decompression_budget_and_the_rest_are_too_la
 
 
 @pytest.mark.slow
-def test_a_batch_that_compresses_well_is_accepted(broker, client, workers):
+def test_a_batch_that_compresses_well_is_accepted(client, workers):
     """15 MB of records in one batch that is far smaller when compressed are within the decompression budget."""
     sent = packed(15_000, value=bytes(range(256)) * 4)
     assert len(sent) < LEAST_BYTES // 4

@@ -71,7 +71,7 @@ def test_an_answer_that_waits_is_timed_to_the_release_of_its_journal_round(turns
     assert (turns.found(END_TXN), turns.found(PRODUCE)) == ((1, 10), (3, 30))
 
 
-def test_requests_that_arrive_while_a_round_is_written_are_timed_to_the_next_one(turns: Turns) -> None:
+def test_requests_that_arrive_while_a_round_is_written_end_with_the_next_round(turns: Turns) -> None:
     turns.units.last_unit = 1
     turns.times.begin_turn()
     turns.metrics.fast_requests[PRODUCE] += 1

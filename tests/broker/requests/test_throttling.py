@@ -116,7 +116,7 @@ def test_changing_or_removing_a_quota_applies_at_once_to_the_next_request(broker
     assert produced(client, KB * 20) > 5_000
     other = SimulatedClient(broker, "app")
     set_quota(broker, "user=<default>", producer_byte_rate=1_000_000)
-    assert produced(other, KB * 20) == 0, "the wait is what it would be by the quota of now"
+    assert produced(other, KB * 20) == 0, "the wait is computed by the present quota"
     set_quota(broker, "user=<default>", producer_byte_rate=None)
     assert produced(other, KB * 900) == 0
 

@@ -37,7 +37,7 @@ def test_a_produce_request_with_two_transactional_producers_is_refused(broker):
     assert answers(broker.ask(request, 12)) == [(MAPPING, -1)] * 2
 
 
-def test_a_plain_batch_to_a_partition_in_the_producers_open_transaction_is_refused(broker):
+def test_a_plain_batch_is_refused_only_in_partitions_of_the_open_transaction(broker):
     txn = begun(broker)
     txn.write("t", b"x")
     plain = idempotent(1, producer_id=txn.producer_id, epoch=txn.epoch)

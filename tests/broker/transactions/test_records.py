@@ -201,13 +201,13 @@ def test_a_transaction_record_with_an_unknown_client_version_is_refused(version,
 def test_a_topic_name_length_that_is_negative_or_too_large_is_refused(topics, size):
     head = b"\x00\x00" + value(in_state("ONGOING"))[2 : records._HEAD.size]
     array = topics.to_bytes(4, "big") + size.to_bytes(2, "big", signed=True) + bytes(30)
-    with pytest.raises(DamagedTransactionRecord, match=r"the length of (the|a) name is"):
+    with pytest.raises(DamagedTransactionRecord, match="the length of a name is"):
         read(key("id"), head + array)
 
 
 def test_a_transaction_record_with_a_null_topic_name_is_refused():
     head = value(in_state("ONGOING"))[: records._HEAD.size]
-    with pytest.raises(DamagedTransactionRecord, match=r"the length of (the|a) name is"):
+    with pytest.raises(DamagedTransactionRecord, match="the length of a name is"):
         read(key("id"), head + b"\x02\x00" + bytes(30))
 
 

@@ -1,4 +1,4 @@
-"""Certificates for tests, as PEM files: of brokers, of clients, of authorities that nobody trusts, and ended ones."""
+"""Certificates for tests, as PEM files: of brokers, of clients, of authorities that nobody trusts, and expired ones."""
 
 import datetime
 import ssl
@@ -20,20 +20,20 @@ class Authority:
         self.file = str(directory / f"{name}.pem")
         self._made.cert_pem.write_to_path(self.file)
 
-    def of_broker(self, name: str = "broker", *, ended: bool = False) -> tuple[str, str]:
+    def of_broker(self, name: str = "broker", *, expired: bool = False) -> tuple[str, str]:
         """Return the files of a certificate for this machine, and of its key."""
-        return self._written(name, "127.0.0.1", "localhost", ended=ended)
+        return self._written(name, "127.0.0.1", "localhost", expired=expired)
 
-    def of_client(self, name: str = "client", *, user: str = "alice", ended: bool = False) -> tuple[str, str]:
+    def of_client(self, name: str = "client", *, user: str = "alice", expired: bool = False) -> tuple[str, str]:
         """Return the files of a certificate whose subject has this common name, and of its key."""
-        return self._written(name, f"{user}@example.com", common_name=user, ended=ended)
+        return self._written(name, f"{user}@example.com", common_name=user, expired=expired)
 
-    def _written(self, name: str, *identities: str, ended: bool = False, **more: Any) -> tuple[str, str]:
+    def _written(self, name: str, *identities: str, expired: bool = False, **more: Any) -> tuple[str, str]:
         made = self._made.issue_cert(
             *identities,
             organization_name="org",
             organization_unit_name="unit",
-            not_after=LONG_AGO if ended else None,
+            not_after=LONG_AGO if expired else None,
             not_before=LONG_AGO,
             **more,
         )

@@ -297,7 +297,7 @@ def test_any_end_at_epoch_32766_leads_to_a_new_producer_id_at_epoch_0(environmen
 
 
 @pytest.mark.requirement("S-113")
-def test_only_transactional_ids_without_an_open_or_prepared_transaction_may_expire(environment):
+def test_only_transactional_ids_without_an_open_or_prepared_transaction_may_expire():
     idle = {status for status in Status if machine.may_expire(transaction(status), 1000, 5000)}
     assert idle == {Status.EMPTY, *ENDED, Status.DEAD}
     assert [machine.may_expire(transaction(), 1000, age_ms) for age_ms in (4999, 8000, 10**9)] == [False, True, True]
@@ -355,7 +355,7 @@ def test_repeating_a_prepare_succeeds_and_a_different_one_is_refused(environment
     same = txn.prepared._replace(since_age_ms=0)
     again = machine.prepare(txn, PRODUCER, EPOCH, same, None, environment.inputs())
     assert again == (ErrorCode.NONE, (), None, -1, -1, False)
-    keys, numbers, timeouts_ms = ("sinj", "sinl"), (2, 4), (1, 2**40)
+    keys, numbers, timeouts_ms = ("sinj", "sinl"), (2, 4), (1, 2**40)  # neighbours of "sink" and 3
     others = [*({"ledger_key": key} for key in keys), *({"number": number} for number in numbers)]
     for other in (*others, *({"timeout_ms": timeout_ms} for timeout_ms in timeouts_ms), {"hold": True}):
         asked = same._replace(**other)
@@ -436,7 +436,7 @@ def test_a_prepare_record_in_the_log_is_completed_with_its_own_outcome(environme
 
 
 @pytest.mark.requirement("S-68")
-def test_an_open_transaction_survives_a_restart_and_its_timeout_continues(environment):
+def test_an_open_transaction_survives_a_restart_and_its_timeout_continues():
     txn = transaction(Status.ONGOING)
     _, found = records.read(records.key("id"), records.value(txn))
     assert machine.deadline_age_ms(found) == machine.deadline_age_ms(txn)
