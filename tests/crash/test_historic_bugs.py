@@ -68,7 +68,7 @@ def test_kafka_16541_a_file_is_synced_before_its_rename_and_the_directory_after(
     """
     operations = busy_disk().operations
     renames = [one for one in operations if isinstance(one, Rename)]
-    assert len(renames) > 8
+    assert len(renames) > 8  # else the broker did too little to show anything
     for rename in renames:
         last_sync = max(
             (one.index for one in operations[: rename.index] if isinstance(one, Sync) and one.inode == rename.inode),
@@ -248,7 +248,7 @@ def test_redpanda_def3776_a_batch_behind_a_failed_write_is_not_acknowledged():
     for left in (broker.disk.after_process_crash(), broker.disk.after_power_cut()):
         again = SimulatedBroker(small(), disk=left)
         known = offset_at(again, "t", -1)
-        assert known >= 5
+        assert known >= 5  # 0…4 were acknowledged; 5 and 6 may be there, too
         for sequence in (5, 6):
             assert answers(again.ask(produce("t", idempotent(sequence)), FAST)) == [(OK, sequence)]
         assert [record.offset for record in read_all(again, "t")] == list(range(7))
@@ -268,7 +268,7 @@ def test_nats_2026_compacted_segments_are_synced_before_a_checkpoint_names_them(
         broker.wait(2.5)
     broker.wait(10)
     before = [(record.offset, record.value) for record in read_all(broker, "c")]
-    assert len(before) < 6
+    assert len(before) < 6  # else compaction did nothing
     for left in (unplug(broker), kill(SimulatedBroker(QUICK, disk=disk.after_power_cut()))):
         again = SimulatedBroker(QUICK, disk=left)
         assert [(record.offset, record.value) for record in read_all(again, "c")] == before

@@ -155,5 +155,6 @@ def test_repeated_reads_of_a_topic_are_complete_and_sent_by_sendfile():
             assert [message.value() for message in found] == values
             assert [message.offset() for message in found] == list(range(len(values)))
             passes.append(served.inside(lambda broker: broker.metrics.bytes_uncopied) - before)
+        # At least half of the 12 MB went by sendfile.
         assert passes[1] > 6_000_000
         assert passes[2] > 6_000_000

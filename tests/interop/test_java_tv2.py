@@ -84,7 +84,7 @@ def test_javas_producer_uses_tv2_and_sends_no_add_partitions_requests(java, look
     assert versions(proxy, ADD_PARTITIONS) == set()
     assert versions(proxy, ADD_OFFSETS) == set()
     assert versions(proxy, END_TXN) == {5}
-    assert min(versions(proxy, PRODUCE)) >= 12
+    assert min(versions(proxy, PRODUCE)) >= 12  # from this version on, Produce adds its partitions itself
 
 
 @pytest.mark.requirement("S-75", "S-98", "S-106")
@@ -280,7 +280,7 @@ def test_when_epochs_run_out_java_continues_with_a_new_producer_id(java, broker,
     known = client.call(DescribeProducersRequest(topics=topics), 0).topics[0].partitions[0].active_producers
     newest = max(known, key=lambda producer: producer.producer_id)
     assert newest.producer_id > first_id
-    assert newest.producer_epoch < 30
+    assert newest.producer_epoch < 30  # its epochs begin at 0 again, and few transactions are left
     greedy.close()
     client.close()
     producer.do("close")

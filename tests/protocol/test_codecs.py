@@ -105,4 +105,5 @@ def test_array_items_of_fixed_size_fields_can_be_given_as_tuples(version: int) -
         topic = FetchResponse.Topic(topic="t", partitions=[answer])
         written.append(b"".join(encoder(FetchResponse, version)(FetchResponse(responses=[topic]))))
     assert written[0] == written[1]
+    # Each entry has two int64; in versions of the flexible encoding a byte for its tagged fields, too.
     assert len(written[0]) == len(written[2]) + 3 * (17 if version >= 12 else 16)

@@ -140,5 +140,6 @@ def test_the_steps_of_a_record_scan_grow_only_in_proportion_to_the_record_count(
         found = opened(batch(compress(Codec.ZSTD, payload), records=count, attributes=4))
         return lines_run(lambda: look(found))
 
+    # The second 4,000 records take as many steps as the first, and at most one more each.
     assert steps(8_000) - steps(4_000) <= 1.01 * (steps(4_000) - steps(1)) + 4_000
     assert steps(4_000) - steps(1) <= 25 * 4_000

@@ -166,7 +166,7 @@ def test_the_checker_accepts_an_lso_that_does_not_advance_while_no_broker_runs()
     assert story.anomalies == set()
 
 
-def test_the_checker_accepts_an_lso_that_does_not_advance_while_the_store_fails():
+def test_the_checker_accepts_an_lso_stall_only_while_the_store_fails():
     story = Story()
     story.begin("t"), story.send("x", txn="t"), story.read(lso=0, hw=1), story.passes(900)
     story.store_fails(2000), story.passes(50), story.read(lso=0, hw=1)

@@ -1,4 +1,7 @@
-"""Brokers on one store of objects, by seed: nothing the checker knows of may happen, whoever owns the journal."""
+"""Brokers on one store of objects, by seed: nothing the checker knows of may happen, whoever owns the journal.
+
+`struck` of a result counts the faults and what brokers met. It is checked, too: a run without them shows nothing.
+"""
 
 from collections import Counter
 

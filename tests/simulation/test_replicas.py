@@ -1,4 +1,6 @@
-"""What a simulated follower shows is an earlier state of its leader, and what it lacks it tells as Kafka's does."""
+"""What a simulated follower shows is an earlier state of its leader. A fetch of what it lacks it answers as a follower
+of Apache Kafka does.
+"""
 
 import random
 

@@ -53,7 +53,7 @@ def test_the_start_scenario_measures_ready_time_and_idle_memory_in_each_round(pr
     assert (found.scenario, found.peer) == ("start", names.OS)
     assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
     assert min(found.figures["ready_s"]) > 0
-    assert min(found.figures["idle_mb"]) > 10
+    assert min(found.figures["idle_mb"]) > 10  # Python alone takes as much
     assert not progress.failures
 
 

@@ -60,7 +60,7 @@ def test_a_load_reports_its_counts_and_its_process_cpu_time() -> None:
     assert (sample.units, sample.bytes, sample.latencies.count) == (3, 7, 3)
     assert sample.latencies.percentile_ms(0.5) == 0.01
     assert sample.seconds > 0
-    assert 0 < sample.client_share <= 1.1
+    assert 0 < sample.client_share <= 1.1  # of one core; the two clocks may differ a little
 
 
 def test_client_share_is_that_of_the_busier_of_a_load_and_a_process_it_started() -> None:

@@ -84,7 +84,7 @@ def test_a_closed_loop_has_no_more_requests_in_flight_than_configured():
     with FrameServer(later) as server:
         result = result_of(run(server, connections=5, depth=3))
     assert most == 3
-    assert result["requests"] == len(server.frames) > 15
+    assert result["requests"] == len(server.frames) > 15  # more than the 5 times 3 that it may begin with
 
 
 def test_connections_send_their_frames_in_turn_and_large_frames_completely():
@@ -110,7 +110,7 @@ def test_answers_that_arrive_in_pieces_are_reassembled():
 
     with FrameServer(in_pieces) as server:
         result = result_of(run(server, connections=3, depth=1))
-    assert result["requests"] == len(server.frames) > 3
+    assert result["requests"] == len(server.frames) > 3  # more than the first of each connection
 
 
 def test_a_closed_loop_reports_latencies_in_microseconds_sorted_by_length():
@@ -120,7 +120,7 @@ def test_a_closed_loop_reports_latencies_in_microseconds_sorted_by_length():
 
     with FrameServer(late) as server:
         result = result_of(run(server, connections=1, depth=1))
-    assert min(value for value, _ in result["latencies"]) >= 20_000 * 0.999
+    assert min(value for value, _ in result["latencies"]) >= 20_000 * 0.999  # they are in buckets of three digits
     assert result["latencies"] == sorted(result["latencies"])
 
 

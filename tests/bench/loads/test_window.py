@@ -78,7 +78,7 @@ def test_cpu_time_of_an_ended_child_process_is_part_of_the_client_share():
     subprocess.run([sys.executable, "-c", "for i in range(3_000_000): pass"], check=True)
     books.end()
     sample = books.sample(1, 0, Latencies())
-    assert sample.client_share * sample.seconds * 1e9 > 10_000_000
+    assert sample.client_share * sample.seconds * 1e9 > 10_000_000  # ns: three million turns of a loop take longer
 
 
 def test_unwritten_returns_the_sum_of_dirty_and_writeback_bytes_in_meminfo():
@@ -132,4 +132,4 @@ def test_waiting_for_the_disk_lasts_until_no_more_blocks_are_discarded(monkeypat
     monkeypatch.setattr(disk, "discards", lambda text: min(next(ended), 20))
     assert not disk.wait_until_freed("", "own", timeout_s=10)
     assert disk.wait_until_freed("", "own", timeout_s=1000)
-    assert next(ended) > 20
+    assert next(ended) > 20  # it has looked until the number of discards stayed at 20

@@ -84,4 +84,4 @@ def test_log_verify_finds_no_difference_in_aborted_transactions_of_a_sound_log(s
             world.step()
         world.driver.flush()
         assert differences(world.driver) == []
-    assert world.driver.log.end_offset > 100
+    assert world.driver.log.end_offset > 100  # the random steps have written something
