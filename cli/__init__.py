@@ -45,11 +45,12 @@ COMMANDS = {
     "bench": "Measure a broker, any Kafka broker.",
     "demo": "Lose acknowledgements, kill the broker, and count what is left.",
 }
+# The module of a command, where it has not the command's name.
 _MODULES = {
     "user": "access.user",
     "acl": "access.acl",
     "quota": "access.quota",
-}  # where it is not the module of the command's name
+}
 
 
 @contextmanager

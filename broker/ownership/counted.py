@@ -15,13 +15,14 @@ T = TypeVar("T")
 DONE, EXISTS, MISSING, UNCLEAR, REFUSED = "done", "exists", "missing", "unclear", "refused"
 """How a call ended. UNCLEAR and REFUSED: the store did not do what it was asked."""
 AWAITED = ("create", "read", "list")  # calls that a broker cannot go on without
+# The kind of a call by the folder of the name that it is for.
 KINDS = {
     "owners": "claim",
     "journal": "round",
     "parts": "part",
     "points": "point",
     "standbys": "standby",
-}  # by the folder of a name
+}
 
 
 class CountedObjects(Objects):

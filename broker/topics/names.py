@@ -8,9 +8,8 @@ from ...protocol.errors import ErrorCode, KafkaError
 LONGEST = 249
 OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC = "__consumer_offsets", "__transaction_state", "__fencepost_ledger"
 PRODUCERS_TOPIC, SHARE_STATE_TOPIC = "__fencepost_producers", "__share_group_state"
-COMPACTED = frozenset(
-    {OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC, PRODUCERS_TOPIC}
-)  # of coordinators, whatever their settings say
+# Topics of coordinators, compacted whatever their settings say.
+COMPACTED = frozenset({OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC, PRODUCERS_TOPIC})
 INTERNAL = COMPACTED | {SHARE_STATE_TOPIC}  # the last loses nothing but by its coordinator's own doing
 TopicIdPartition = tuple[bytes, int]
 """The id of a topic, and the number of a partition (Kafka's TopicIdPartition)."""

@@ -337,9 +337,8 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
             producer_epoch=producer.producer_epoch,
             transaction_result=False,
             topics=[Marker.Topic(name=partition.topic, partition_indexes=[partition.partition])],
-            coordinator_epoch=max(
-                producer.coordinator_epoch, 0
-            ),  # -1: the partition has no marker of this producer yet
+            # -1 says that the partition has no marker of this producer yet.
+            coordinator_epoch=max(producer.coordinator_epoch, 0),
         )
         await self._at_leaders([partition], lambda _: WriteTxnMarkersRequest(markers=[marker]), _marker_results)
         return found[0]

@@ -79,9 +79,8 @@ class Connection(asyncio.Protocol):
         self._framer = Framer(max_frame_bytes)
         self._transport: Transport | None = None
         self._pending: deque[_Pending] = deque()  # requests in the order of their responses
-        self._sending: deque[_Pending] = (
-            self._pending
-        )  # where a new request goes: while they are held, not among those with a response
+        # Where a new request goes: while requests are held, not among those that await a response.
+        self._sending: deque[_Pending] = self._pending
         self._versions: dict[type, tuple[int, int]] = {}
         self._next_id = 1
         self._out: list[Buffer] = []

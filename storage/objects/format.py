@@ -21,12 +21,13 @@ from .fence import NOWHERE, Header, Place
 
 FORMAT = 1
 WINDOW = 4  # how many rounds of an epoch may be begun and not released; the same in all brokers of a store
+# 0 is the number of the store, of which there is one.
 CLAIMS, JOURNAL, WAITING, ADOPTING = (
     JOURNAL_OWNERS,
     "0/journal/",
     "0/standbys/",
     "0/adopting/",
-)  # 0 is the number of the store, of which there is one
+)
 MAX_EPOCHS = 1 << 32
 MAX_ROUNDS = 10**14  # of an epoch
 LARGEST_ROUND_BYTES = 256 << 20  # more than the largest unit has; a header with a greater length is refused

@@ -384,9 +384,8 @@ def _segments() -> Iterator[bytes]:
 
 
 TARGETS = [
-    Target(
-        "journal", look_at_journal, _journals, lines=80_000, memory_per_byte=16_000
-    ),  # two bytes make a block of a file
+    # So much, because two bytes of the input make a block of a file.
+    Target("journal", look_at_journal, _journals, lines=80_000, memory_per_byte=16_000),
     Target("units", look_at_units, _bodies),
     Target("checkpoint-files", look_at_checkpoint_file, _checkpoint_files),
     Target("store-checkpoints", look_at_store_checkpoint, _store_checkpoints),

@@ -122,9 +122,8 @@ class Faults:
                 if connection.client is transport:
                     connection.to_server.hold()
                     delay_s = self.rng.uniform(0.5, 3.0)
-                    self.world.loop.call_later(
-                        delay_s, connection.release, context=Context()
-                    )  # also if its client's process is killed
+                    # In a context of its own, so that the requests go on also if their client's process is killed.
+                    self.world.loop.call_later(delay_s, connection.release, context=Context())
 
     async def held_answers(self) -> None:
         if connections := self.world.network.connections:

@@ -161,10 +161,11 @@ def stalls(facts: Facts) -> Iterator[Anomaly]:
             seen = op.result
             if not seen.tells_ends:
                 continue
+            # By when it ended: a read may begin before the broker that answers it.
             here = (
                 seen.last_stable,
                 bisect_left(restarts, op.done),
-            )  # a read may begin before a broker that answers it
+            )
             if seen.last_stable >= seen.high_watermark:
                 stands = None
             elif stands != here or began is None:

@@ -133,9 +133,8 @@ def show(part: Part, copy: Copy, wanted: FetchRequest.Topic.Partition, *, commit
         return "as its leader"
     if wanted.fetch_offset > copy.end:
         refuse(part, ErrorCode.OFFSET_OUT_OF_RANGE)
-        if (
-            wanted.last_fetched_epoch >= 0 and copy.end > copy.log_start
-        ):  # it tells where the epoch ends, as it knows it
+        # Then it tells where it takes the epoch to end.
+        if wanted.last_fetched_epoch >= 0 and copy.end > copy.log_start:
             part.error_code = 0
             part.diverging_epoch = Part.EpochEndOffset(epoch=wanted.last_fetched_epoch, end_offset=copy.end)
             part.high_watermark, part.last_stable_offset = copy.shown

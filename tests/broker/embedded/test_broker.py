@@ -218,9 +218,8 @@ def test_a_kill_resets_connections_and_a_restart_has_all_that_was_acknowledged(b
 def test_killing_an_embedded_broker_loses_unsynced_records():
     with Broker(durability_mode="os", log_checkpoint_interval_ms=3_600_000) as broker:
         make(broker)
-        broker.advance(
-            0.2
-        )  # the topic is synced, and so is the empty journal round that records it: no other sync is due
+        # Then the topic is synced, and so is the empty journal round that records it: no other sync is due.
+        broker.advance(0.2)
         write(broker)
         broker.kill()
         broker.restart()
@@ -238,9 +237,8 @@ def test_an_orderly_restart_loses_no_records_in_durability_mode_os():
 def halted_by_a_failed_sync(broker):
     make(broker)
     broker.disk.fail_sync()
-    with contextlib.suppress(
-        Closed, ConnectionError
-    ):  # it is answered if the sync of another file is the one that fails
+    # The write is answered if the sync of another file is the one that fails.
+    with contextlib.suppress(Closed, ConnectionError):
         write(broker)
     wait_until(lambda: not broker.running)
 

@@ -42,9 +42,8 @@ def test_group_records_of_older_versions_are_decoded(version: int) -> None:
     value += (1).to_bytes(4, "big") + text("m") + text("client") + text("/host")
     value += (60_000).to_bytes(4, "big") if version >= 1 else b""
     value += (10_000).to_bytes(4, "big") + b"\0\0\0\1s" + b"\0\0\0\1a"
-    rebalance_ms = (
-        60_000 if version >= 1 else 10_000
-    )  # before version 1, the session timeout was also the rebalance timeout
+    # Before version 1, the session timeout was also the rebalance timeout.
+    rebalance_ms = 60_000 if version >= 1 else 10_000
     member = KeptMember("m", None, "client", "/host", rebalance_ms, 10_000, b"s", b"a")
     assert group_records.read_value(value) == KeptGroup(
         "consumer", 7, "range", "m", (member,), 5 if version == 2 else -1

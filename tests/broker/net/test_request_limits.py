@@ -133,9 +133,8 @@ def test_a_request_of_millions_of_partitions_is_refused_before_it_is_decoded(ser
         assert answers(client.call(produce("many", batch()))) == [(ErrorCode.NONE, 0)]
         with pytest.raises(Closed):
             liar.receive_frame()
-    assert (
-        lines_run(lambda: refused(body)) < 30 * MAX_PARTITIONS
-    )  # of five million partitions, no more than the allowed number are read
+    # Of five million partitions, no more than the allowed number are read.
+    assert lines_run(lambda: refused(body)) < 30 * MAX_PARTITIONS
 
 
 def refused(frame):
@@ -162,9 +161,8 @@ def fetched_partitions(count):
 def test_describe_configs_of_too_many_topics_closes_its_connection(served):
     with served.connect() as client, served.connect() as greedy:
         client.call(create("a"))
-        assert (
-            len(client.call(described(["a"] * 3), 4).results) == 3
-        )  # as in Kafka, a topic is described as often as it is named
+        # A topic is described as often as it is named; Apache Kafka does so, too.
+        assert len(client.call(described(["a"] * 3), 4).results) == 3
         greedy.send(described(["a"] * (MAX_SUBJECTS + 1)), 4)
         assert client.call(MetadataRequest(topics=[]), 9).topics == []
         with pytest.raises(Closed):

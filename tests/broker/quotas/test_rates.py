@@ -126,7 +126,6 @@ def test_a_token_bucket_fills_at_the_quota_up_to_its_burst_and_may_be_overdrawn(
         tokens -= amount
         expected = floor(-tokens / limit * 1000 + 0.5) if tokens < 0 else 0
         assert bucket.throttle_ms(limit, now_ms, shape) == pytest.approx(min(expected, LONGEST_MS), abs=1)
-    wait_ms = (
-        floor((burst - min(tokens, burst)) / limit * 1000) + 2
-    )  # the moment itself may lie on either side of a rounded sum
+    # 2 ms more: the moment itself may lie on either side of a rounded sum.
+    wait_ms = floor((burst - min(tokens, burst)) / limit * 1000) + 2
     assert bucket.is_fresh(limit, now_ms + wait_ms)

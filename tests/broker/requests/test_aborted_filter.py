@@ -7,10 +7,11 @@ from fencepost.storage.producers.aborted import AbortedTransaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+# (producer, event, number of records). Producer 0 has no transactions.
 EVENTS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(["data", "data", "data", "commit", "abort"]), st.integers(1, 4)),
     max_size=40,
-)  # producer 0 has no transactions
+)
 
 
 def log_of(events):

@@ -94,12 +94,13 @@ def test_log_to_standard_error_writes_a_message_with_a_line_break_on_one_line() 
 
 PRINTS = {"click.echo", "click.secho", "click.style", "click.prompt", "click.confirm", "print", "sys.stdout.write"}
 PRINTS |= {"sys.stderr.write", "sys.stdout.buffer.write", "logging.basicConfig", "click.echo_via_pager"}
+# These are programs of other processes: what they print goes into a pipe.
 OF_OTHER_PROCESSES = {
     "demo/copier.py",
     "demo/victim.py",
     "demo/worker.py",
     "spark/demo_query.py",
-}  # what they print goes into a pipe
+}
 
 
 def test_in_the_cli_only_modules_of_its_output_package_call_print() -> None:

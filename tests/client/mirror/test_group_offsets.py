@@ -57,9 +57,8 @@ def test_from_each_translated_offset_the_target_has_the_records_of_the_source(lo
     for position in range(logs.source_end + 2):
         there = found.target_of(position, logs.target_end)
         assert read(logs.target, there) == read(logs.source, position)
-        assert (
-            there in logs.target or there == logs.target_end
-        )  # a record's own offset, or the end: no lag that is none
+        # It is a record's own offset, or the end: so a group that has read all has no lag.
+        assert there in logs.target or there == logs.target_end
 
 
 @given(mirrored())

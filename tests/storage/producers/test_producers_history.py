@@ -77,9 +77,8 @@ def test_kafka_20090_a_marker_of_the_last_epoch_ends_transaction_and_producer(pa
     assert partition.send_in_transaction(Q, 32766, 1) == 3
     partition.restart()
     assert (P in partition.states, len(partition.states)) == (False, 1)
-    assert (
-        partition.end(P, 32767, Marker.ABORT) is None
-    )  # once more, after a restart: nothing is open, nothing comes back
+    # Once more, after a restart: nothing is open, and nothing comes back.
+    assert partition.end(P, 32767, Marker.ABORT) is None
     assert P not in partition.states
 
 

@@ -97,7 +97,7 @@ class Rule:
         return True
 
     async def apply(self, frame: Frame, link: Link) -> None:
-        """Wait, or raise Cut. Later frames of the connection wait as long."""
+        """Delay this frame by waiting, or raise Cut to drop it. Later frames of the connection wait as long."""
 
 
 class Held(Rule):

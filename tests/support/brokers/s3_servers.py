@@ -66,8 +66,8 @@ def seaweedfs(path: str, directory: Path) -> S3Server:
         f"-dir={directory}",
         "-ip=127.0.0.1",
         "-ip.bind=127.0.0.1",
-        "-volume.max=200",
-    ]  # an epoch leaves megabytes behind
+        "-volume.max=200",  # each epoch of the tests leaves megabytes behind
+    ]
     command += [f"-master.port={master}", f"-master.port.grpc={free_port()}", f"-volume.port={volume}"]
     command += [f"-volume.port.grpc={free_port()}", "-filer", f"-filer.port={filer}"]
     command += [f"-filer.port.grpc={free_port()}", "-s3", f"-s3.port={port}", f"-s3.port.grpc={free_port()}"]

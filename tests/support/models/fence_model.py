@@ -161,9 +161,8 @@ class Model:
         does so, too.
         """
         released = it.owner.released
-        official = (
-            it.says[released - 1] if released else 0
-        )  # a checkpoint counts once a round that names it is released
+        # A checkpoint counts once a round that names it is released.
+        official = it.says[released - 1] if released else 0
         below = fence.first_kept(released, official, self.kept)
         numbers = fence.garbage(_listing(objects, 1), below)
         if numbers and self.bounds.late:
