@@ -113,7 +113,7 @@ def test_each_command_has_the_common_options_of_the_cli_page_or_is_an_exception(
     for name, command in leaves(cast(click.Group, main), click.Context(main)):
         found = {option for each in command.params for option in each.opts}
         if name.startswith("bench "):
-            assert {"-b", "-o"} <= found or name == "bench compare", name
+            assert {"-b", "-o"} <= found or name == "bench compare", name  # which asks no broker
             assert not found & {"--timeout", "-q"}, name
             assert ("-X" in found) == (name == "bench produce"), name
         elif name not in others | generating:

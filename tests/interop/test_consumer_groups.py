@@ -294,7 +294,7 @@ def test_javas_transactions_copy_each_record_once_while_members_change(java, bro
             found[message.value().decode()] += 1
     reader.close()
     assert found == wanted
-    assert refused <= {"CommitFailedException"}
+    assert refused <= {"CommitFailedException"}  # it may be that nothing was refused
 
 
 @pytest.mark.parametrize("first", ["classic", "consumer"])

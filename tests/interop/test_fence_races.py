@@ -47,7 +47,7 @@ def as_kafka():
 @pytest.mark.parametrize(("client", "kind"), KINDS)
 def test_a_request_that_arrives_late_over_an_older_connection_is_dropped(fenced, client, kind, name):
     late = races.run(f"127.0.0.1:{fenced.port}", client, races.RACES[kind], name, ROUNDS, TASKS.get(client, 4))
-    assert len(late) >= ROUNDS
+    assert len(late) >= ROUNDS  # a round in which the library hung was repeated
     assert set(late) == {None}, "each was dropped, and its connection closed"
 
 

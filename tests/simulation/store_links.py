@@ -206,16 +206,16 @@ GOOD = Weather()
 
 
 class StoreLink:
-    """One machine's client of the store."""
+    """One machine's client of the store.
+
+    on_failure: called with the name and the start (loop time) of each create or read that fails or is not answered,
+    when its caller is told.
+    """
 
     where = "sim://bucket"
 
     def __init__(self, loop: SimulatedLoop, store: SimulatedObjects, rng: random.Random, page: int) -> None:
-        """page: a listing of more names takes effect in two pieces, the first of so many.
-
-        on_failure: called with the name and the start (loop time) of each create or read that fails or is not
-        answered, when its caller is told.
-        """
+        """page: a listing of more names takes effect in two pieces, the first of so many."""
         self._loop = loop
         self._store = store
         self._rng = rng

@@ -23,7 +23,7 @@ def has_ipv6() -> bool:
 
 
 def congestion_controls() -> set[str]:
-    """Return the TCP congestion controls that any process may choose; None if the system does not tell."""
+    """Return the TCP congestion controls that any process may choose; none if the system does not tell."""
     try:
         return set(Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split())
     except OSError:

@@ -108,7 +108,7 @@ def test_a_full_run_contains_the_small_loads_of_the_table():
 
 def test_every_small_load_of_the_table_runs_on_every_broker():
     for scenario in small_load.table():
-        assert scenario.peers is None or scenario.peers >= BROKERS
+        assert scenario.peers is None or scenario.peers >= BROKERS  # None: it runs on every peer
 
 
 def test_the_position_of_the_error_code_is_found_by_encoding_an_answer():

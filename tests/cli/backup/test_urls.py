@@ -92,7 +92,7 @@ def test_store_verify_and_restore_name_a_damaged_object_and_exit_with_1(written,
     assert found.exit_code == 1
     assert f"0/parts/{part.name}" in found.stdout
     assert f"0/parts/{part.name}" in refused("restore", url, tmp_path / "copy")[0]
-    assert not (tmp_path / "copy").exists() or not list((tmp_path / "copy").iterdir())
+    assert list((tmp_path / "copy").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ WAIT_S = 60
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
-    """Wait for something."""
+    """Wait until is_so() is true. what: the text of the failure if it never is."""
     end = time.monotonic() + WAIT_S
     while not is_so():
         assert time.monotonic() < end, what

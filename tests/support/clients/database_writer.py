@@ -92,7 +92,7 @@ async def write(producer: Producer, db: Any, name: str, number: str, chance: ran
 
 
 async def work(producer: Producer, db: Any, name: str, life: str) -> None:
-    """Write until fenced."""
+    """Write transactions until fenced, and print what became of each."""
     chance = random.Random(f"{name} {life}")
     slow_down(db, chance)
     for number in itertools.count():

@@ -121,7 +121,9 @@ async def wait_for(db: Any, count: int) -> None:
 async def compare_under_faults(
     crew: Crew, bootstrap: str, url: str, seed: int, times: int, stops_s: Sequence[int], topic: str = "orders"
 ) -> None:
-    """Let this happen to workers of a topic that is not there yet, and compare the effects with the records."""
+    """Create the topic, and produce to it while workers read it and Crew.harass() kills and stops them. Then compare
+    the effects in the database with the records.
+    """
     async with Admin(bootstrap) as admin, sql.connect(url, create=True) as db:
         await admin.create_topics([NewTopic(topic, PARTITIONS)])
         await db.execute(TABLES[db.dialect])
@@ -139,6 +141,6 @@ async def compare_under_faults(
 
 
 def _first_difference(found: list[int], written: list[int]) -> tuple[list[int], list[int]]:
-    """Return what is around the first place at which they differ."""
+    """Return up to nine numbers of each list, from the first place on at which they differ."""
     place = next((at for at, pair in enumerate(zip(found, written, strict=False)) if pair[0] != pair[1]), len(found))
     return found[place : place + 9], written[place : place + 9]

@@ -50,7 +50,9 @@ class Terminal:
         return self.code, cause[7:], hint[6:]
 
     def open_transaction(self, transactional_id: str, topic: str, *values: str) -> Producer:
-        """Begin a transaction of librdkafka, and write an acknowledged record to partition 0 in it."""
+        """Begin a transaction of librdkafka, and write a record for each value to partition 0 in it. All are
+        acknowledged when this returns.
+        """
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id})
         producer.init_transactions(10)
         producer.begin_transaction()

@@ -83,7 +83,7 @@ class PostgresServer:
         return False
 
     def end(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End it: SIGINT at once and in order, SIGKILL as a crash does."""
+        """End the server: SIGINT cuts its sessions and shuts it down in an orderly way, SIGKILL is a crash."""
         assert self._process is not None
         self._process.send_signal(how)
         self._process.wait(60)

@@ -134,7 +134,7 @@ def packed(disk: SimulatedDisk) -> bytes:
 
 
 def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Return the files by their paths in the data directory."""
+    """Yield (path in the data directory, content) of each file in the archive."""
     with tarfile.open(archive) as whole:
         for entry in whole:
             file = whole.extractfile(entry)

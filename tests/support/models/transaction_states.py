@@ -110,7 +110,7 @@ def pair(decision: Decision) -> tuple[int, int]:
 
 
 def in_state(name: str, *, version: int = 2) -> Transaction | None:
-    """Return an id in the state of this column of the table."""
+    """Return the state of an id that this column of the table is about; None for an unknown id."""
     if name == "UNKNOWN":
         return None
     made = {"PREPARED": prepared, "HELD": held}.get(name)

@@ -334,7 +334,9 @@ class Ghost:
 
 
 def run(world: World, checkpoint: Checkpoint, batches: int = 3, *, turns: int = 6_000, writes: int = 1) -> bool:
-    """Start drivers until one has done all batches, or none can. Whether all are done, as the checkpoint knows."""
+    """Start one driver after the other until all batches are done, or four could not do them although nothing failed.
+    Returns whether the checkpoint has all batches as done.
+    """
     everything = set(range(batches))
     drivers: list[Actor] = []
     in_vain = 0
