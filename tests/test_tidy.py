@@ -246,7 +246,7 @@ def test_circle_in_returns_the_modules_of_an_import_circle_or_nothing():
 
 
 def is_pure(path: Path) -> bool:
-    """Whether its docstring says so, or the docstring of a package above it, for all that is in there."""
+    """Return whether its docstring says so, or that of a package above it, which counts for all modules in it."""
     packages = [parent / "__init__.py" for parent in path.relative_to(ROOT).parents]
     said = [ROOT / each for each in packages if (ROOT / each).is_file()]
     return any(SAYS_PURE.search(docstring_of(each)) for each in [path, *said])
@@ -333,7 +333,7 @@ def test_only_one_module_starts_threads():
 
 
 def _waits_for(node: ast.AST) -> bool:
-    """Whether asyncio.wait_for is named here, or imported."""
+    """Return whether asyncio.wait_for is named here, or imported."""
     if isinstance(node, ast.ImportFrom):
         return node.module == "asyncio" and any(each.name == "wait_for" for each in node.names)
     of_asyncio = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "asyncio"

@@ -155,7 +155,7 @@ class Turns:
         return len(self._short) + len(self._long)
 
     def is_spent(self) -> bool:
-        """Whether this turn's units of work are used up, so that further requests must wait for a later turn."""
+        """Return whether this turn's units of work are used up, so that further requests must wait for a later turn."""
         self._renew()
         return self.left <= 0
 

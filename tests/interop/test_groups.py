@@ -129,7 +129,7 @@ def until(done, *consumers, seconds=15, **more):
 
 
 def shared(*consumers):
-    """Whether every partition has one owner, and all own as many."""
+    """Return whether every partition has one owner, and all own as many."""
     each = PARTITIONS // len(consumers)
     owned = [partition for consumer in consumers for partition in consumer.owned]
     return sorted(owned) == list(range(PARTITIONS)) and all(len(consumer.owned) == each for consumer in consumers)

@@ -66,7 +66,7 @@ def both(**more):
 
 
 def released(found):
-    """Whether each file part is released."""
+    """Return whether each file part is released."""
     return [part._opened is None for part in found]
 
 

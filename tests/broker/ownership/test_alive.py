@@ -42,7 +42,7 @@ def wait_as_standby(objects: SimulatedObjects, owner: SimulatedBroker) -> None:
 
 
 def is_served(broker: SimulatedBroker) -> bool:
-    """Whether a new connection gets an answer."""
+    """Return whether a new connection gets an answer."""
     try:
         return bool(bytes_of(fetched(SimulatedClient(broker).ask(fetch("t"), 11))))
     except ConnectionError:

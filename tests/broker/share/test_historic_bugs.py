@@ -72,8 +72,8 @@ def test_kafka_19859_acknowledging_below_a_moved_log_start_keeps_the_start_offse
 
 
 def test_kafka_19630_all_records_below_a_new_log_start_leave_the_window() -> None:
-    """Whether they are available, acquired, acknowledged or pending. Kafka archives them by two methods with `||`
-    between them, so the second one was skipped if the first had found something.
+    """They leave in any state: available, acquired, acknowledged or pending. Kafka archives them by two methods with
+    `||` between them, so the second one was skipped if the first had found something.
     """
     driver = ShareDriver()
     driver.acquire("me", (0, 9))

@@ -120,7 +120,7 @@ def test_readyz_is_503_while_a_broker_waits_for_its_store_or_the_store_is_away(s
 
 
 def answers(port: int) -> bool:
-    """Whether a console serves at this port."""
+    """Return whether a console serves at this port."""
     try:
         ready_of(port)
     except OSError:

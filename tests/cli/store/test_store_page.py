@@ -63,7 +63,9 @@ class GuardedS3(MemoryS3):
 
     @staticmethod
     def _is_named(statements, action: str, resource: str, is_conditional: bool) -> bool:
-        """Whether a statement is about this action and resource. is_conditional: the request has If-None-Match."""
+        """Return whether a statement is about this action and resource. is_conditional: the request has
+        If-None-Match.
+        """
         for each in statements:
             actions, resources = (
                 [value] if isinstance(value, str) else value for value in (each["Action"], each["Resource"])

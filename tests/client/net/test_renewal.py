@@ -327,7 +327,7 @@ def test_a_login_cancelled_at_any_await_leaves_no_connection_open(mechanism):
         return "token", 60_000
 
     def run_until(turn):
-        """Whether the login was cancelled before it was done."""
+        """Return whether the login was cancelled before it was done."""
 
         async def main(world):
             server = Renewing(world)

@@ -285,7 +285,7 @@ def _is_batches(field: Field) -> bool:
 
 
 def _is_left_out(field: Field, message: Any) -> bool:
-    """Whether it is a field of our own, which Kafka cannot have, or an explanation."""
+    """Return whether it is a field of our own, which Kafka cannot have, or an explanation."""
     return (field.tag or 0) >= TAGS_OF_OUR_OWN or _is_explanation(field, message)
 
 

@@ -183,7 +183,7 @@ class World:
         return int(answer.topics[0].error_code)
 
     def leads(self, name: str) -> bool:
-        """Whether the log can be asked, too."""
+        """Return whether the log can be asked, too."""
         asked = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
         return self.admin("ListOffsets", 5, topics=asked).topics[0].partitions[0].error_code == ErrorCode.NONE
 
