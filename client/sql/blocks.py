@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ..errors import IllegalStateError, OutcomeDivergedError
+from ..errors import IllegalStateError, KafkaError, OutcomeDivergedError
 from ..transactions.cancellation import outlast
 from ..transactions.participant import Block
 from ..transactions.sqlstates import sqlstate_of
@@ -90,7 +90,7 @@ class Blocks(ABC):
         async with self._turn:
             if self._is_owned:
                 adapter = self._open_adapter()
-                if not self._must_find_mark and not statements.cannot_end(statement):
+                if not self._must_find_mark and self._may_end_unseen(statement):
                     await self._set_mark(adapter)
                 return await work(adapter)
             await self._rolled_back()
@@ -148,7 +148,7 @@ class Blocks(ABC):
             raise self._ended_error()
         return adapter
 
-    def _ended_error(self) -> OutcomeDivergedError:
+    def _ended_error(self) -> KafkaError:
         """Return the error for a transaction of the block that the user has ended. If one is open, only the mark of the
         block is missing.
         """
@@ -159,6 +159,10 @@ class Blocks(ABC):
             "records are aborted",
             hint="leave out the commit; the driver's own blocks inside are savepoints",
         )
+
+    def _may_end_unseen(self, statement: str) -> bool:
+        """Return whether this text may end the transaction and begin another one, which only a missing mark shows."""
+        return not statements.cannot_end(statement)
 
     @abstractmethod
     async def _mark(self, adapter: Adapter) -> None:

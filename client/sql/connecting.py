@@ -9,10 +9,11 @@ from types import ModuleType
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from ..errors import InvalidConfigurationError
+from ..errors import IllegalStateError, InvalidConfigurationError
 from . import postgresql, sqlite
 from .connections import FromPool, OfUser, OneConnection
 from .interfaces import Connections, Database
+from .sqlite_adapter import SqliteAdapter, run
 
 DRIVERS = {"asyncpg": "asyncpg_adapter", "psycopg": "psycopg_opening"}
 """The drivers of PostgreSQL and the modules here that use them, the preferred one first."""
@@ -65,12 +66,16 @@ def _sqlite(url: str, create: bool) -> sqlite.Database:
 def _sqlite_of_user(connection: sqlite3.Connection, create: bool) -> sqlite.Database:
     """Return the database of the file that this connection has open."""
     try:
-        path = os.fsdecode(sqlite.run(connection, "pragma database_list").fetchone()[2])
+        path = os.fsdecode(run(connection, "pragma database_list").fetchone()[2])
+        if not isinstance(run(connection, "select 'text'").fetchone()[0], str):
+            raise InvalidConfigurationError("the connection's text_factory is not str, so its text is not text")
     except sqlite3.ProgrammingError as error:
         raise InvalidConfigurationError(str(error), hint="sqlite3.connect(…, check_same_thread=False)") from None
     if not path:
         raise InvalidConfigurationError("a database in memory does not outlive this process", hint=_KNOWN)
-    return sqlite.Database(path, create=create, given=connection)
+    if connection.in_transaction:
+        raise IllegalStateError("the connection is in a transaction already: a block begins its own")
+    return sqlite.Database(path, create=create, given=SqliteAdapter(connection, is_own=False))
 
 
 def _by_url(url: str) -> OneConnection:

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from ..errors import IllegalStateError
-from .django_lending import ATOMIC, Lending, run, savepoint
+from .django_lending import ATOMIC, Lending, run
 from .drivers import BEGINNING, cut, has_open_transaction
+from .threads import entered
 
 
 class DjangoAdapter:
@@ -37,9 +38,7 @@ class DjangoAdapter:
         return connection is None or self._wrapper.closed_in_transaction or getattr(connection, "closed", False)
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement and return how many rows it changed. Without values PostgreSQL also runs several, separated
-        by semicolons.
-        """
+        """Run a statement, or of PostgreSQL several, and return how many rows the last one changed."""
         return await self._call(lambda: max(0, self._run(statement, values).rowcount))
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -47,9 +46,7 @@ class DjangoAdapter:
         return await self._call(lambda: self._run(statement, values).fetchall())
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        """Run a statement and return its cursor. Raises IllegalStateError if Django has marked the block for rollback,
-        or has closed its connection.
-        """
+        """Run a statement and return its cursor. Raises IllegalStateError if the block cannot be committed any more."""
         if self._block is not None and self._wrapper.closed_in_transaction:
             raise IllegalStateError("the connection was closed inside the block, which has undone it")
         if self._block is not None and self._wrapper.needs_rollback:
@@ -73,9 +70,7 @@ class DjangoAdapter:
         await self._call(begin)
 
     async def commit(self) -> None:
-        """Commit the transaction that `begin` has begun. The functions that were registered with Django's `on_commit`
-        are not called, but moved into the list `on_commit` of this adapter.
-        """
+        """Commit the transaction that `begin` has begun, and keep the functions of Django's `on_commit` uncalled."""
         block, self._block = self._block, None
 
         def commit() -> None:
@@ -93,7 +88,7 @@ class DjangoAdapter:
 
     def savepoint(self) -> Any:
         """Return a block for a savepoint, by Django's `atomic()`."""
-        return savepoint(self._call, self._wrapper.alias)
+        return entered(partial(ATOMIC, using=self._wrapper.alias), self._call)
 
     async def close(self) -> None:
         """Close the connection."""

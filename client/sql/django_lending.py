@@ -1,13 +1,11 @@
 """Lends a connection of Django to a thread of ours for one call, as Django's own test server does."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from django.db import connections, transaction
 
-from .sqlite import bound
+from .sqlite_adapter import bound
 from .threads import OneAtATime
 
 T = TypeVar("T")
@@ -55,16 +53,3 @@ def run(wrapper: Any, statement: str, values: Sequence[Any]) -> Any:
 
         cursor: Any = RawCursor(wrapper.connection, row_factory=tuple_row)
         return cursor.execute(statement.encode(), values or None)
-
-
-@asynccontextmanager
-async def savepoint(call: Lending, alias: str) -> AsyncGenerator[None, None]:
-    """Set a savepoint by `atomic()`. An exception rolls back to it."""
-    block = ATOMIC(using=alias)
-    await call(block.__enter__)
-    try:
-        yield
-    except BaseException as error:
-        await call(partial(block.__exit__, type(error), error, None))
-        raise
-    await call(partial(block.__exit__, None, None, None))

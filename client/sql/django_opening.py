@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..errors import IllegalStateError, InvalidConfigurationError
-from . import postgresql, sqlite_given
+from . import postgresql, sqlite
 from .connections import FromPool, OfUser
 from .django_adapter import DjangoAdapter
 from .django_lending import CONNECTIONS
@@ -23,7 +23,8 @@ def database_of(adapter: DjangoAdapter, wrapper: Any, ask: Connections | None, c
             hint="a block begins a transaction itself",
         )
     if wrapper.vendor == "sqlite":
-        return sqlite_given.Database(adapter, str(wrapper.settings_dict["NAME"]), create=create is not False)
+        path = str(wrapper.settings_dict["NAME"])
+        return sqlite.Database(path, create=create is not False, given=adapter)
     if wrapper.vendor != "postgresql" or wrapper.Database.__name__ != "psycopg":
         raise InvalidConfigurationError(
             f"the connection {wrapper.alias!r} of Django is one of {wrapper.vendor} by {wrapper.Database.__name__}",

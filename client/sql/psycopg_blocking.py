@@ -1,7 +1,7 @@
 """PostgreSQL by psycopg 3: its blocking connection as an Adapter. Each call is made in a thread, one at a time."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ from psycopg import Connection, OperationalError, RawCursor, Rollback, Transacti
 from psycopg.rows import tuple_row
 
 from .psycopg_adapter import is_in_transaction
-from .threads import call_blocking
+from .threads import call_blocking, entered
 
 
 class BlockingPsycopgAdapter:
@@ -74,17 +74,9 @@ class BlockingPsycopgAdapter:
         if self.is_in_transaction:  # psycopg only logs that
             raise OperationalError("it was not rolled back")
 
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncGenerator[None, None]:
-        """Set a savepoint by psycopg's own block. An exception rolls back to it."""
-        block = self._connection.transaction()
-        await call_blocking(block.__enter__)
-        try:
-            yield
-        except BaseException as error:
-            await call_blocking(partial(block.__exit__, type(error), error, error.__traceback__))
-            raise
-        await call_blocking(partial(block.__exit__, None, None, None))
+    def savepoint(self) -> AbstractAsyncContextManager[Any]:
+        """Return psycopg's own block for a savepoint."""
+        return entered(self._connection.transaction, call_blocking)
 
     async def close(self) -> None:
         """Close the connection, or give it back to its pool."""

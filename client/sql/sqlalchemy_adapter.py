@@ -37,9 +37,7 @@ class SqlalchemyAdapter:
         return isinstance(self._target, AsyncConnection) and self._target.closed
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement and return how many rows it changed. Without values it may be several, each on lines of its
-        own and ended by a semicolon; the number is that of the last.
-        """
+        """Run a statement, or several on lines of their own, and return how many rows the last one changed."""
         return [max(0, (await self._run(part, values))[0]) for part in parts_of(statement)][-1]
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

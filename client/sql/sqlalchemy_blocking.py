@@ -4,8 +4,8 @@ The rule: what the session has not flushed is flushed before each statement of o
 last one. Outside of a transaction a statement has a connection of its own, and leaves the session alone.
 """
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from sqlalchemy import Connection, Engine
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from .drivers import BEGINNING, cut, has_open_transaction
 from .sqlalchemy_statements import check_begun, clause, found_by, parts_of
-from .threads import OneAtATime
+from .threads import OneAtATime, entered
 
 
 class SessionAdapter:
@@ -39,9 +39,7 @@ class SessionAdapter:
         return isinstance(self._target, Connection) and self._target.closed
 
     async def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement and return how many rows it changed. Without values it may be several, each on lines of its
-        own and ended by a semicolon; the number is that of the last.
-        """
+        """Run a statement, or several on lines of their own, and return how many rows the last one changed."""
         return await self._call(lambda: [max(0, self._run(part, values)[0]) for part in parts_of(statement)][-1])
 
     async def fetch(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -86,16 +84,9 @@ class SessionAdapter:
 
         await self._call(roll_back)
 
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncGenerator[None, None]:
-        """Set a savepoint by SQLAlchemy's own block. An exception rolls back to it."""
-        block = await self._call(self._target.begin_nested)
-        try:
-            yield
-        except BaseException:
-            await self._call(block.rollback)
-            raise
-        await self._call(block.commit)
+    def savepoint(self) -> AbstractAsyncContextManager[Any]:
+        """Return SQLAlchemy's own block for a savepoint."""
+        return entered(self._target.begin_nested, self._call)
 
     async def close(self) -> None:
         """Give the connection back to its engine."""

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from ..errors import InvalidConfigurationError
-from . import postgresql, sqlite_given
+from . import postgresql, sqlite
 from .connections import FromPool, OfUser
 from .interfaces import Adapter, Connections, Database
 from .sqlalchemy_adapter import SqlalchemyAdapter
@@ -34,7 +34,7 @@ def database_of(session: Any, ask: Connections | None, create: bool | None) -> D
         blocking = _engine_of(session)
         own, other = SessionAdapter(session, blocking), FromPool(partial(_connected_blocking, blocking))
         if blocking.dialect.name == "sqlite":
-            return sqlite_given.Database(own, blocking.url.database or "", create=create is not False)
+            return sqlite.Database(blocking.url.database or "", create=create is not False, given=own)
     return postgresql.Database(OfUser(own, ask or other), "the PostgreSQL database", create=bool(create))
 
 

@@ -1,10 +1,10 @@
 """Calls of drivers that block: each in a thread, and one at a time."""
 
 import asyncio
-import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...effects.threads.starting import call_in_thread, start_thread
 
@@ -34,17 +34,35 @@ def _give_back(give_back: Callable[[T], object], taken: "asyncio.Future[T]") -> 
 
 class OneAtATime:
     """Makes calls on an object that two threads must not use at once. A call whose awaiter is cancelled goes on, and
-    the next one waits for it.
+    the next one is made after it.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._last: asyncio.Future[Any] | None = None
 
     async def __call__(self, call: Callable[[], T]) -> T:
         """Make the call in a thread, and return its result."""
+        while self._last is not None and not self._last.done():
+            await asyncio.wait({self._last})
+        made = self._last = asyncio.ensure_future(call_in_thread(call, _NAME))
+        return await asyncio.shield(made)
 
-        def locked() -> T:
-            with self._lock:
-                return call()
 
-        return await call_in_thread(locked, _NAME)
+@asynccontextmanager
+async def entered(
+    make: Callable[[], AbstractContextManager[Any]], call: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
+) -> AsyncGenerator[None, None]:
+    """Make a driver's block, which blocks, enter it, and leave it. call: makes a call in a thread."""
+
+    def enter() -> AbstractContextManager[Any]:
+        block = make()
+        block.__enter__()
+        return block
+
+    block = await call(enter)
+    try:
+        yield
+    except BaseException as error:
+        await call(partial(block.__exit__, type(error), error, error.__traceback__))
+        raise
+    await call(partial(block.__exit__, None, None, None))

@@ -44,7 +44,7 @@ class SqliteOrders:
 
     def cut(self, db):
         """Do what the system does when a process is gone, and SQLite rolls back."""
-        db._connection.close()
+        db._connections._kept._connection.close()
 
     def rows(self):
         with contextlib.closing(sqlite3.connect(self._path)) as connection:

@@ -150,7 +150,7 @@ async def test_without_create_a_missing_sqlite_file_or_table_raises_and_is_not_m
 
 async def test_a_rollback_of_sqlite_is_completed_although_its_awaiter_is_cancelled(db):
     await db.begin()
-    slow = asyncio.ensure_future(db._call(lambda: time.sleep(0.1)))
+    slow = asyncio.ensure_future(db._connections._kept._call(lambda: time.sleep(0.1)))
     await asyncio.sleep(0)
     rollback = asyncio.ensure_future(db.rollback())
     await asyncio.sleep(0)

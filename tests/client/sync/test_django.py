@@ -330,12 +330,11 @@ def test_django_connections_in_memory_or_without_autocommit_are_refused(configur
         sql.connect(connection)
 
 
-def test_djangos_defaults_for_sqlite_are_refused_by_name_since_commits_may_be_lost(configure, tmp_path, producer):
+def test_djangos_defaults_for_sqlite_are_refused_by_name_since_commits_may_be_lost(configure, tmp_path):
     configure(settings_of(f"sqlite:///{tmp_path}/orders.db", OPTIONS={}))
-    with sql.connect(connection) as own:
-        with pytest.raises(InvalidConfigurationError, match="synchronous=FULL with journal_mode=DELETE"):
-            write(producer, own, 1)
-        assert not connection.in_atomic_block
+    with pytest.raises(InvalidConfigurationError, match="synchronous=FULL with journal_mode=DELETE"):
+        sql.connect(connection).start()
+    assert not connection.in_atomic_block
 
 
 async def test_the_asynchronous_api_refuses_a_connection_of_django(configure, tmp_path):

@@ -277,12 +277,20 @@ def test_sql_connect_refuses_a_session_without_engine_or_file_or_with_twophase(s
 
 
 def test_a_blocking_session_with_sqlite_settings_that_can_lose_commits_is_refused(broker, tmp_path, producer):
+    """At the start, and in a block if the engine's next connection has other settings."""
+    unsafe = pytest.raises(InvalidConfigurationError, match="synchronous=FULL with journal_mode=DELETE")
     engine = create_engine(f"sqlite:///{tmp_path}/orders.db")
-    with Session(engine) as session, sql.connect(session) as own:
-        with pytest.raises(InvalidConfigurationError, match="synchronous=FULL with journal_mode=DELETE") as refused:
-            write(producer, own, 1)
+    with Session(engine) as session:
+        with unsafe as refused:
+            sql.connect(session).start()
         assert "extra" in refused.value.hint
-        assert not session.in_transaction()
+        with engine.connect() as connection:
+            connection.exec_driver_sql("pragma synchronous = extra")
+        with sql.connect(session) as own:
+            engine.dispose()
+            with unsafe:
+                write(producer, own, 1)
+            assert not session.in_transaction()
     engine.dispose()
 
 

@@ -147,14 +147,13 @@ async def live(where: Where, path: str, by: str, fate: Fate) -> None:
     """Run a relay until the table is empty, until it is killed, or until it is told that another one goes on."""
     db = sqlite.Database(path)
     await db.open()
-    connection = db._connection
+    kept: Any = await db._connections.take()
     fate.watch(db, OF_DATABASE)
     clients = Clients(where, fate)
     with contextlib.suppress(Killed, KafkaError):
         await asyncio.wait_for(relay_of(where, db, by, clients).run(until_empty=True), 600)
     fate.dead = True
-    assert connection is not None
-    connection.close()  # as the system does, and SQLite rolls back
+    kept._connection.close()  # as the system does, and SQLite rolls back
     await clients.die()
 
 

@@ -2,6 +2,8 @@
 three ways, and another one goes on: each row is sent once, and those of a key in their order.
 """
 
+import asyncio
+
 import pytest
 from fencepost.client.sql import sqlite
 from fencepost.client.sql.outbox.relaying import Way
@@ -16,7 +18,7 @@ LEAST = {"hold": 25, "names": 20, "offsets": 30}
 @pytest.fixture(autouse=True)
 def no_waiting_for_locks_or_disks(monkeypatch):
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_S", 0)
-    monkeypatch.setattr(sqlite, "_check_connection", lambda connection: None)
+    monkeypatch.setattr(sqlite, "_check_durable", lambda adapter: asyncio.sleep(0))
     connected = sqlite._connected
 
     def unsynced(*arguments):

@@ -43,7 +43,7 @@ async def topic(broker, request):
 
 @pytest.fixture(autouse=True)
 def no_disks(monkeypatch):
-    monkeypatch.setattr(sqlite, "_check_connection", lambda connection: None)
+    monkeypatch.setattr(sqlite, "_check_durable", lambda adapter: asyncio.sleep(0))
     connected = sqlite._connected
 
     def unsynced(*arguments):
