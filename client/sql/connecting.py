@@ -140,8 +140,11 @@ def is_django(given: Any) -> bool:
 
 
 def _driver_of(given: Any) -> str:
-    """Return the name of the package in which the object's class is; for psycopg_pool that of the driver, psycopg."""
-    return type(given).__module__.partition(".")[0].removesuffix("_pool")
+    """Return the package of the object's class, or of one that it is made from; psycopg for psycopg_pool. Empty for
+    one that is not known here.
+    """
+    packages = (each.__module__.partition(".")[0].removesuffix("_pool") for each in type(given).__mro__)
+    return next((name for name in packages if name in DRIVERS or name == "sqlalchemy"), "")
 
 
 def asked(ask: Any) -> Connections | None:

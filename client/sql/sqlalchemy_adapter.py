@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from .drivers import BEGINNING, cut, has_open_transaction
-from .sqlalchemy_statements import check_begun, clause, found_by, parts_of
+from .sqlalchemy_statements import check_begun, clause, found_by, parts_of, refuse_second_database
 
 
 class SqlalchemyAdapter:
@@ -25,6 +25,8 @@ class SqlalchemyAdapter:
         self._engine = engine
         self._transaction: Any = None  # of `begin`
         self._driver: Any = None
+        if isinstance(target, AsyncSession):
+            refuse_second_database(target.sync_session, engine.sync_engine, lambda: self._transaction is not None)
 
     @property
     def is_in_transaction(self) -> bool:

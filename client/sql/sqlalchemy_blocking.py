@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
 from .drivers import BEGINNING, cut, has_open_transaction
-from .sqlalchemy_statements import check_begun, clause, found_by, parts_of
+from .sqlalchemy_statements import check_begun, clause, found_by, parts_of, refuse_second_database
 from .threads import OneAtATime, entered
 
 
@@ -27,6 +27,8 @@ class SessionAdapter:
         self._transaction: Any = None  # of `begin`
         self._driver: Any = None  # the connection of psycopg or sqlite3 in it
         self._call = OneAtATime()
+        if isinstance(target, Session):
+            refuse_second_database(target, engine, lambda: self._transaction is not None)
 
     @property
     def is_in_transaction(self) -> bool:

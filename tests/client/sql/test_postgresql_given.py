@@ -138,6 +138,20 @@ async def test_sql_connect_refuses_a_users_connection_without_the_argument_ask(p
     assert "ask=" in refused.value.hint
 
 
+class OfUser(psycopg.AsyncConnection):
+    pass
+
+
+async def test_connect_takes_a_connection_of_a_class_that_the_user_has_derived(broker, db, postgres_url):
+    async with (
+        await OfUser.connect(postgres_url) as connection,
+        sql.connect(connection, ask=postgres_url) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        await write(producer, own, 1)
+    assert await rows_of(db) == await records_of(broker) == [1]
+
+
 @pytest.mark.parametrize("given", [7, object()])
 def test_connect_refuses_an_object_that_is_no_database_naming_its_type(given):
     with pytest.raises(InvalidConfigurationError, match=f"builtins.{type(given).__name__} is not a database"):

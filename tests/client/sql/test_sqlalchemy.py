@@ -126,6 +126,14 @@ async def test_an_sqlalchemy_session_without_an_async_postgresql_engine_is_refus
         sql.connect(AsyncSession())
 
 
+async def test_an_async_session_with_binds_to_two_databases_is_refused_at_the_start(postgres_url):
+    first, second = (create_async_engine(postgres_url.replace(":", "+asyncpg:", 1)) for _ in range(2))
+    sql.connect(AsyncSession(first, binds={Order: first}))
+    with pytest.raises(InvalidConfigurationError, match="several databases") as refused:
+        sql.connect(AsyncSession(first, binds={Order: second}))
+    assert "one database" in refused.value.hint
+
+
 async def test_producer_run_repeats_sqlalchemy_work_after_a_serialization_failure(broker, db, session):
     await db.execute("insert into orders values (1, 'alice')")
     seen = []

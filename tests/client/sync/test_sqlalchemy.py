@@ -1,6 +1,7 @@
 """A blocking Session of SQLAlchemy takes part in transactions: with SQLite, and with PostgreSQL by psycopg."""
 
 import asyncio
+import contextlib
 
 import pytest
 from cutting_proxy import BEFORE, SENT, CuttingProxy
@@ -274,6 +275,46 @@ async def _cut(broker, postgres, postgres_url, producer, place):
 def test_sql_connect_refuses_a_session_without_engine_or_file_or_with_twophase(session, cause):
     with pytest.raises(InvalidConfigurationError, match=cause):
         sql.connect(session)
+
+
+@pytest.fixture
+def other(tmp_path):
+    engine = durable(create_engine(f"sqlite:///{tmp_path}/other.db"))
+    Base.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+def test_a_blocking_session_with_binds_to_two_databases_is_refused_at_the_start(engine, other):
+    sql.connect(Session(engine, binds={Order: engine}))
+    with pytest.raises(InvalidConfigurationError, match="several databases") as refused:
+        sql.connect(Session(engine, binds={Order: other}))
+    assert "one database" in refused.value.hint
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_session_that_chooses_a_second_database_in_a_block_commits_nothing(
+    broker, db, engine, other, producer, goes_on
+):
+    class Choosing(Session):
+        """As sessions of Flask-SQLAlchemy: without binds, it has an engine for each class."""
+
+        def get_bind(self, mapper=None, **more):
+            return engine if mapper is None else other
+
+    with Choosing(engine) as session, sql.connect(session) as own:
+        assert session.get(Order, 1) is None  # outside of a block it may
+        session.rollback()
+        with pytest.raises(Exception) as refused, producer.transaction(db=own) as tx:  # noqa: PT012
+            tx.send("orders", b"1")
+            own.execute("insert into orders values (1, 'alice')")
+            session.add(Order(id=1, name="alice"))
+            with contextlib.suppress(InvalidConfigurationError if goes_on else ()):
+                session.flush()
+        if not goes_on:
+            assert "several databases" in str(refused.value)
+        assert session.get(Order, 1) is None
+    assert rows_of(db) == asyncio.run(records_of(broker)) == []
 
 
 def test_a_blocking_session_with_sqlite_settings_that_can_lose_commits_is_refused(broker, tmp_path, producer):
