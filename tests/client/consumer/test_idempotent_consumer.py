@@ -1,6 +1,7 @@
 """A consumer whose work is outside of the broker: done once, if its database keeps the place beside the work.
 
-The recipe of docs/sdk.md. A crash comes before the database commits, before the offsets are committed, or after.
+That is what docs/sdk.md says to do with a database that cannot take part. A crash comes before the database commits,
+before the offsets are committed, or after.
 """
 
 import sqlite3
