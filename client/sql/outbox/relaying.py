@@ -1,4 +1,4 @@
-"""A relay from an outbox table into topics: what it does next, and with what it sees. Pure.
+"""A relay from an outbox table into topics: why each row is sent once, in which order, and where a relay goes on. Pure.
 
 **The rule.** A row is gone from the table, or marked, only when its record is in the log for good, and what was sent is
 known wherever the next relay begins. No way trusts the row's position to say what was sent: positions are taken before
@@ -10,16 +10,19 @@ the commit, so a lower one may appear late, or never.
 | NAMES | seq is the sequence of a named producer | START | NUMBER READ SEND FORGET |
 | OFFSETS | seq is an offset, committed with the records | START PLACE (FIRST) FORGET | NUMBER READ SEND COMMIT FORGET |
 
-NUMBER gives visible rows without a seq the next ones, in the order of their positions, under the lock of the relay's
-row in the database. So seq grows as rows appear, and nothing can appear below one that was seen.
-After any failure the relay is at START again, as after a restart; only one that was fenced by a newer relay ends.
+START fences the relay before this one, and ends what it left. PLACE reads which seq was sent last, FIRST commits place
+0 where there is none. TAKE begins a transaction of the database, and deletes the first rows in it. READ finds the rows
+above the place, FORGET deletes what was sent. NUMBER gives visible rows without a seq the next ones, in the order of
+their positions, under the lock of the relay's row in the database. So seq grows as rows appear, and nothing can appear
+below one that was seen. After any failure the relay is at START again, as after a restart; only one that was fenced by
+a newer relay ends.
 **Order of a key.** If one row was inserted after another was committed, whoever sees it sees the other too, with a
-lower position. tests/support/models/outbox_model.py runs this table in every order of steps, with kills.
+lower position. tests/support/models/outbox_model.py runs these steps in every order, with kills.
 """
 
-from collections.abc import Iterable, Mapping
-from enum import Enum, IntEnum
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
 
 
 class Way(Enum):
@@ -28,57 +31,6 @@ class Way(Enum):
     HOLD = "hold"
     NAMES = "names"
     OFFSETS = "offsets"
-
-
-class Step(IntEnum):
-    """What a relay does next."""
-
-    START = 0  # broker: fence the relay before this one, and end what it left
-    PLACE = 1  # broker: which seq was sent last
-    FIRST = 2  # broker: commit place 0
-    TAKE = 3  # database: begin a transaction, delete the first rows in it
-    NUMBER = 4  # database: give seq to rows that have none
-    READ = 5  # database: rows above the place, by seq
-    SEND = 6  # broker: one record after another
-    COMMIT = 7  # HOLD: database and broker as one; OFFSETS: the records, and the place
-    FORGET = 8  # database: delete what was sent
-    STOPPED = 9
-
-
-class Answer(IntEnum):
-    """What came of a step. NO: of TAKE and READ: no rows; of PLACE: there is none; of the others: fenced."""
-
-    OK = 0
-    NO = 1
-
-
-Cell: TypeAlias = tuple[Way, Step, Answer]
-
-_GRID = """
-HOLD    START   TAKE    STOPPED
-HOLD    TAKE    SEND    TAKE
-HOLD    SEND    COMMIT  STOPPED
-HOLD    COMMIT  TAKE    STOPPED
-NAMES   START   NUMBER  STOPPED
-NAMES   NUMBER  READ    STOPPED
-NAMES   READ    SEND    NUMBER
-NAMES   SEND    FORGET  STOPPED
-NAMES   FORGET  NUMBER  STOPPED
-OFFSETS START   PLACE   STOPPED
-OFFSETS PLACE   FORGET  FIRST
-OFFSETS FIRST   NUMBER  STOPPED
-OFFSETS NUMBER  READ    STOPPED
-OFFSETS READ    SEND    NUMBER
-OFFSETS SEND    COMMIT  STOPPED
-OFFSETS COMMIT  FORGET  STOPPED
-OFFSETS FORGET  NUMBER  STOPPED
-"""
-
-TABLE: Mapping[Cell, Step] = {
-    (Way[way], Step[step], answer): Step[cell]
-    for way, step, *cells in map(str.split, _GRID.strip().splitlines())
-    for answer, cell in zip(Answer, cells, strict=True)
-}
 
 
 class Row(NamedTuple):
@@ -107,13 +59,6 @@ class PlaceRefused(Exception):
     def __init__(self, cause: str, hint: str) -> None:
         super().__init__(cause)
         self.hint = hint
-
-
-def numbered(last: int, positions: Iterable[int]) -> dict[int, int]:
-    """Return the number (seq) that step NUMBER gives to each of these positions. last: the highest that was given
-    before.
-    """
-    return {position: last + nth for nth, position in enumerate(sorted(positions), 1)}
 
 
 def in_order(way: Way, rows: Iterable[Row]) -> list[Row]:

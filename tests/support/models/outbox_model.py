@@ -4,34 +4,81 @@ Each writer inserts one row. It takes a transaction id, later a position, and co
 key wait for each other between the insert and the commit. Two relays share a name; each may be slow for as long as it
 likes, so it stands for requests that arrive late, too. A fault is a death before or after a step had its effect.
 
-What a relay does next, the product's own table says, and so do its functions what is sent in which order from where on.
-A variant replaces cells of the table, or has traits. The naive relays read the table in ways of their own.
+The table below has the steps of client/sql/outbox/ways.py. What is sent in which order from where on, the product's own
+functions say. A variant replaces cells of the table or has traits. The naive relays read the rows in ways of their own.
 
 Checked in every state: of each key, readers have got each row once at most, in the order of the commits, and nothing
 that was not committed. From every state one can be reached in which readers have got all rows, and the table is empty.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeAlias
 
-from fencepost.client.sql.outbox.relaying import (
-    TABLE,
-    Answer,
-    Cell,
-    Place,
-    PlaceRefused,
-    Row,
-    Step,
-    Way,
-    begin_at,
-    in_order,
-    numbered,
-)
+from fencepost.client.sql.outbox.relaying import Place, PlaceRefused, Row, Way, begin_at, in_order
 
 OFF, BEGUN, OPEN, COMMITTED, GONE, ROLLED_BACK = range(6)
 NO_OFFSET = -1
+
+
+class Step(IntEnum):
+    """What a relay does next."""
+
+    START = 0  # broker: fence the relay before this one, and end what it left
+    PLACE = 1  # broker: which seq was sent last
+    FIRST = 2  # broker: commit place 0
+    TAKE = 3  # database: begin a transaction, delete the first rows in it
+    NUMBER = 4  # database: give seq to rows that have none
+    READ = 5  # database: rows above the place, by seq
+    SEND = 6  # broker: one record after another
+    COMMIT = 7  # HOLD: database and broker as one; OFFSETS: the records, and the place
+    FORGET = 8  # database: delete what was sent
+    STOPPED = 9
+
+
+class Answer(IntEnum):
+    """What came of a step. NO: of TAKE and READ: no rows; of PLACE: there is none; of the others: fenced."""
+
+    OK = 0
+    NO = 1
+
+
+Cell: TypeAlias = tuple[Way, Step, Answer]
+
+_GRID = """
+HOLD    START   TAKE    STOPPED
+HOLD    TAKE    SEND    TAKE
+HOLD    SEND    COMMIT  STOPPED
+HOLD    COMMIT  TAKE    STOPPED
+NAMES   START   NUMBER  STOPPED
+NAMES   NUMBER  READ    STOPPED
+NAMES   READ    SEND    NUMBER
+NAMES   SEND    FORGET  STOPPED
+NAMES   FORGET  NUMBER  STOPPED
+OFFSETS START   PLACE   STOPPED
+OFFSETS PLACE   FORGET  FIRST
+OFFSETS FIRST   NUMBER  STOPPED
+OFFSETS NUMBER  READ    STOPPED
+OFFSETS READ    SEND    NUMBER
+OFFSETS SEND    COMMIT  STOPPED
+OFFSETS COMMIT  FORGET  STOPPED
+OFFSETS FORGET  NUMBER  STOPPED
+"""
+
+TABLE: Mapping[Cell, Step] = {
+    (Way[way], Step[step], answer): Step[cell]
+    for way, step, *cells in map(str.split, _GRID.strip().splitlines())
+    for answer, cell in zip(Answer, cells, strict=True)
+}
+
+
+def numbered(last: int, positions: Iterable[int]) -> dict[int, int]:
+    """Return the number (seq) that step NUMBER gives to each of these positions. last: the highest that was given
+    before.
+    """
+    return {position: last + nth for nth, position in enumerate(sorted(positions), 1)}
 
 
 class Writer(NamedTuple):

@@ -3,8 +3,8 @@ found that way.
 """
 
 import pytest
-from fencepost.client.sql.outbox.relaying import Answer, Step, Way
-from outbox_model import Model, Variant, Violated, look_at_all
+from fencepost.client.sql.outbox.relaying import Way
+from outbox_model import Answer, Model, Step, Variant, Violated, look_at_all
 
 H, N, F = Way.HOLD, Way.NAMES, Way.OFFSETS
 OK, NO = Answer.OK, Answer.NO
