@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .arguments.connecting import Target, connecting
+from .arguments.opening import DB, opened
 from .arguments.ranges import DURATION
-from .output.failures import FAILED, TIMED_OUT, Failure
+from .output.failures import FAILED, Failure
 
 if TYPE_CHECKING:
     from ..client.admin.admin import Admin
@@ -25,7 +26,7 @@ TOLD_EVERY_S = 10.0
 
 
 @click.command()
-@click.option("--db", "url", required=True, metavar="URL", help="The database: sqlite:///PATH, postgresql://…")
+@DB
 @click.option("--table", default="outbox", show_default=True, help="The outbox; SCHEMA.TABLE too.")
 @click.option("--to", "topic", required=True, metavar="TOPIC", help="Where rows go that name no topic.")
 @click.option(
@@ -52,32 +53,15 @@ def outbox(
 
     async def work() -> None:
         """Open the database, and send rows until a signal."""
-        from ..client.sql.connecting import connect
         from ..client.sql.outbox.relay import outbox_of
 
-        db = connect(url, create=create)
-        try:
-            with suppress(asyncio.CancelledError):
-                await _open(db)
+        hint = "check the URL, and whether this user may read and delete there"
+        with suppress(asyncio.CancelledError):
+            async with opened(url, hint, create=create) as db:
                 relay = outbox_of(relaying, db, topic, table, keep_ms=keep, create=create, **how)
                 await relaying.run(relay, db, until_empty)
-        finally:
-            await db.close()
 
     to.run(work)
-
-
-async def _open(db: "Database") -> None:
-    """Open the database. Raises Failure if that is not possible."""
-    from ..client.errors import KafkaError
-
-    try:
-        await db.open()
-    except KafkaError:
-        raise
-    except Exception as error:
-        hint = "check the URL, and whether this user may read and delete there"
-        raise Failure(f"{db.name}: {error or type(error).__name__}", hint, TIMED_OUT) from None
 
 
 class _Relaying:
@@ -111,7 +95,7 @@ class _Relaying:
         except KafkaError:
             raise
         except Exception as error:
-            cause = f"{db.name}: {error or type(error).__name__}"
+            cause = f"{db.name}: {str(error) or type(error).__name__}"
             raise Failure(cause, "check the table, its columns, and what this user may do", FAILED) from error
         finally:
             self._to.output.result(f"{relay.sent:,} rows sent", {"sent": relay.sent, "is_end": True})
@@ -138,7 +122,9 @@ class _Relaying:
         if isinstance(error, KafkaError):
             failure = refusal(error, self._to.bootstrap)
         else:
-            failure = Failure(f"the database: {error or type(error).__name__}", "it is tried again until it answers")
+            failure = Failure(
+                f"the database: {str(error) or type(error).__name__}", "it is tried again until it answers"
+            )
         if failure.message != self._trouble:
             failure.show()
         self._trouble = failure.message

@@ -5,8 +5,9 @@ it knows of ids that will not write again. docs/how-to/database.md.
 import click
 
 from .arguments.connecting import Target, connecting
+from .arguments.opening import DB, opened
 from .arguments.ranges import DURATION
-from .output.failures import TIMED_OUT, WRONG_USAGE, Failure
+from .output.failures import WRONG_USAGE, Failure
 from .output.writing import show_own_text
 
 
@@ -32,7 +33,7 @@ def schema(dialect: str, outbox_table: str | None) -> None:
 
 @sql.command()
 @click.argument("transactional_id")
-@click.option("--db", "url", required=True, metavar="URL", help="The database: sqlite:///PATH, postgresql://…")
+@DB
 @click.option("--unused-for", type=DURATION, default="30d", show_default=True, help="Since its last decision.")
 @connecting
 def forget(to: Target, transactional_id: str, url: str, unused_for: int) -> None:
@@ -44,22 +45,11 @@ def forget(to: Target, transactional_id: str, url: str, unused_for: int) -> None
     async def work() -> bool:
         """Open the database, and forget the id. Returns whether database or broker knew anything of it."""
         from ..client.config_names import settings_from
-        from ..client.errors import KafkaError
         from ..client.settings import AdminSettings
-        from ..client.sql.connecting import connect
         from ..client.sql.forgetting import forget_by
 
-        db = connect(url, create=False)
-        try:
-            await db.open()
+        async with opened(url, "check the URL, and whether this user may delete from fencepost_writers") as db:
             return await forget_by(settings_from(AdminSettings, to.config()), db, transactional_id, unused_for)
-        except KafkaError:
-            raise
-        except Exception as error:
-            hint = "check the URL, and whether this user may delete from fencepost_writers"
-            raise Failure(f"{db.name}: {error or type(error).__name__}", hint, TIMED_OUT) from None
-        finally:
-            await db.close()
 
     found = to.run(work)
     facts = {"transactional_id": transactional_id, "was_known": found}

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ..arguments.connecting import Target
+from ..arguments.opening import opened
 from ..output.failures import CONFLICT, TIMED_OUT, Failure
 from ..output.tables import duration
 
 if TYPE_CHECKING:
-    from ...client.sql.interfaces import Database
     from ...client.sql.resolving import Resolved
 
 _AWAY = "it has to be the file or the server that the producers use, and this user has to be allowed to write it"
@@ -43,16 +43,11 @@ class Resolving:
         """
         from ...client.config_names import settings_from
         from ...client.settings import AdminSettings
-        from ...client.sql.connecting import connect
         from ...client.sql.resolving import resolve_by
 
         settings = settings_from(AdminSettings, self.to.config())
-        database = connect(self.url, create=False)
-        await _open(database)
-        try:
-            return await resolve_by(settings, database, self.dry_run, self.adopt, self.older_ms, self.terminate)
-        finally:
-            await database.close()
+        async with opened(self.url, _AWAY) as db:
+            return await resolve_by(settings, db, self.dry_run, self.adopt, self.older_ms, self.terminate)
 
     def finish(self, found: "list[Resolved]") -> None:
         """Print the result for each transaction. Raises Failure if one could not be ended."""
@@ -102,15 +97,3 @@ class Resolving:
         self.to.output.result(
             f"{each.transactional_id} number {each.number}: {text}", {**asdict(each), "dry_run": self.dry_run}
         )
-
-
-async def _open(database: "Database") -> None:
-    """Open the database. Raises Failure if that is not possible."""
-    from ...client.errors import KafkaError
-
-    try:
-        await database.open()
-    except KafkaError:
-        raise
-    except Exception as error:  # the driver's
-        raise Failure(f"{database.name}: {error}", _AWAY, TIMED_OUT) from None

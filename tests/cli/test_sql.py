@@ -1,12 +1,14 @@
 """`fencepost sql`: the tables for a database."""
 
 import contextlib
+import socket
 import sqlite3
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from fencepost.cli import main
+from fencepost.client.sql import postgresql
 from fencepost.client.sql.statements import TABLES
 from served_broker import ServedBroker
 from terminal import Terminal
@@ -49,6 +51,19 @@ def test_sql_forget_removes_an_id_that_was_not_used_and_refuses_a_recent_one(tmp
         _forget(terminal, path)
         _, cause, _ = terminal.refused(f"sql forget x --db sqlite:///{tmp_path}/none.db")
         assert "none.db" in cause
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["sql forget x", "txn resolve", "outbox --to t"])
+def test_a_database_that_does_not_answer_is_named_with_the_reason_by_each_command(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's TimeoutError has no text."""
+    monkeypatch.setattr(postgresql, "CONNECT_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ServedBroker() as broker:
+        url = f"postgresql+asyncpg://127.0.0.1:{silent.getsockname()[1]}/orders"
+        code, cause, _ = Terminal(broker).refused(f"{command} --db {url}")
+    assert (code, cause) == (4, f"{url}: TimeoutError")
 
 
 def _forget(terminal: Terminal, path: Path) -> None:
