@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from broker_process import BrokerProcess
 from s3_servers import STORES, opened_store
-from store_brokers import numbers, until, wait_for_name
+from store_brokers import TAKEN_OVER, numbers, until, wait_for_name
 
 import fencepost
 
@@ -18,7 +18,6 @@ QUICK = ("-X", "store.heartbeat.ms=150", "-X", "store.puts.per.second=1000")
 # Of an owner that is to be killed nobody may take over before, though the machine is busy; SIGTERM must not need it.
 LEASE_MS = {"SIGKILL": 3_000, "SIGSTOP": 600, "SIGTERM": 60_000}
 ADOPTED = 20
-TAKEN_OVER = 71  # the exit code of `serve` when another broker owns the store
 
 
 @pytest.fixture(params=STORES)

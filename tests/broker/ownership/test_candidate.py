@@ -197,6 +197,15 @@ def test_a_store_that_lets_two_clients_create_one_name_is_refused():
         SimulatedBroker(SETTINGS, in_store=InStore(BothWin(), lambda seconds: None))
 
 
+def test_a_store_whose_addresses_each_let_a_create_of_one_name_succeed_is_refused():
+    """As two gateways that do not know of each other."""
+    one, other = SimulatedObjects(), SimulatedObjects()
+    in_store = InStore(one, lambda seconds: None, among=[one, other])
+    with pytest.raises(StoreDamaged, match="of 4 creates of one name 2 succeeded"):
+        SimulatedBroker(SETTINGS, in_store=in_store)
+    assert not [name for name in one.content if name.startswith(form.CLAIMS)]
+
+
 class EverythingExists(SimulatedObjects):
     """A store that says of every name that it is there."""
 

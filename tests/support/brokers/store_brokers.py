@@ -8,6 +8,7 @@ from broker_process import BrokerProcess
 from confluent_kafka.admin import AdminClient
 
 WAIT_S = 60
+TAKEN_OVER = 71  # the exit code of `serve` when another broker owns the store
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
