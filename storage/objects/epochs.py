@@ -4,9 +4,11 @@ An object under one of these names never changes, so its content is cached. If a
 since, the object was a round, because seals are never deleted.
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 
 from ...effects.objects import Missing, Objects, Unclear
 from ...effects.threads import call_all
@@ -89,9 +91,33 @@ class Epochs:
             self._gone.add(place)
             return True
 
+    def read_heads(self, places: Iterable[Place]) -> None:
+        """Read the headers at these places, several in parallel, so that is_round() and head() know them. One that is
+        damaged is left to these.
+        """
+
+        def read(place: Place) -> None:
+            """Read one header."""
+            with contextlib.suppress(ObjectDamaged):
+                self.is_round(place)
+
+        call_many([partial(read, place) for place in places if place not in self._heads and place not in self._gone])
+
     def newest_begun(self, places: list[Place], below: int = format.MAX_EPOCHS) -> int:
-        """Return the newest epoch below the number `below` that has a round; 0 if none has."""
-        return next((place.epoch for place in reversed(places) if place.epoch < below and self.is_round(place)), 0)
+        """Return the newest epoch below the number `below` that has a round; 0 if none has.
+
+        Mostly the newest place is that of a round. Behind it stand the seals of epochs in which no round was written,
+        one for each take-over that has failed.
+        """
+        older = (place for place in reversed(places) if place.epoch < below)
+        at_once = 1
+        while some := list(islice(older, at_once)):
+            self.read_heads(some)
+            for place in some:
+                if self.is_round(place):
+                    return place.epoch
+            at_once = min(2 * at_once, MANY)
+        return 0
 
     def near_top(self, places: list[Place]) -> dict[int, bool]:
         """Return, for each number near the newest round of one epoch, whether a round has it (True) or a seal (False).
@@ -99,6 +125,7 @@ class Epochs:
         places: of the rounds and seals of this epoch, in order. Numbers further below the newest round are left out: a
         seal there would not be valid.
         """
+        self.read_heads(places[-WINDOW - 1 :])
         rounds: dict[int, bool] = {}
         top: int | None = None
         for place in reversed(places):
@@ -108,6 +135,15 @@ class Epochs:
             if top is None and rounds[place.number]:
                 top = place.number
         return rounds
+
+    def ends(self, places: list[Place]) -> dict[int, int]:
+        """Return the end of each epoch that has a valid seal, by epoch. places: of all rounds and seals of these
+        epochs, in order.
+        """
+        by_epoch = {epoch: list(some) for epoch, some in groupby(places, key=attrgetter("epoch"))}
+        self.read_heads(place for some in by_epoch.values() for place in some[-WINDOW - 1 :])
+        found = {epoch: fence.valid_end(self.near_top(some), WINDOW) for epoch, some in by_epoch.items()}
+        return {epoch: end for epoch, end in found.items() if end is not None}
 
     def check_end(self, epoch: int, end: int) -> None:
         """Raise ObjectDamaged if the round at `end` was lost by the store: a later round says that it was released
@@ -126,6 +162,11 @@ class Epochs:
             return isinstance(self.head(place), RoundHeader)
         except Missing:
             return False
+
+
+def call_many(calls: Iterable[Callable[[], object]]) -> None:
+    """Make these calls to the store, several in parallel. Raises the exception of one of them."""
+    call_all(calls, "fencepost-reading", MANY)
 
 
 def read_rounds(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tuple[RoundHeader, memoryview]]:

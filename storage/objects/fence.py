@@ -231,15 +231,19 @@ class Taker(NamedTuple):
     place: int = 0
     ends: tuple[tuple[int, int], ...] = ()
 
-    def looked(self, begun: int, passed: bool) -> "Taker":
-        """Return the next state after listing the epochs.
+    def looked(self, begun: int, passed: bool, ended: Mapping[int, int]) -> "Taker":
+        """Return the next state after listing all epochs.
 
         begun: the newest epoch below the taker's own that has a round; if none has, the oldest that may have one later.
-        passed: an epoch above the taker's own has a round, or its own has a seal, so the take-over has failed.
+        passed: an epoch above the taker's own has a round, or its own has a seal, so the take-over has failed. ended:
+        the end of each epoch of which this listing has a valid seal, which stays valid.
         """
         if passed:
             return self._replace(phase=Phase.GONE)
-        return self._end(begun)
+        ends: list[tuple[int, int]] = []
+        while (epoch := begun + len(ends)) in ended:
+            ends.append((epoch, ended[epoch]))
+        return self._replace(ends=tuple(ends))._end(epoch)
 
     def _end(self, epoch: int) -> "Taker":
         """Return the state in which this epoch is ended next; if it is the taker's own, all older ones are ended and

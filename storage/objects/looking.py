@@ -9,6 +9,7 @@ owner has no newer checkpoint.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from ...effects.objects import Missing, Objects
@@ -17,7 +18,7 @@ from ..shipping.point import Point
 from ..shipping.verifying import extents_of, faults_of_part
 from . import fence, format
 from .creating import Pause, as_wait, until_clear
-from .epochs import Epochs, read_rounds
+from .epochs import Epochs, call_many, read_rounds
 from .errors import ObjectDamaged
 from .fence import Place, Run
 from .format import NO_POINT, WINDOW, Claim, NewerObject, RoundHeader, Seal
@@ -141,16 +142,9 @@ class Looking:
     def seals(self, looked: Looked) -> dict[int, Seal]:
         """Read the valid seals (marks that an epoch has ended). Returns them by epoch. Raises: ObjectDamaged."""
         epochs = Epochs(self.objects, self.pause)
-        found: dict[int, Seal] = {}
-        by_epoch: dict[int, list[Place]] = {}
-        for place in filter(None, map(format.read_place, sorted(looked.sizes))):
-            by_epoch.setdefault(place.epoch, []).append(place)
-        for epoch, places in by_epoch.items():
-            end = fence.valid_end(epochs.near_top(places), WINDOW)
-            there = None if end is None else epochs.head(Place(epoch, end))
-            if isinstance(there, Seal):
-                found[epoch] = there
-        return found
+        places = list(filter(None, map(format.read_place, sorted(looked.sizes))))
+        heads = {epoch: epochs.head(Place(epoch, end)) for epoch, end in epochs.ends(places).items()}
+        return {epoch: head for epoch, head in heads.items() if isinstance(head, Seal)}
 
     def point(self, looked: Looked) -> Point | None:
         """Read the checkpoint in the store (point) that the newest round names; None if it names none. Raises:
@@ -192,8 +186,7 @@ class JournalVerifying:
             looking.check_identity()
         except ObjectDamaged as damage:
             self.problems.append(f"{damage.name}: {damage.reason}")
-        for epoch in looked.claims:
-            looking.claim(epoch)
+        call_many(partial(looking.claim, epoch) for epoch in looked.claims)
         looking.seals(looked)
         of_bytes = sum(size for name, size in looked.sizes.items() if not name.startswith(format.CLAIMS))
         point = looking.point(looked)

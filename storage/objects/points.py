@@ -34,7 +34,8 @@ from ..shipping.reading import Lost
 from ..shipping.shipper import Shipper
 from ..store_checkpoint import StoreCheckpoint
 from . import fence, format
-from .creating import Pause, as_wait, read_head, until_clear
+from .creating import Pause, as_wait, until_clear
+from .epochs import Epochs
 from .errors import ObjectDamaged
 from .fence import Place
 from .format import WINDOW, RoundHeader
@@ -253,21 +254,24 @@ class Collecting:
 
     def _delete_older_rounds(self) -> None:
         """Delete the rounds of all older epochs: both official points have all their units."""
+        found = until_clear(partial(self.objects.list, format.JOURNAL), self.pause)
+        sizes = {place: each.size_bytes for each in found if (place := format.read_place(each.name)) is not None}
+        older = [place for place in sizes if place.epoch < self.epoch]
+        epochs = Epochs(self.objects, self.pause)
+        epochs.read_heads(place for place in older if sizes[place] <= format.HEADER_BYTES)
         kinds: dict[int, dict[int, bool]] = {}
-        for found in until_clear(partial(self.objects.list, format.JOURNAL), self.pause):
-            place = format.read_place(found.name)
-            if place is not None and place.epoch < self.epoch:
-                is_round = found.size_bytes > format.HEADER_BYTES or self._is_round(place)
-                kinds.setdefault(place.epoch, {})[place.number] = is_round
+        for place in older:
+            is_round = sizes[place] > format.HEADER_BYTES or self._is_round(epochs, place)
+            kinds.setdefault(place.epoch, {})[place.number] = is_round
         for epoch, rounds in kinds.items():
             self._delete(format.place_name(Place(epoch, n)) for n in fence.garbage(rounds, format.MAX_ROUNDS))
 
-    def _is_round(self, place: Place) -> bool:
+    def _is_round(self, epochs: Epochs, place: Place) -> bool:
         """Return whether an object of the size of a header is an empty round and not a seal. False also if it is
         damaged, so that it is kept.
         """
         try:
-            return isinstance(until_clear(partial(read_head, self.objects, place), self.pause), RoundHeader)
+            return isinstance(epochs.head(place), RoundHeader)
         except (Missing, ObjectDamaged):
             return False  # what is damaged is left for people to see
 

@@ -131,9 +131,10 @@ class Takeover:
 
     # ---- ends of epochs --------------------------------------------------------------------------------------
 
-    def _look_around(self, own: int) -> tuple[int, bool]:
-        """Return (epoch, passed). epoch: the newest epoch below `own` that has a round; if none has, the oldest one
-        claimed. passed: the take-over is too late, because an epoch above `own` has a round, or `own` was ended.
+    def _look_around(self, own: int) -> tuple[int, bool, dict[int, int]]:
+        """Return (epoch, passed, ended). epoch: the newest epoch below `own` that has a round; if none has, the oldest
+        one claimed. passed: the take-over is too late, because an epoch above `own` has a round, or `own` was ended.
+        ended: the ends of epochs from `epoch` on that have one.
 
         own: the epoch that this take-over has claimed. Raises Overtaken if a broker other than the watched owner has
         begun an epoch since.
@@ -144,7 +145,8 @@ class Takeover:
         begun = self._epochs.newest_begun(places, below=own)
         if self._watched_epoch is not None and begun > self._watched_epoch:
             raise Overtaken(f"another broker has begun epoch {begun}")
-        return begun or min([*self._epochs.claimed(), own]), passed
+        begun = begun or min([*self._epochs.claimed(), own])
+        return begun, passed, self._epochs.ends([place for place in places if begun <= place.epoch < own])
 
     def _list(self, taker: Taker) -> Taker:
         """List the epoch that is being ended. Returns the next state."""

@@ -166,7 +166,7 @@ def fence_each_restore_of_a_backup_gets_the_same_leader_epoch(stack: ExitStack) 
 @killed_by(TAKEOVER)
 @breaks(SEALS)
 def fence_an_empty_object_of_an_older_epoch_is_taken_for_a_round(stack: ExitStack) -> None:
-    replaced(stack, Collecting._is_round, lambda self, place: True)
+    replaced(stack, Collecting._is_round, lambda self, epochs, place: True)
 
 
 @killed_by(TAKEOVER)

@@ -90,7 +90,7 @@ def test_is_proof_is_true_for_a_listing_that_is_ordered_or_fits_in_one_page():
 
 def test_a_takeover_ends_the_newest_begun_epoch_and_all_later_ones():
     """It lists each epoch, seals its first free name, and lists again, until an epoch has no rounds."""
-    taker = Taker(epoch=5, window=2).looked(begun=3, passed=False)
+    taker = Taker(epoch=5, window=2).looked(begun=3, passed=False, ended={})
     assert (taker.phase, taker.ending) == (Phase.LIST, 3)
     taker = taker.listed({0: True, 1: True})
     assert (taker.phase, taker.ending, taker.place) == (Phase.SEAL, 3, 2)
@@ -103,19 +103,27 @@ def test_a_takeover_ends_the_newest_begun_epoch_and_all_later_ones():
     assert taker.complete().began(created=True).phase is Phase.OWNER
 
 
+def test_a_takeover_lists_no_epoch_again_that_was_ended_when_it_looked_around():
+    taker = Taker(epoch=6, window=2).looked(begun=2, passed=False, ended={2: 7, 3: 0, 5: 0})
+    assert (taker.phase, taker.ending, taker.ends) == (Phase.LIST, 4, ((2, 7), (3, 0)))
+    taker = taker.listed({0: False})
+    assert (taker.phase, taker.ending) == (Phase.LIST, 5)  # whose end it knows no more
+    assert Taker(epoch=4, window=2).looked(begun=2, passed=False, ended={2: 7, 3: 0}).base == (2, 7)
+
+
 def test_a_takeover_of_the_first_epoch_continues_none_and_reads_no_journal_rounds():
-    taker = Taker(epoch=1, window=2).looked(begun=1, passed=False)
+    taker = Taker(epoch=1, window=2).looked(begun=1, passed=False, ended={})
     assert (taker.phase, taker.base) == (Phase.READ, (0, 0))
     assert fence.runs(*taker.base, header=lambda place: pytest.fail(f"reads {place}")) == []
 
 
 def test_a_takeover_that_misses_an_object_restarts_if_another_takeover_overtook_it():
-    taker = Taker(epoch=5, window=2).looked(begun=4, passed=False).listed({0: True, 1: False})
+    taker = Taker(epoch=5, window=2).looked(begun=4, passed=False, ended={}).listed({0: True, 1: False})
     assert taker.phase is Phase.READ
     assert taker.missed(overtaken=True) == Taker(epoch=5, window=2)
     assert taker.missed(overtaken=False).phase is Phase.DAMAGED
     assert taker.complete().began(created=False) == Taker(epoch=5, window=2)
-    assert Taker(epoch=5, window=2).looked(begun=4, passed=True).phase is Phase.GONE
+    assert Taker(epoch=5, window=2).looked(begun=4, passed=True, ended={}).phase is Phase.GONE
 
 
 def test_runs_returns_the_rounds_since_the_checkpoint_as_one_range_per_epoch():

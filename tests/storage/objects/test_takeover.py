@@ -146,7 +146,7 @@ def test_a_takeover_overtaken_by_a_newer_one_raises_and_begins_no_epoch():
 
 def test_an_epoch_that_begins_while_a_takeover_ends_an_earlier_one_is_its_base():
     """The base of a takeover is the epoch whose rounds it continues. The second epoch's rounds arrive in the store
-    only when the third owner has ended the first epoch.
+    only when the third owner has seen that the first epoch is ended.
     """
     objects = SimulatedObjects()
     begin(objects).send("t", b"first")
@@ -163,7 +163,8 @@ def test_an_epoch_that_begins_while_a_takeover_ends_an_earlier_one_is_its_base()
 
     third.before_each = arrive
     assert Owning(third, node=3).values() == [b"first", b"of the second"]
-    assert third.calls.index(("list", form.epoch_prefix(1))) < third.calls.index(("create", first_name))
+    claimed, sealed = (third.calls.index(("create", name)) for name in (form.claim_name(3), first_name))
+    assert ("list", form.JOURNAL) in third.calls[claimed:sealed]
     assert not late
     assert Owning(objects.client(), node=4).values() == [b"first", b"of the second"]
 

@@ -19,7 +19,7 @@ Checked in every state:
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fencepost.storage.objects import fence
 from fencepost.storage.objects.fence import NOWHERE, Answer, Found, Header, Owner, Phase, Place, Step, Taker
@@ -66,7 +66,7 @@ class Taking(NamedTuple):
     """
 
     taker: Taker
-    page: frozenset[tuple[int, int]] | None = None
+    page: frozenset[Any] | None = None
     acked: int = 0
     collected: bool = False
 
@@ -175,9 +175,7 @@ class Model:
     def taker_steps(self, it: Taking, takers: tuple[Taking, ...], objects: Objects) -> Iterator[tuple[Taking, Objects]]:
         taker, epoch = it.taker, it.taker.epoch
         if taker.phase is Phase.CLAIMED:
-            begun = max((at for at, _ in _rounds(objects) if at < epoch), default=1)
-            passed = any(at > epoch for at, _ in _rounds(objects)) or objects.get((epoch, 0), 0) >= SEAL
-            yield Taking(taker.looked(begun, passed)), objects
+            yield self.look_step(it, objects), objects
         elif taker.phase is Phase.LIST:
             yield self.list_step(it, objects), objects
         elif taker.phase is Phase.SEAL:
@@ -203,6 +201,20 @@ class Model:
                 older = {at for at, _ in objects if at < epoch}
                 numbers = [(at, n) for at in older for n in fence.garbage(_listing(objects, at), 1 << 30)]
                 yield it._replace(collected=True), _without(objects, numbers)
+
+    def look_step(self, it: Taking, objects: Objects) -> Taking:
+        """List all epochs: in two pages if they come in order, else at once, since such a listing is repeated until it
+        has one page.
+        """
+        if self.bounds.paged == 1 and it.page is None:
+            return it._replace(page=frozenset(each for each in objects.items() if each[0] <= (1, 1)))
+        first = dict(it.page or ())
+        seen = first | {place: code for place, code in objects.items() if it.page is None or place > (1, 1)}
+        epoch = it.taker.epoch
+        begun = max((at for at, _ in _rounds(seen) if at < epoch), default=1)
+        passed = any(at > epoch for at, _ in _rounds(seen)) or seen.get((epoch, 0), 0) >= SEAL
+        ends = {at: fence.valid_end(_listing(seen, at), self.bounds.window) for at in range(begun, epoch)}
+        return Taking(it.taker.looked(begun, passed, {at: end for at, end in ends.items() if end is not None}))
 
     def list_step(self, it: Taking, objects: Objects) -> Taking:
         epoch, paged = it.taker.ending, self.bounds.paged

@@ -1,0 +1,74 @@
+"""A store with many epochs: a take-over, a look and a collection do not wait for what they read of each, in a row."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from fencepost.effects.simulated.objects import SimulatedObjects
+from fencepost.storage.objects import epochs as reading
+from fencepost.storage.objects import format as form
+from fencepost.storage.objects.looking import JournalVerifying, Looking
+from fencepost.storage.shipping import planning
+from owner_driver import Owning, pause, take
+
+EPOCHS = 60
+FEW = 30  # trips to the store, or listings
+
+
+class Trips:
+    """Counts trips to a store: calls that are made in parallel are one."""
+
+    def __init__(self, objects: SimulatedObjects, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._objects = objects
+        self._saved = 0
+        monkeypatch.setattr(reading, "call_all", self._one_by_one)
+
+    def _one_by_one(self, calls: Iterable[Callable[[], object]], name: str, threads: int) -> None:
+        calls = list(calls)
+        for call in calls:
+            call()
+        self._saved += len(calls) - -(-len(calls) // threads)
+
+    def of(self, work: Callable[[], object]) -> int:
+        """Return how many trips some work takes."""
+        before, self._saved = len(self._objects.calls), 0
+        work()
+        return len(self._objects.calls) - before - self._saved
+
+
+def test_a_takeover_after_many_failed_ones_takes_few_trips_and_lists_few_epochs(monkeypatch):
+    """Each has claimed an epoch and ended all before it, as one that is started again and again while an object that
+    it needs is lost.
+    """
+    objects = SimulatedObjects()
+    owner = Owning(objects)
+    owner.create("t")
+    owner.send("t", b"1")
+    for _ in range(EPOCHS):
+        take(objects, node=2)
+    trips, before = Trips(objects, monkeypatch), len(objects.calls)
+    after: list[Owning] = []
+    assert trips.of(lambda: after.append(Owning(objects, node=3))) < FEW
+    assert len([name for call, name in objects.calls[before:] if call == "list"]) < FEW
+    assert after[0].epoch == EPOCHS + 2
+    assert after[0].values() == [b"1"]
+
+
+def test_verify_and_the_first_collection_read_the_seals_of_many_epochs_in_few_trips(monkeypatch):
+    monkeypatch.setattr(planning, "MAX_SMALL_EXTENTS", 2)  # so a point has few parts, which are read in a row
+    objects = SimulatedObjects()
+    owner = Owning(objects)
+    owner.create("t")
+    for node in range(2, EPOCHS):
+        owner.send("t", b"%d" % node)
+        owner.point()
+        owner.point()
+        owner = Owning(objects, node=node)
+    trips, looking = Trips(objects, monkeypatch), Looking(objects, pause)
+    looked = looking.look()
+    assert len(looking.seals(looked)) == EPOCHS - 2
+    assert trips.of(lambda: looking.seals(looked)) < FEW
+    assert trips.of(JournalVerifying(looking).run) < FEW
+    owner.send("t", b"1")
+    owner.point()
+    assert trips.of(owner.point) < 2 * FEW
+    assert len([name for name in objects.content if name.startswith(form.JOURNAL)]) < EPOCHS + FEW
