@@ -17,6 +17,7 @@ from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
 from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
+from ..storage.objects.errors import Fenced
 from ..storage.objects.format import WINDOW
 from ..storage.recovery import RecoveryReport, open_store
 from .config.live_settings import LiveSettings
@@ -473,7 +474,7 @@ class Broker(Services):
 
     def _cut_all(self, error: BaseException) -> None:
         """Log why the broker has failed, call the functions in on_halt, and close all connections."""
-        if isinstance(error, DirectoryMoved):
+        if isinstance(error, DirectoryMoved | Fenced):
             log.critical("the broker is halted: %s; %s", error, error.hint)
         else:
             log.critical("the broker is halted: what is on disk is not known any more", exc_info=error)

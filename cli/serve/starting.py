@@ -96,8 +96,7 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
 def halted(cause: BaseException) -> Failure:
     """Return the failure for a broker that halted, in service or during its start."""
     if isinstance(cause, Fenced):
-        hint = "nothing was acknowledged since; start it again: it waits until that broker is gone"
-        return Failure(str(cause), hint, TAKEN_OVER)
+        return Failure(str(cause), cause.hint, TAKEN_OVER)
     hint = "nothing was acknowledged since; check the disk, then start again: recovery reads what is on it"
     if isinstance(cause, DirectoryMoved):
         hint = cause.hint

@@ -9,8 +9,10 @@ UPGRADE = "start a newer fencepost; the object is undamaged, so do not replace i
 
 class Fenced(OSError):
     """Raised for a round that can never be created, because another broker has ended its epoch. None of its units was
-    released.
+    released. hint: what to do about it.
     """
+
+    hint = "nothing was acknowledged since; start it again: it waits until that broker is gone"
 
 
 class Overtaken(Exception):

@@ -103,7 +103,7 @@ def test_an_owner_idle_for_25_minutes_leaves_fewer_than_40_rounds_to_a_takeover(
     second.stop()
 
 
-def test_a_suspended_owner_that_was_replaced_halts_fenced_without_an_answer():
+def test_a_suspended_owner_that_was_replaced_halts_fenced_without_an_answer(caplog):
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))
@@ -113,6 +113,10 @@ def test_a_suspended_owner_that_was_replaced_halts_fenced_without_an_answer():
     with pytest.raises(ConnectionError):
         first.ask(produce("t", batch(2)), 11)
     assert isinstance(first.broker.halted, Fenced)
+    (said,) = (record for record in caplog.records if record.levelname == "CRITICAL")
+    assert said.getMessage().startswith("the broker is halted: epoch 1 was ended at round ")
+    assert said.getMessage().endswith("start it again: it waits until that broker is gone")
+    assert said.exc_info is None, "it is no bug"
     assert records(second) == shown
     first.abandon()
     second.stop()
