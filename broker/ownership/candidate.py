@@ -171,7 +171,7 @@ class Candidate:
             return await self._wait_for_silence(ahead, lambda newest: None)
         where = self._objects.where
         directory = StandbyDirectory(
-            self._objects,
+            kept,
             self._disk,
             self._directory,
             self._calls.pause,

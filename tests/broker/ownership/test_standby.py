@@ -1,6 +1,7 @@
 """A broker that fetches the checkpoints of an owner while it waits, and takes over when the owner is gone."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -82,6 +83,24 @@ def test_a_standby_reads_no_part_of_a_checkpoint_once_it_takes_over():
     assert parts
     assert max(parts) < claimed
     assert answers(second.ask(produce("t", batch(1)), 11)) == [(ErrorCode.NONE, 45)]
+    second.stop()
+
+
+def test_a_standby_reads_each_new_round_of_an_owner_once():
+    objects = SimulatedObjects()
+    owner = OwnerAtWork(objects, begin(objects), looks=30)
+    seen, reads = objects.client(), Counter[str]()
+    seen.before_each, read = owner.look, seen.read
+
+    def count(name: str, start: int = 0, length: int | None = None) -> bytes:
+        content = read(name, start, length)  # raises Missing for a round that is asked for before it is there
+        reads[name] += form.claim_name(3) not in objects.content
+        return content
+
+    seen.read = count
+    second = serve(seen)
+    rounds = [form.place_name(Place(2, number)) for number in range(10, 30)]
+    assert [reads[name] for name in rounds] == [1] * len(rounds)
     second.stop()
 
 
