@@ -36,7 +36,7 @@ from .pacing import Pace
 log = logging.getLogger("fencepost.broker")
 
 POINT_EVERY_S = 30.0
-ATTEMPTS_TO_HAND_OVER = 4
+ATTEMPTS = 4  # to hand over; to delete an object: of hundreds, one is often unclear
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class StoreOwner:
             log.warning("%s has lost %s; the next checkpoint replaces that", self._objects.where, lost)
         self._points = source.points
         self._points.pause_with(_give_up, self._check_running)
-        self._collecting = Collecting(self._objects, _give_up, epoch)
+        self._collecting = Collecting(self._objects, self._pause_briefly, epoch)
         if source.adopted is not None:
             self._collecting.add(source.adopted)
         assert isinstance(opened[0].journal, ObjectJournal)
@@ -228,8 +228,10 @@ class StoreOwner:
             log.warning("epoch %d of %s was not handed over: %s", seal.by, self._objects.where, error)
 
     def _pause_briefly(self, error: ObjectsError, attempts: int) -> None:
-        """Wait before another attempt. After ATTEMPTS_TO_HAND_OVER attempts, raise AnotherTime instead."""
-        if attempts >= ATTEMPTS_TO_HAND_OVER:
+        """Wait before another attempt of a call that need not succeed now. After ATTEMPTS attempts, raise AnotherTime
+        instead.
+        """
+        if attempts >= ATTEMPTS:
             _give_up(error, attempts)
         self._calls.sleep(pause_s(attempts))
 

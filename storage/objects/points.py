@@ -35,7 +35,7 @@ from ..shipping.shipper import Shipper
 from ..store_checkpoint import StoreCheckpoint
 from . import fence, format
 from .creating import Pause, as_wait, until_clear
-from .epochs import Epochs
+from .epochs import Epochs, call_many
 from .errors import ObjectDamaged
 from .fence import Place
 from .format import WINDOW, RoundHeader
@@ -241,16 +241,16 @@ class Collecting:
             self._older_are_gone = True
         while self._dropped:
             point = self._dropped[0]
-            self._delete([names.point(point.place), *sorted(point.parts - kept)])
+            self._delete([names.point(point.place)])  # first: who does not find a part looks for the point
+            self._delete(point.parts - kept)
             self._dropped.pop(0)
 
     def _delete_older_points(self, kept: frozenset[str]) -> None:
         """Delete the points of older epochs, and the parts that only they name."""
         for prefix in (names.POINTS, names.PARTS):
-            for found in until_clear(partial(self.objects.list, prefix), self.pause):
-                place = names.place_in(prefix, found.name)
-                if place is not None and place.epoch < self.epoch and found.name not in kept:
-                    self._delete([found.name])
+            found = [each.name for each in until_clear(partial(self.objects.list, prefix), self.pause)]
+            places = {name: names.place_in(prefix, name) for name in found if name not in kept}
+            self._delete(name for name, place in places.items() if place is not None and place.epoch < self.epoch)
 
     def _delete_older_rounds(self) -> None:
         """Delete the rounds of all older epochs: both official points have all their units."""
@@ -276,9 +276,10 @@ class Collecting:
             return False  # what is damaged is left for people to see
 
     def _delete(self, going: Iterable[str]) -> None:
-        """Delete these objects, each repeatedly while the result is unclear."""
-        for name in going:
-            until_clear(partial(self.objects.delete, name), self.pause)
+        """Delete these objects, several in parallel, each repeatedly while the result is unclear. One after the other
+        they would take longer than new ones, where many rounds a second are written.
+        """
+        call_many([partial(until_clear, partial(self.objects.delete, name), self.pause) for name in going])
 
 
 # ---- fetching ------------------------------------------------------------------------------------------------

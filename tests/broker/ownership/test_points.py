@@ -42,6 +42,26 @@ def test_an_owner_without_new_units_deletes_its_heartbeats_and_what_came_before(
 
 
 @pytest.mark.slow
+def test_an_owner_deletes_its_older_rounds_though_one_of_forty_deletes_is_unclear():
+    """Collecting that began anew after each of these would never come to its end."""
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    owner.ask(create("t"))
+    seen = owner.broker._in_store.objects
+
+    def fail_at_times(call: str, name: str) -> None:
+        if call == "delete" and sum(each == "delete" for each, _ in seen.calls) % 40 == 0:
+            raise Unclear(name, "the server answered 503, SlowDown")
+
+    seen.before_each = fail_at_times
+    for _ in range(500):
+        owner.ask(produce("t", batch(1)), 11)
+        owner.wait(0.5)
+    assert len(names(objects, "journal")) < 250
+    owner.stop()
+
+
+@pytest.mark.slow
 def test_nothing_is_deleted_for_a_point_before_a_round_that_names_it_is_durable():
     objects = SimulatedObjects()
     owner = serve(objects)

@@ -72,3 +72,19 @@ def test_verify_and_the_first_collection_read_the_seals_of_many_epochs_in_few_tr
     owner.point()
     assert trips.of(owner.point) < 2 * FEW
     assert len([name for name in objects.content if name.startswith(form.JOURNAL)]) < EPOCHS + FEW
+
+
+def test_the_rounds_before_a_point_are_deleted_in_few_trips(monkeypatch):
+    """Else an owner that writes more rounds a second than it deletes in a row has ever more, and no newer point."""
+    objects = SimulatedObjects()
+    owner = Owning(objects)
+    owner.create("t")
+    owner.point()
+    for number in range(200):
+        owner.send("t", b"%d" % number)
+    owner.point()
+    owner.send("t", b"last")
+    before = len(objects.content)
+    assert Trips(objects, monkeypatch).of(owner.point) < FEW
+    assert len(objects.content) < before - 180
+    assert len(Owning(objects, node=2).values()) == 201
