@@ -86,9 +86,11 @@ class MemoryS3:
             self.content[name] = body
             return 200, b""
         if method == "POST":  # DeleteObjects, which is how clients delete one, too
-            for each in _KEY.findall(body):
+            keys = _KEY.findall(body)
+            for each in keys:
                 self.content.pop(unescape(each.decode()), None)
-            return 200, b"<DeleteResult></DeleteResult>"
+            rows = b"".join(b"<Deleted><Key>%b</Key></Deleted>" % each for each in keys)
+            return 200, b"<DeleteResult>%b</DeleteResult>" % rows
         if name not in self.content:
             return 404, _error("NoSuchKey")
         found = _RANGE.fullmatch(headers.get("range", ""))

@@ -1,0 +1,30 @@
+"""The bucket in memory that benchmarks use answers as S3 does: the broker's client takes its answers."""
+
+import pytest
+from fencepost.bench.peers.memory_s3 import BUCKET, MemoryS3
+from fencepost.effects.objects import Exists, Missing
+from fencepost.effects.objects.remote import RemoteObjects
+
+
+@pytest.fixture
+def bucket(monkeypatch, tmp_path):
+    server = MemoryS3()
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    yield RemoteObjects("s3", BUCKET, "prefix")
+    server.close()
+
+
+def test_the_bucket_in_memory_creates_reads_lists_and_deletes_objects(bucket):
+    bucket.create("0/a", b"content")
+    with pytest.raises(Exists):
+        bucket.create("0/a", b"other")
+    assert bucket.read("0/a", 1, 3) == b"ont"
+    assert [found.name for found in bucket.list("0/")] == ["0/a"]
+    bucket.delete("0/a")
+    bucket.delete("0/a")
+    assert bucket.list("0/") == []
+    with pytest.raises(Missing):
+        bucket.read("0/a")
