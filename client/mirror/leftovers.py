@@ -1,19 +1,22 @@
 """What tasks leave behind on the target: transactions of dead ones, and entries of the map that nobody needs any more.
 
-Both only save time and room. A transaction of a dead task holds the positions of its partitions until it times out, or
-hides from readers what others write behind it; it may be aborted at any time, and so may that of a living one, which
-begins its cycle anew then. An entry of the map that ends at or below the source's first offset answers for no record
-that a group could still read. Where an entry ends is taken from where the next one begins, since the newest one may
-grow after it was read. So the newest one of a partition stays: it also says up to where the records on the target are
-the mirror's.
+A transaction of a dead task holds the positions of its partitions until it times out, or hides from readers what others
+write behind it; it may be aborted at any time, and so may that of a living one, which begins its cycle anew then. So to
+abort one only saves time.
+
+An entry of the map that ends at or below the source's first offset answers for no record that a group could still read:
+to remove it only saves room. Where an entry ends is taken from where the next one begins, since the newest one may grow
+after it was read. So the newest one of a partition stays: it also says up to where the records on the target are the
+mirror's. Entries of an earlier copy of a topic have to go, since a cutover would believe them.
 """
 
 import logging
 from bisect import bisect_right, insort
 from collections.abc import Collection, Iterable, Mapping
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ..admin.admin import Admin
+from ..admin.offsets import EARLIEST
 from ..errors import IllegalStateError, UnknownTopicError
 from ..net.environment import Environment
 from ..records.decoding import records_of
@@ -33,7 +36,9 @@ _MAP = TopicPartition(MAP_TOPIC, 0)
 
 
 class Leftovers:
-    """Finds for one task what other tasks have left behind, and aborts their transactions."""
+    """Finds for one task what others have left behind: aborts transactions of dead tasks, and names the entries of the
+    map that a cycle has to remove.
+    """
 
     def __init__(self, target: Admin, mirror: str, environment: Environment) -> None:
         self._admin = target
@@ -87,7 +92,18 @@ class Leftovers:
         try:
             await self._read_map()
         except UnknownTopicError:
-            self._read_to = 0
+            self._forget_map(0)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            # Somebody has deleted the topic, and a mirror has made it again; or has deleted records of it.
+            self._forget_map((await self._admin.ends([_MAP], EARLIEST))[_MAP])
+            await self._read_map()
+
+    def _forget_map(self, read_to: int) -> None:
+        """Forget all entries of the map. read_to: where to read on in its topic."""
+        self._read_to = read_to
+        self._firsts = {}
 
     async def _read_map(self) -> None:
         """Note where the mirror's entries begin."""

@@ -13,7 +13,7 @@ from fencepost.client.mirror.names import MAP_TOPIC, group_id
 from fencepost.client.mirror.positions import decode_position, encode_position
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import TopicPartition
-from mirrored import Sides, assert_exact
+from mirrored import Sides, assert_exact, records_of
 from plain_mirror import values_from
 
 pytestmark = pytest.mark.slow
@@ -176,6 +176,35 @@ async def test_a_cutover_moves_no_group_to_offsets_of_which_the_map_was_lost(sid
             await source.alter_group_offsets("g", {T0: 22})
         await move(sides, "g")
     await assert_group_continues_at(sides, 22)
+
+
+async def test_a_running_mirror_goes_on_after_the_topic_of_its_map_was_deleted(sides):
+    async with sides.running(sides.task("t")) as task:
+        for first in range(0, 50, 10):
+            await write(sides, first, 10)
+            await sides.drained("t")
+        async with asyncio.timeout(60), Admin(sides.target) as target:
+            while not task._leftovers._read_to:  # noqa: ASYNC110  # it has read the map
+                await asyncio.sleep(0.05)
+            await target.delete_topics(MAP_TOPIC)
+            while MAP_TOPIC not in await target.describe_topics():  # noqa: ASYNC110  # the task makes it again
+                await asyncio.sleep(0.05)
+        await write(sides, 50, 10)
+        await sides.drained("t")
+    assert len((await records_of(sides.target, "t"))[0]) == 60
+
+
+async def test_a_mirror_goes_on_after_records_of_its_map_were_deleted(sides):
+    map_ = TopicPartition(MAP_TOPIC, 0)
+    async with sides.running(sides.task("t")), Admin(sides.target) as target:
+        await write(sides, 0, 10)
+        await sides.drained("t")
+        await target.alter_configs(topic=MAP_TOPIC, set={"cleanup.policy": "compact,delete"})
+        await target.delete_records({map_: (await target.ends([map_], -1))[map_]})
+    await write(sides, 10, 10)
+    async with sides.running(sides.task("t")):
+        await sides.drained("t")
+    assert len((await records_of(sides.target, "t"))[0]) == 20
 
 
 async def test_a_cutover_fails_if_the_source_was_restored_to_the_same_length(sides):
