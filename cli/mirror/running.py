@@ -63,12 +63,18 @@ def run_mirror(to: Both, topics: str, every_ms: int, metrics: str | None) -> Non
 
 async def _look_first(to: Both, topics: str) -> None:
     """Look at both clusters, and print what will be a problem for the mirror. Raises Failure if it cannot run."""
+    from ...client.config_names import part_for, settings_from
     from ...client.mirror.describing import look
     from ...client.mirror.names import is_own
+    from ...client.mirror.preflight import TRANSACTION_TIMEOUT_MS
+    from ...client.settings import ProducerSettings
+
+    config = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS} | part_for(ProducerSettings, to.target.config())
+    timeout_ms = settings_from(ProducerSettings, config).transaction_timeout_ms
 
     async with to.admins() as (source, target):
         names = [each for each in await source.list_topics() if re.fullmatch(topics, each) and not is_own(each)]
-        found = await look(source, target, names, to.name)
+        found = await look(source, target, names, to.name, timeout_ms=timeout_ms)
     fatal = [each for each in found if each.is_fatal]
     for each in [each for each in found if not each.is_fatal] + fatal[:-1]:
         _tell(to, f"{'error' if each.is_fatal else 'note'}: {each.text}")

@@ -14,7 +14,7 @@ from ..values import TopicPartition
 from .cutover.looking import SETTING
 from .findings import Finding
 from .names import PREFIX, group_id, transactional_id
-from .preflight import Described, Quota, TopicSeen, TopicThere, find_problems
+from .preflight import TRANSACTION_TIMEOUT_MS, Described, Quota, TopicSeen, TopicThere, find_problems
 from .topics import LARGEST
 
 T = TypeVar("T")
@@ -22,9 +22,15 @@ T = TypeVar("T")
 _NOT_SAID = (UnsupportedVersionError, AuthorizationError)
 
 
-async def look(source: Admin, target: Admin, names: Iterable[str], mirror: str) -> list[Finding]:
-    """Return the problems of a mirror of these topics, and remarks. Raises UnknownTopicError."""
-    return find_problems(await Describing(source, target, mirror).describe(list(names)))
+async def look(
+    source: Admin, target: Admin, names: Iterable[str], mirror: str, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS
+) -> list[Finding]:
+    """Return the problems of a mirror of these topics, and remarks. timeout_ms: of the transactions of its tasks.
+
+    Raises UnknownTopicError.
+    """
+    seen = await Describing(source, target, mirror).describe(list(names))
+    return find_problems(replace(seen, timeout_ms=timeout_ms))
 
 
 class Describing:
@@ -47,8 +53,8 @@ class Describing:
             tuple(topics),
             ids[0] == ids[1] is not None,
             tuple(self._refused),
-            await self._longest_transaction_ms(),
-            (*await _quotas(self._source, "source"), *await _quotas(self._target, "target")),
+            timeout_there_ms=await self._longest_transaction_ms(),
+            quotas=(*await _quotas(self._source, "source"), *await _quotas(self._target, "target")),
         )
 
     async def _positions(self) -> set[TopicPartition]:

@@ -13,8 +13,10 @@ from .findings import Finding, fatal
 
 NEEDED_HERE = ("read", "describe", "describe_configs")
 NEEDED_THERE = ("write", "describe")
-TRANSACTION_TIMEOUT_MS = 60_000
-"""How long a transaction of a task may take: the target has to allow it."""
+TRANSACTION_TIMEOUT_MS = 300_000
+"""How long a transaction of a task may take, where to.transaction.timeout.ms does not say it: enough for a slow target.
+The target has to allow it. Those of dead tasks are ended sooner (leftovers.py).
+"""
 
 NAMED = 5
 
@@ -68,12 +70,14 @@ class Quota(NamedTuple):
 class Described:
     """Both clusters, before a mirror starts. refused: what this login was not allowed to ask or do, with the side.
 
-    timeout_there_ms: the longest transaction that the target allows; None if it did not say it.
+    timeout_ms: of the transactions of the mirror's tasks. timeout_there_ms: the longest that the target allows; None if
+    it did not say it.
     """
 
     topics: tuple[TopicSeen, ...]
     same_cluster: bool = False
     refused: tuple[tuple[str, str], ...] = ()
+    timeout_ms: int = TRANSACTION_TIMEOUT_MS
     timeout_there_ms: int | None = None
     quotas: tuple[Quota, ...] = ()
 
@@ -98,15 +102,16 @@ def _of_clusters(seen: Described) -> Iterator[Finding]:
             f"fencepost acl add --allow USER gives a right; -X of the {side}",
         )
     longest = seen.timeout_there_ms
-    if longest is not None and longest < TRANSACTION_TIMEOUT_MS:
+    if longest is not None and longest < seen.timeout_ms:
         yield fatal(
-            f"the target allows transactions of {longest} ms, and the mirror needs {TRANSACTION_TIMEOUT_MS} ms",
-            "set transaction.max.timeout.ms of its brokers",
+            f"the target allows transactions of {longest} ms, and those of the mirror have {seen.timeout_ms} ms",
+            f"raise transaction.max.timeout.ms of its brokers, or add -X to.transaction.timeout.ms={longest}",
         )
     for quota in seen.quotas:
         yield Finding(
             False,
-            f"{quota.entity} has {quota.name} {quota.value:g} at the {quota.side}: it holds the mirror, if it is its",
+            f"{quota.entity} has {quota.name} {quota.value:g} at the {quota.side}: if the mirror is this client, that "
+            "limits its rate",
             "fencepost quota list shows all",
         )
 

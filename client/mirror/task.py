@@ -34,6 +34,7 @@ from .machine import Step
 from .membership import Membership
 from .names import group_id, is_own, transactional_id
 from .positions import Position, encode_position, known_positions
+from .preflight import TRANSACTION_TIMEOUT_MS
 from .progress import Progress
 from .source import Source
 from .topic_ids import TopicIds
@@ -57,7 +58,7 @@ _USUAL = {
     "buffer.memory": 128 << 20,
     "linger.ms": 5,
     "delivery.timeout.ms": 300_000,
-    "transaction.timeout.ms": 300_000,  # for a slow target; those of dead tasks are ended sooner (Leftovers)
+    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
 }
 _OTHER_SOURCE = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 MAKE_IT = "make the topic on the target, empty and with as many partitions, and start the mirror again"

@@ -151,6 +151,19 @@ async def test_mirror_exits_with_5_if_the_target_topic_has_records_of_others(sid
     assert "hint: delete the topic at the target" in err
 
 
+async def test_mirror_exits_with_5_if_its_transactions_may_take_longer_than_the_target_allows(sides: Sides) -> None:
+    await make(sides.source, "timed")
+    await write(sides.source, "timed", 50)
+    with Broker(transaction_max_timeout_ms=100_000) as target:
+        short = Sides(sides.source, target.bootstrap_servers)
+        with mirroring(short, "timed") as process:
+            code, _, err = await asyncio.to_thread(process.end)
+        assert code == 5
+        assert "error: the target allows transactions of 100000 ms, and those of the mirror have 300000 ms" in err
+        with mirroring(short, "timed", "-X", "to.transaction.timeout.ms=100000"):
+            await short.drained("timed")
+
+
 STOPPED = pytest.param(signal.SIGSTOP, marks=pytest.mark.long, id="stopped beyond its session")
 
 

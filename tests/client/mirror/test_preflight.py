@@ -34,7 +34,7 @@ def there(**more):
     [
         (replace(FINE, same_cluster=True), True, "source and target are the same cluster"),
         (replace(FINE, refused=(("target", "x"),)), True, "this login may not x at the target"),
-        (replace(FINE, timeout_there_ms=59_999), True, "the target allows transactions of 59999 ms"),
+        (replace(FINE, timeout_there_ms=299_999), True, "the target allows transactions of 299999 ms"),
         (
             replace(FINE, quotas=(Quota("target", "user a", "producer_byte_rate", 9.0),)),
             False,
@@ -64,6 +64,7 @@ def test_each_problem_of_a_mirror_has_a_text_and_a_hint_of_one_line(seen, fatal,
     [
         FINE,
         replace(FINE, timeout_there_ms=None),
+        replace(FINE, timeout_there_ms=60_000, timeout_ms=60_000),
         topic(there=None, largest_there_bytes=None),
         topic(allowed=None),
         there(allowed=None),
