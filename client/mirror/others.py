@@ -1,4 +1,7 @@
-"""Other mirrors that must not run beside this one: two that write to one topic, or two that copy it in a circle.
+"""Other mirrors that must not run beside this one: those that write to the same topic, and those that copy it back.
+
+A mirror of the same name from another source is one too, since its tasks are members of the same group. With the
+classic group protocol it cannot join (`assignor.py`); with the newer one it can.
 
 The rule: a mirror looks for them whenever it has committed its first positions, or asks for its positions. So of two
 that begin at the same time at least one finds the other. A login that may not describe the group of another mirror does
@@ -13,14 +16,18 @@ from .names import PREFIX, group_id
 from .positions import Position, decode_position
 
 
-async def find_rivals(target: Admin, mirror: str, copies: Mapping[str, bytes]) -> dict[str, str]:
-    """Return, for topics on the target to which another mirror copies, that mirror's group. copies: the topics' ids on
-    the target.
+async def find_rivals(
+    target: Admin, mirror: str, copies: Mapping[str, bytes], sources: Mapping[str, bytes]
+) -> dict[str, str]:
+    """Return, for topics on the target to which another mirror copies, that mirror's group: this mirror's own one if
+    it copies from another topic of that name. copies, sources: the topics' ids on the target and on the source.
     """
     return {
         topic: group
         async for group, topic, position in _positions(target)
-        if group != group_id(mirror) and topic in copies and position.is_of_copy(copies[topic])
+        if topic in copies
+        and position.is_of_copy(copies[topic])
+        and (group != group_id(mirror) or position.topic_id != sources[topic])
     }
 
 
@@ -49,8 +56,13 @@ async def _positions(admin: Admin) -> AsyncIterator[tuple[str, str, Position]]:
         return
 
 
-def rival_text(group: str) -> str:
-    """Return the cause: another mirror writes to the topic."""
+def rival_text(group: str, mirror: str) -> str:
+    """Return the cause: another mirror writes to the topic, or one of this name from another source."""
+    if group == group_id(mirror):
+        return (
+            f"the group {group} has positions of another topic of that name: a mirror of this name copies it from"
+            " another source, or it was deleted on the source and made again"
+        )
     return f"another mirror copies to it on the target, with the group {group}"
 
 

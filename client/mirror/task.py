@@ -318,12 +318,12 @@ class MirrorTask:
         pending = len(committed) < len(wanted)
         known = known_positions(committed, copies)
         fresh = [tp for tp in committed if tp not in known]
+        await self._ids.check(known)
         if not pending:
-            await self._check_others({tp.topic: copies[tp.topic] for tp in wanted})
+            await self._check_others(copies)
         if fresh and not pending:
             await self._commit_first(membership, fresh, copies)
             return  # and asks again
-        await self._ids.check(known)
         self._task = machine.found(self._task, tuple(sorted(known.items())), pending=pending)
         if pending:
             self._wait_for("transactions of other tasks to end, which hold positions")
@@ -339,8 +339,10 @@ class MirrorTask:
 
     async def _check_others(self, copies: Mapping[str, bytes]) -> None:
         """Raise StoppedError if another mirror copies one of these topics, too. copies: their ids on the target."""
-        for topic, group in sorted((await others.find_rivals(self._target_admin, self._mirror, copies)).items()):
-            raise StoppedError(topic, others.rival_text(group), hint=others.RIVAL_HINT)
+        sources = await self._ids.on_source(copies)
+        rivals = await others.find_rivals(self._target_admin, self._mirror, copies, sources)
+        for topic, group in sorted(rivals.items()):
+            raise StoppedError(topic, others.rival_text(group, self._mirror), hint=others.RIVAL_HINT)
         for topic, group in sorted((await others.find_circles(self._source_admin, copies)).items()):
             raise StoppedError(topic, others.circle_text(group), hint=others.CIRCLE_HINT)
 

@@ -65,7 +65,7 @@ class TopicIds:
             if here[tp.topic] != position.topic_id:
                 raise StoppedError(
                     tp.topic,
-                    "it was deleted on the source and made again",
+                    "it was deleted on the source and made again, or a mirror of this name copies from another source",
                     hint=ANEW,
                 )
             if not position.is_of_copy(there[tp.topic]):

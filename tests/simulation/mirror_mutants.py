@@ -150,7 +150,7 @@ OTHERS = "tests/client/mirror/test_others.py"
 @killed_by(OTHERS)
 @breaks("mirror.md: that another mirror copies to the target, too")
 def a_mirror_does_not_look_for_others_that_copy_the_same_topics(stack: ExitStack) -> None:
-    async def nobody(target: Any, mirror: str, copies: Any) -> dict[str, str]:
+    async def nobody(target: Any, mirror: str, copies: Any, sources: Any) -> dict[str, str]:
         return {}
 
     replaced(stack, others.find_rivals, nobody)

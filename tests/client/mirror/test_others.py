@@ -8,7 +8,7 @@ from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import ConfigEntry, NewTopic
 from fencepost.client.group.commits import GroupCommits
-from fencepost.client.mirror import topics
+from fencepost.client.mirror import others, topics
 from fencepost.client.mirror.ahead import StoppedError
 from fencepost.client.mirror.machine import Step
 from fencepost.client.mirror.names import group_id
@@ -98,6 +98,56 @@ async def test_two_mirrors_of_an_empty_topic_that_begin_at_once_do_not_both_copy
 
 async def has_ten(sides: Sides) -> bool:
     return len((await records_of(sides.target, "race"))[0]) >= 10
+
+
+async def test_find_rivals_names_the_own_group_only_if_it_copies_from_another_source(sides: Sides) -> None:
+    here, there, other = b"h" * 16, b"t" * 16, b"o" * 16
+    await make(sides.target, "named")
+    async with Admin(sides.target) as admin:
+        at = {TopicPartition("named", 0): encode_position(Position(3, other, None, there))}
+        await admin.alter_group_offsets(group_id("same"), at)
+        for source, found in ((here, {"named": group_id("same")}), (other, {})):
+            assert await others.find_rivals(admin, "same", {"named": there}, {"named": source}) == found
+
+
+async def test_two_sources_with_one_name_are_not_mixed_by_the_newer_group_protocol() -> None:
+    """There both may join the group, and the first of each may have positions of some partitions."""
+    quick = {"group_consumer_min_heartbeat_interval_ms": 100, "group_consumer_heartbeat_interval_ms": 100}
+    with Broker() as first, Broker() as second, Broker(**quick) as target:
+        both = [Sides(each.bootstrap_servers, target.bootstrap_servers) for each in (first, second)]
+        for number, each in enumerate(both):
+            async with Admin(each.source) as admin:
+                await admin.create_topics(NewTopic("mixed", 4))
+            async with Producer(each.source) as producer:
+                for partition in range(4):
+                    await producer.send("mixed", b"%d" % number, partition=partition)
+        tasks = [each.task("mixed", **{"group.protocol": "consumer"}) for each in both]
+        async with asyncio.timeout(60):
+            running = [asyncio.ensure_future(task.run()) for task in tasks]
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for each in running:
+                each.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        copied = await records_of(target.bootstrap_servers, "mixed")
+        assert len({record.value for records in copied.values() for record in records}) <= 1
+        lines = [line for each in both for line in each.told if line.startswith("stopped")]
+        assert lines
+        assert all("from another source" in line for line in lines)
+
+
+async def test_two_mirrors_that_copy_an_empty_topic_there_and_back_do_not_both_run(sides: Sides) -> None:
+    """Both begin at once: whoever looks later finds the other."""
+    for at in (sides.source, sides.target):
+        await make(at, "circle")
+    back = Sides(sides.target, sides.source)
+    tasks = sides.task("circle", "c-out"), back.task("circle", "c-home")
+    both = [asyncio.ensure_future(task.run()) for task in tasks]
+    async with asyncio.timeout(60):
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    for each in both:
+        each.cancel()
+    await asyncio.gather(*both, return_exceptions=True)
+    assert any("records would go round" in line for line in [*sides.told, *back.told])
 
 
 async def test_a_mirror_that_would_copy_in_a_circle_stops(sides: Sides) -> None:
