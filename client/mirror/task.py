@@ -443,9 +443,8 @@ class MirrorTask:
         """Return the task's producer. A new one aborts the transaction that the one before it left open."""
         if self._producer is None:
             config = part_for(ProducerSettings, _USUAL | self._target) | {"transactional.id": self._id}
-            producer = Producer.from_config(config, environment=self._environment)
-            await producer.start()
-            self._producer = producer
+            self._producer = Producer.from_config(config, environment=self._environment)
+            await self._producer.start()  # if that fails or is cancelled, the producer is closed like any other
         return self._producer
 
 

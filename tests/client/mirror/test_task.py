@@ -130,6 +130,28 @@ async def test_no_task_ends_what_a_cutover_or_another_mirrors_tasks_have_open(si
                 await each.commit_transaction()
 
 
+async def test_a_task_cancelled_while_its_producer_starts_closes_the_producer(sides: Sides, monkeypatch) -> None:
+    starting, closed = asyncio.Event(), list[Producer]()
+    start, close = Producer.start, Producer.close
+
+    async def hang(producer: Producer) -> None:
+        await start(producer)
+        starting.set()
+        await asyncio.Event().wait()
+
+    async def note(producer: Producer, **more: int) -> None:
+        closed.append(producer)
+        await close(producer, **more)
+
+    await make(sides.source, "starting", 1)
+    await write(sides.source, "starting", range(10), 1)
+    monkeypatch.setattr(Producer, "start", hang)
+    monkeypatch.setattr(Producer, "close", note)
+    async with sides.running(sides.task("starting")):
+        await starting.wait()
+    assert len(closed) == 1
+
+
 class FastClock(SystemClock):
     """The clock of a machine that is a day ahead."""
 
