@@ -6,12 +6,20 @@ the first one is raised, with those of the others as notes.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.cluster import MetadataRequest, MetadataResponse
-from ..errors import ClientError, RequestTimedOutError, UnknownTopicError, UnsupportedVersionError, error_of, refusal
+from ..errors import (
+    ClientError,
+    RequestTimedOutError,
+    UnknownTopicError,
+    UnsupportedVersionError,
+    error_of,
+    is_retriable,
+    refusal,
+)
 from ..net.cluster import Cluster, Target
 from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
@@ -103,19 +111,37 @@ class Asking:
         *,
         cap: int | None = None,
         skip_missing: bool = False,
+        unavailable: dict[TopicPartition, KafkaError] | None = None,
     ) -> dict[TopicPartition, T]:
         """Send requests to the leaders of the partitions, and return what they answer for each partition. Looks the
         leaders up again for partitions that have to be retried.
 
         request: makes the request for one leader's partitions. answers: gives partition, error code, message and result
         of each item in a response. skip_missing: leave out partitions that do not exist (any more), for callers that
-        list them first.
+        list them first. unavailable: if it is given, each leader is asked once only; a partition that would have to be
+        retried is left out, and its error is put there.
         """
+
+        async def ask(leader: int, some: list[TopicPartition]) -> Any:
+            """Return the leader's response; where it is asked once only, an error that would have to be retried."""
+            if unavailable is None:
+                return await self._ask(leader, request(some), lambda _: (), cap=cap)
+            try:
+                return await self._cluster.ask(leader, request(some), cap=cap)
+            except KafkaError as error:
+                if not is_retriable(error):
+                    raise
+                return error
+
         left = [TopicPartition(*each) for each in partitions]
         found, refused = dict[TopicPartition, T](), list[Answer]()
         deadline, backoff, attempt = self._deadline(), self._backoff(), 0
         while left:
-            retriable = await self._once_at_leaders(left, request, answers, found, refused, cap, skip_missing)
+            leaders = await self._leaders(left, skip_missing=skip_missing)
+            retriable = await self._once_at_leaders(leaders, ask, answers, found, refused)
+            if unavailable is not None:
+                unavailable |= retriable
+                break
             left = list(retriable)
             if not left:
                 break
@@ -130,26 +156,29 @@ class Asking:
 
     async def _once_at_leaders(
         self,
-        partitions: list[TopicPartition],
-        request: Callable[[list[TopicPartition]], Any],
+        leaders: Mapping[TopicPartition, int],
+        ask: Callable[[int, list[TopicPartition]], Awaitable[Any]],
         answers: Callable[[Any], Iterable[tuple[TopicPartition, int, str | None, T]]],
         found: dict[TopicPartition, T],
         refused: list[Answer],
-        cap: int | None,
-        skip_missing: bool,
     ) -> dict[TopicPartition, KafkaError]:
         """Ask each leader once. Returns the partitions to try again, with their errors. Adds results to `found`, and
         items with a final error to `refused`.
+
+        leaders: -1 for a partition without one. ask: returns a leader's response, or an error for all its partitions.
         """
         again: dict[TopicPartition, KafkaError] = {}
         by_leader: dict[int, list[TopicPartition]] = {}
-        for each, leader in (await self._leaders(partitions, skip_missing=skip_missing)).items():
+        for each, leader in leaders.items():
             if leader < 0:
                 again[each] = refusal(ErrorCode.LEADER_NOT_AVAILABLE)
             else:
                 by_leader.setdefault(leader, []).append(each)
-        requests = (self._ask(leader, request(some), lambda _: (), cap=cap) for leader, some in by_leader.items())
+        requests = (ask(leader, some) for leader, some in by_leader.items())
         for asked, response in zip(by_leader.values(), await all_of(requests), strict=True):
+            if isinstance(response, KafkaError):
+                again |= dict.fromkeys(asked, response)
+                continue
             answered = {answer[0]: answer for answer in answers(response)}
             for each in asked:
                 if each not in answered:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from ...protocol.errors import KafkaError
 from ...protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from ..settings import IsolationLevel
 from ..values import OffsetAndTimestamp, TopicPartition
@@ -19,12 +20,14 @@ class OffsetAdmin(Asking):
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
         skip_missing: bool = False,
+        unavailable: dict[TopicPartition, KafkaError] | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return the first offset at or after each timestamp, or at LATEST or EARLIEST. Its offset is -1 if there is no
         record at or after the timestamp.
 
         LATEST is the high watermark, or with read_committed the last stable offset. skip_missing: leave out partitions
-        that do not exist, instead of raising UnknownTopicError.
+        that do not exist, instead of raising UnknownTopicError. unavailable: if it is given, partitions that have no
+        leader now, or whose leader does not answer, are not waited for, but left out, and their errors put there.
         """
         isolation = 1 if isolation_level == "read_committed" else 0
 
@@ -54,7 +57,9 @@ class OffsetAdmin(Asking):
                     found = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
                     yield TopicPartition(topic.name, each.partition_index), each.error_code, None, found
 
-        return await self._at_leaders(timestamps_ms, request, answers, skip_missing=skip_missing)
+        return await self._at_leaders(
+            timestamps_ms, request, answers, skip_missing=skip_missing, unavailable=unavailable
+        )
 
     async def ends(
         self,
@@ -63,9 +68,15 @@ class OffsetAdmin(Asking):
         isolation_level: IsolationLevel = "read_uncommitted",
         *,
         skip_missing: bool = False,
+        unavailable: dict[TopicPartition, KafkaError] | None = None,
     ) -> dict[TopicPartition, int]:
-        """Return the offsets of these partitions at EARLIEST or LATEST. skip_missing: as in list_offsets."""
+        """Return the offsets of these partitions at EARLIEST or LATEST. skip_missing, unavailable: as in
+        list_offsets.
+        """
         found = await self.list_offsets(
-            dict.fromkeys(partitions, which), isolation_level=isolation_level, skip_missing=skip_missing
+            dict.fromkeys(partitions, which),
+            isolation_level=isolation_level,
+            skip_missing=skip_missing,
+            unavailable=unavailable,
         )
         return {each: offset.offset for each, offset in found.items()}

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from ...protocol.batches import Batch, CorruptBatch, verify
+from ...protocol.errors import KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ..errors import CorruptRecordError, RecordTooLargeError
 from ..records.whole_batches import WholeBatches
@@ -66,14 +67,17 @@ class ReadingAdmin(Asking):
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
         most_bytes: int = MAX_BYTES,
+        retry: bool = True,
     ) -> FetchedPage:
-        """Return the batches from offset `start` on, about a megabyte of them, without waiting for more.
+        """Return the batches from offset `start` on, about a megabyte of them, without waiting for more. retry: whether
+        to wait for the partition's leader if that has no answer now.
 
         Raises OFFSET_OUT_OF_RANGE; CorruptRecordError if the first batch is damaged; RecordTooLargeError if it is
         larger than most_bytes.
         """
         isolation = 1 if isolation_level == "read_committed" else 0
-        return await self._read_page(partition, start, min(FETCH_BYTES, most_bytes), most_bytes, isolation)
+        ask_bytes = min(FETCH_BYTES, most_bytes)
+        return await self._read_page(partition, start, ask_bytes, most_bytes, isolation, retry=retry)
 
     async def _read_page(
         self,
@@ -83,6 +87,7 @@ class ReadingAdmin(Asking):
         most_bytes: int = MAX_BYTES,
         isolation: int = 0,
         wait_ms: int = 0,
+        retry: bool = True,
     ) -> FetchedPage:
         """Fetch, each time more bytes, until the answer contains a whole batch or nothing; return that page.
 
@@ -90,7 +95,7 @@ class ReadingAdmin(Asking):
         """
         partition = TopicPartition(*partition)
         while True:
-            found = await self._fetch(partition, start, ask_bytes, isolation, wait_ms)
+            found = await self._fetch(partition, start, ask_bytes, isolation, wait_ms, retry)
             position, batches = start, list[Batch]()
             whole = WholeBatches(start, found.records or ())
             damage = whole.damage
@@ -112,7 +117,7 @@ class ReadingAdmin(Asking):
             ask_bytes = min(max(whole.cut_off_bytes, 2 * ask_bytes), most_bytes)
 
     async def _fetch(
-        self, partition: TopicPartition, offset: int, max_bytes: int, isolation: int, wait_ms: int
+        self, partition: TopicPartition, offset: int, max_bytes: int, isolation: int, wait_ms: int, retry: bool
     ) -> FetchResponse.Topic.Partition:
         """Fetch once from this offset, and return the partition's answer. isolation: Kafka's number."""
         Topic = FetchRequest.Topic
@@ -130,7 +135,10 @@ class ReadingAdmin(Asking):
                 raw=True,  # the log as it is, where that is allowed
             )
 
-        found = await self._at_leaders([partition], request, _parts, cap=_BY_NAME_UNTIL)
+        unavailable: dict[TopicPartition, KafkaError] | None = None if retry else {}
+        found = await self._at_leaders([partition], request, _parts, cap=_BY_NAME_UNTIL, unavailable=unavailable)
+        if unavailable:
+            raise unavailable[partition]
         return found[partition]
 
 

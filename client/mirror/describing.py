@@ -145,11 +145,13 @@ class Describing:
         """Return how many offsets of the source come before the first record that the target would keep."""
         partitions = topic.topic_partitions
         oldest_ms = max(0, SYSTEM.clock.now_ms() - retention_ms)
-        starts = await self._source.ends(partitions, EARLIEST)
-        ends = await self._source.ends(partitions, LATEST)
-        kept = await self._source.list_offsets(dict.fromkeys(partitions, oldest_ms))
-        firsts = {each: kept[each].offset if kept[each].offset >= 0 else ends[each] for each in partitions}
-        return sum(max(0, firsts[each] - starts[each]) for each in partitions)
+        unavailable = dict[TopicPartition, KafkaError]()  # is not looked at, and the mirror says so
+        starts = await self._source.ends(partitions, EARLIEST, unavailable=unavailable)
+        ends = await self._source.ends(partitions, LATEST, unavailable=unavailable)
+        kept = await self._source.list_offsets(dict.fromkeys(partitions, oldest_ms), unavailable=unavailable)
+        known = [each for each in partitions if each not in unavailable]
+        firsts = {each: kept[each].offset if kept[each].offset >= 0 else ends[each] for each in known}
+        return sum(max(0, firsts[each] - starts[each]) for each in known)
 
     async def _share_readers(self) -> dict[str, tuple[str, ...]]:
         """Return the share groups that read each topic of the source."""

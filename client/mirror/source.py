@@ -1,7 +1,8 @@
 """Reading the source ahead of the mirror, in the background, for as long as it takes.
 
-The rule: an error of the source is waited out, as the source may come back; only what would skip or repeat records
-stops a topic (`Ahead.feed`, and here: a log that ends before the position or begins behind it).
+The rule: an error of the source is waited out, as the source may come back; one of a partition holds up only that.
+Only what would skip or repeat records stops a topic (`Ahead.feed`, and here: a log that ends before the position or
+begins behind it).
 """
 
 import asyncio
@@ -33,7 +34,8 @@ class Source:
 
     ends: the last stable offset of each partition, as it was last seen. starts: the first offsets of the log. failed:
     why a topic cannot go on; the task takes the error from here and sets None. trouble: the source's last error, None
-    while it answers. arrived: set when something was read, or a topic has failed.
+    while it answers. unavailable: partitions that could not be read the last time, with the errors. arrived: set when
+    something was read, or a topic has failed.
     """
 
     def __init__(self, admin: Admin, environment: Environment) -> None:
@@ -47,12 +49,15 @@ class Source:
         self._short_since: dict[TopicPartition, int] = {}  # when a partition was first seen to end before its position
         self.failed: StoppedError | None = None
         self.trouble: KafkaError | None = None
+        self.unavailable: dict[TopicPartition, KafkaError] = {}
+        self._refused_ms: dict[TopicPartition, int] = {}  # when a read of the partition failed, though it had an end
         self.arrived = asyncio.Event()
 
     def read(self, aheads: Mapping[TopicPartition, Ahead]) -> None:
         """Read these partitions from now on, and no others. Answers that are still to come for others are dropped."""
         self.close()
         self._aheads = dict(aheads)
+        self.unavailable, self._refused_ms = {}, {}
         self.ends = {tp: end for tp, end in self.ends.items() if tp in aheads}
         self.starts = {tp: start for tp, start in self.starts.items() if tp in aheads}
         if aheads:
@@ -85,23 +90,40 @@ class Source:
                 if self.trouble is None:
                     log.warning("mirror: the source does not answer as it should: %s", error)
                 for ahead in self._aheads.values():
-                    ahead.is_checked = ahead.read_from == ahead.read_to  # it may be a restored one when it is back
+                    _check_again(ahead)
                 self.trouble, pause_ms = error, RETRY_MS
             await asyncio.sleep(pause_ms / 1000)
 
     async def _read_once(self) -> bool:
-        """Read once from each partition that has something new and room for it. Returns whether there was any."""
-        aheads = dict(self._aheads)
+        """Read once from each partition that has something new and room for it. Returns whether any was read.
+
+        A partition whose leader does not answer holds up no other: it is asked once, and again in the next round.
+        """
+        aheads, unavailable = dict(self._aheads), dict[TopicPartition, KafkaError]()
         # a topic that is not there any more is stopped by the task, which compares the topics' ids
-        ends = await self._admin.ends(aheads, LATEST, "read_committed", skip_missing=True)
+        ends = await self._admin.ends(aheads, LATEST, "read_committed", skip_missing=True, unavailable=unavailable)
         self.ends |= {tp: end for tp, end in ends.items() if tp in self._aheads}
         self._check_ends(ends)
         share = max(LEAST_AHEAD_BYTES, min(AHEAD_BYTES, ALL_AHEAD_BYTES // max(1, len(aheads))))
-        due = [aheads[tp] for tp, end in ends.items() if _is_due(aheads[tp], end, share)]
-        for error in await asyncio.gather(*(self._fill(each) for each in due), return_exceptions=True):
-            if error is not None:
+        now_ms = self._clock.monotonic_ms()
+        self._refused_ms = {tp: at_ms for tp, at_ms in self._refused_ms.items() if now_ms - at_ms < RETRY_MS}
+        unavailable |= {tp: error for tp, error in self.unavailable.items() if tp in self._refused_ms and tp in ends}
+        due = [aheads[tp] for tp, end in ends.items() if tp not in unavailable and _is_due(aheads[tp], end, share)]
+        errors = await asyncio.gather(*(self._fill(each) for each in due), return_exceptions=True)
+        read = 0
+        for ahead, error in zip(due, errors, strict=True):
+            if error is None:
+                read += 1
+            elif isinstance(error, StoppedError) or not isinstance(error, KafkaError):
                 raise error
-        return bool(due)
+            else:
+                unavailable[ahead.tp], self._refused_ms[ahead.tp] = error, now_ms
+        for tp in unavailable.keys() - self.unavailable.keys():
+            log.warning("mirror: %s of the source cannot be read: %s", tp, unavailable[tp])
+        for tp in unavailable:
+            _check_again(aheads[tp])
+        self.unavailable = unavailable
+        return bool(read)
 
     def _check_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         """Raise StoppedError for a partition whose end has been before the mirror's position for SETTLING_MS."""
@@ -129,7 +151,7 @@ class Source:
         """Fetch from this offset, and add the batches to the partition's Ahead."""
         tp = ahead.tp
         try:
-            page = await self._admin.read_page(tp, offset, isolation_level="read_committed")
+            page = await self._admin.read_page(tp, offset, isolation_level="read_committed", retry=False)
         except KafkaError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -144,9 +166,11 @@ class Source:
         """Raise StoppedError if the log begins after the offset up to which it was read. If only the batch before that
         offset is gone, read on from the offset.
         """
-        tp = ahead.tp
-        start = (await self._admin.ends([tp], EARLIEST))[tp]
-        self.starts[tp] = start
+        tp, unavailable = ahead.tp, dict[TopicPartition, KafkaError]()
+        starts = await self._admin.ends([tp], EARLIEST, unavailable=unavailable)
+        if tp in unavailable:
+            raise unavailable[tp]
+        self.starts[tp] = start = starts[tp]
         if start > ahead.read_to:
             raise StoppedError(
                 tp.topic,
@@ -156,6 +180,20 @@ class Source:
             )
         if offset < ahead.read_to:
             await self._feed(ahead, ahead.read_to)
+
+
+def explain(unavailable: Mapping[TopicPartition, KafkaError]) -> str:
+    """Return in one line that these partitions of the source cannot be read; "" if there are none."""
+    if not unavailable:
+        return ""
+    first = min(unavailable)
+    more = f", and {len(unavailable) - 1} more partitions of it" if len(unavailable) > 1 else ""
+    return f"{first} of the source{more}: {unavailable[first].text}"
+
+
+def _check_again(ahead: Ahead) -> None:
+    """Have it seen again whether the source still has what was mirrored: it may be a restored one when it is back."""
+    ahead.is_checked = ahead.read_from == ahead.read_to
 
 
 def _is_due(ahead: Ahead, end: int, share: int) -> bool:

@@ -36,7 +36,7 @@ from .names import group_id, is_own, transactional_id
 from .positions import Position, encode_position, known_positions
 from .preflight import TRANSACTION_TIMEOUT_MS
 from .progress import Progress
-from .source import Source
+from .source import Source, explain
 from .topic_ids import TopicIds
 from .topics import follow_topics
 from .writing import Writer
@@ -120,6 +120,7 @@ class MirrorTask:
         self._names: frozenset[str] = frozenset()
         self._producer: Producer | None = None
         self._membership: Membership | None = None
+        self._unbegun: dict[TopicPartition, KafkaError] = {}  # without a position, and not available at the source
         self._followed_ms = -1
         self._cycle_bytes = CYCLE_BYTES
 
@@ -256,6 +257,9 @@ class MirrorTask:
             self._source.failed = None
             await self._stop_unless_old(self._membership, failed)
             return
+        trouble = self._source.trouble
+        unavailable = self._unbegun | self._source.unavailable
+        self._wait_for(explain(unavailable) if trouble is None else f"the source: {trouble.text}")
         chunks = self._take()
         if chunks:
             await self._cycle(chunks)
@@ -292,6 +296,8 @@ class MirrorTask:
             self._membership.subscribe(names)
         if self._task.step is Step.READY:
             await self._leftovers.look(dict(self._task.positions))
+            if self._unbegun:
+                await self._doubt()  # and asks for positions again, as a partition may have a leader now
         self._followed_ms = now_ms
 
     async def _follow(self, names: list[str]) -> None:
@@ -321,8 +327,8 @@ class MirrorTask:
         await self._ids.check(known)
         if not pending:
             await self._check_others(copies)
-        if fresh and not pending:
-            await self._commit_first(membership, fresh, copies)
+        self._unbegun = {}
+        if fresh and not pending and await self._commit_first(membership, fresh, copies):
             return  # and asks again
         self._task = machine.found(self._task, tuple(sorted(known.items())), pending=pending)
         if pending:
@@ -331,7 +337,6 @@ class MirrorTask:
             await self._leftovers.end_orphans()
             await asyncio.sleep(WAIT_MS / 1000)
             return
-        self._wait_for("")
         self._aheads = {tp: Ahead(tp, position) for tp, position in known.items()}
         await self._leftovers.end_orphans(patience_ms=0)  # they hide what comes after them from readers
         await self._leftovers.look(known)
@@ -348,9 +353,9 @@ class MirrorTask:
 
     async def _commit_first(
         self, membership: Membership, fresh: list[TopicPartition], copies: Mapping[str, bytes]
-    ) -> None:
+    ) -> bool:
         """Commit the source's first offsets as positions of partitions that are empty on the target. copies: the ids of
-        the topics on the target.
+        the topics on the target. Returns False if the source cannot say any of them now.
 
         Raises StoppedError for a partition that is not empty. Entries of the map that an earlier copy left are removed
         in the same transaction: a cutover would believe them.
@@ -360,12 +365,15 @@ class MirrorTask:
         transaction's requests.
         """
         ids = await self._ids.on_source({tp.topic for tp in fresh})
-        starts = await self._source_admin.ends(fresh, EARLIEST)
+        starts = await self._source_admin.ends(fresh, EARLIEST, unavailable=self._unbegun)
+        fresh = [tp for tp in fresh if tp in starts]
+        if not fresh:
+            return False
         above = await self._target_admin.ends(fresh, LATEST)
         taken = [tp for tp in fresh if above[tp] != 0]
         again = await membership.stable_offsets(taken)
         if len(again) < len(taken) or known_positions(again, copies):
-            return  # another task has committed the first positions meanwhile, and has written
+            return True  # another task has committed the first positions meanwhile, and has written
         for tp in taken:
             raise StoppedError(
                 tp.topic,
@@ -383,6 +391,7 @@ class MirrorTask:
             await transaction.send_offsets_to_transaction(first, self._task.member)
         self._leftovers.removed(stale)
         await self._end_producer()
+        return True
 
     def _take(self) -> list[Chunk]:
         """Return chunks of the partitions in turn, until they are enough for one transaction."""
@@ -401,7 +410,6 @@ class MirrorTask:
     async def _wait_for_records(self) -> None:
         """Wait until something was read, or for a moment."""
         self._source.arrived.clear()
-        self._wait_for("" if self._source.trouble is None else f"the source: {self._source.trouble.text}")
         try:
             async with asyncio.timeout(WAIT_MS / 1000):
                 await self._source.arrived.wait()

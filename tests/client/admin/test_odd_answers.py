@@ -5,6 +5,7 @@ from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.offsets import LATEST
 from fencepost.client.errors import ClientError, RequestTimedOutError
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.groups import DescribeGroupsResponse
 from fencepost.protocol.messages.offsets import ListOffsetsResponse
 from fencepost.protocol.messages.transactions import DescribeTransactionsResponse, ListTransactionsResponse
@@ -29,6 +30,33 @@ def test_admin_asks_again_for_partitions_missing_from_an_answer():
             world.intercept(answered("ListOffsets", lambda request: ListOffsetsResponse(topics=[]), 1_000))
             with pytest.raises(RequestTimedOutError, match="t-0"):
                 await asking.ends([T0], LATEST)
+
+    within(main)
+
+
+def test_admin_does_not_wait_for_partitions_without_a_leader_if_told_not_to():
+    async def main(world):
+        await write(world, b"a")
+        async with admin(world) as asking:
+            world.intercept(answered("ListOffsets", lambda request: ListOffsetsResponse(topics=[]), 1))
+            unavailable = {}
+            assert await asking.ends([T0], LATEST, unavailable=unavailable) == {}
+            assert [(tp, error.code) for tp, error in unavailable.items()] == [(T0, ErrorCode.REQUEST_TIMED_OUT)]
+            unavailable = {}
+            assert await asking.ends([T0], LATEST, unavailable=unavailable) == {T0: 1}
+            assert unavailable == {}
+            for leader, code in ((-1, ErrorCode.LEADER_NOT_AVAILABLE), (77, ErrorCode.NETWORK_EXCEPTION)):
+
+                async def leaders(partitions, *, skip_missing, leader=leader):
+                    return dict.fromkeys(partitions, leader)
+
+                asking._leaders = leaders
+                unavailable = {}
+                assert await asking.ends([T0], LATEST, unavailable=unavailable) == {}
+                assert [(tp, error.code) for tp, error in unavailable.items()] == [(T0, code)]
+                with pytest.raises(KafkaError) as failed:
+                    await asking.read_page(T0, 0, retry=False)
+                assert failed.value.code is code
 
     within(main)
 

@@ -20,7 +20,7 @@ class Cutting(ReadingAdmin):
         self.asked: list[tuple[int, int]] = []
 
     async def _fetch(
-        self, partition: TopicPartition, offset: int, max_bytes: int, isolation: int, wait_ms: int
+        self, partition: TopicPartition, offset: int, max_bytes: int, isolation: int, wait_ms: int, retry: bool
     ) -> FetchResponse.Topic.Partition:
         self.asked.append((offset, max_bytes))
         assert len(self.asked) < 50, "it asks for ever"
