@@ -67,8 +67,7 @@ def mark_of(batch: Batch) -> BatchMark:
 class Position(NamedTuple):
     """The next source offset to read, the id of the source's topic, and the last batch before the offset, if any.
 
-    copy_id: the id of the topic on the target that has the records before the offset. It is empty if it is not known:
-    an earlier version did not keep it.
+    copy_id: the id of the topic on the target that has the records before the offset.
     """
 
     offset: int
@@ -77,10 +76,8 @@ class Position(NamedTuple):
     copy_id: bytes = b""
 
     def is_of_copy(self, topic_id: bytes) -> bool:
-        """Return whether the topic with this id on the target is the one that has the records before the offset, as far
-        as that is known.
-        """
-        return self.copy_id in (b"", topic_id)
+        """Return whether the topic with this id on the target is the one that has the records before the offset."""
+        return self.copy_id == topic_id
 
 
 def encode_position(position: Position) -> OffsetAndMetadata:
@@ -97,7 +94,7 @@ def decode_position(committed: OffsetAndMetadata) -> Position:
         if kept["version"] != VERSION:
             raise ValueError(f"it has version {kept['version']}")
         mark = None if kept["mark"] is None else _decode_mark(kept["mark"])
-        ids = bytes.fromhex(kept["topic_id"]), bytes.fromhex(kept.get("copy_id", ""))
+        ids = bytes.fromhex(kept["topic_id"]), bytes.fromhex(kept["copy_id"])
         return Position(committed.offset, ids[0], mark, ids[1])
     except (ValueError, KeyError, TypeError) as error:
         raise IllegalStateError(
@@ -112,14 +109,10 @@ def known_positions(
     """Return the positions among these committed offsets: without those in a topic that the target has no more.
     copies: the ids of the topics on the target.
 
-    A position without the id of its topic on the target gets it here. Raises IllegalStateError for an offset that is
-    not a position.
+    Raises IllegalStateError for an offset that is not a position.
     """
-    found = dict[TopicPartition, Position]()
-    for tp, at in committed.items():
-        if at is not None and (position := decode_position(at)).is_of_copy(copies[tp.topic]):
-            found[tp] = position._replace(copy_id=copies[tp.topic])
-    return found
+    decoded = {tp: decode_position(at) for tp, at in committed.items() if at is not None}
+    return {tp: position for tp, position in decoded.items() if position.is_of_copy(copies[tp.topic])}
 
 
 def _decode_mark(fields: Sequence[int]) -> BatchMark:

@@ -4,13 +4,13 @@ Offsets are counted, not records: markers and what was aborted are among them. T
 the time between two looks.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..admin.offsets import EARLIEST, LATEST
 from ..values import TopicPartition
 from .cutover.looking import Looking, find_stopped
-from .names import group_id, is_own
+from .names import group_id
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,10 @@ def _lag(look: Look, partition: TopicPartition) -> int:
     return max(0, look.ends.get(partition, 0) - _position(look, partition))
 
 
-async def gather(looking: Looking, topics: Iterable[str] = ()) -> Look:
-    """Return the positions of the mirror, the source's ends, and the tasks. topics: to look at in any case, even
-    without a position.
-    """
+async def gather(looking: Looking) -> Look:
+    """Return the positions of the mirror, the source's ends, and the tasks."""
     positions = await looking.positions()
-    names = {each.topic for each in positions if not is_own(each.topic)} | set(topics)
+    names = {each.topic for each in positions}
     described = await looking.source_topics(names)
     partitions = [each for topic in described.values() for each in topic.topic_partitions]
     starts = await looking.source.ends(partitions, EARLIEST)
@@ -88,7 +86,7 @@ async def gather(looking: Looking, topics: Iterable[str] = ()) -> Look:
         else {}
     )
     return Look(
-        {each: position.offset for each, position in positions.items() if not is_own(each.topic)},
+        {each: position.offset for each, position in positions.items()},
         starts,
         ends,
         find_stopped(positions, described, starts, ends, await looking.copies(names)),

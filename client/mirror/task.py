@@ -289,7 +289,7 @@ class MirrorTask:
         listed = await self._source_admin.list_topics()
         names = frozenset(name for name in listed if self._pattern.fullmatch(name) and not is_own(name))
         names |= self._names  # one that was deleted is stopped, which the comparison of its id finds
-        going = sorted(names - self.counts.stopped.keys() & set(listed))
+        going = sorted((names & set(listed)) - self.counts.stopped.keys())
         await self._follow(going)
         self._names = names
         if names and self._membership is not None:

@@ -11,7 +11,7 @@ from ...admin.security_values import AclBinding, AclFilter
 from ...admin.values import GroupDescription, TopicDescription
 from ...errors import UnsupportedVersionError
 from ...values import TopicPartition
-from ..names import group_id, is_own
+from ..names import group_id
 from ..positions import Position, decode_position
 from .plan import Barrier, Found, GroupFound, Offsets
 
@@ -58,7 +58,7 @@ class Looking:
         aborted, that may take any time.
         """
         positions = await self.positions()
-        names = sorted({partition.topic for partition in positions if not is_own(partition.topic)})
+        names = sorted({partition.topic for partition in positions})
         topics = await self.source_topics(names)
         partitions = [each for topic in topics.values() for each in topic.topic_partitions]
         starts = await self.source.ends(partitions, EARLIEST)
@@ -168,8 +168,6 @@ def find_stopped(
     """
     found: dict[TopicPartition, str] = {}
     for partition, position in positions.items():
-        if is_own(partition.topic):
-            continue
         topic = topics.get(partition.topic)
         if topic is None or partition not in ends:
             found[partition] = "it is not at the source any more"

@@ -17,14 +17,18 @@ async def mirror_all(to: Clusters, *topics: str, mirror: str = "default") -> Non
     """Copy everything that is committed in these topics and not copied yet, in one transaction for each partition."""
     await follow_topics(to.source, to.target, topics)
     described = await to.source.describe_topics(topics)
+    copies = await to.target.describe_topics(topics)
     async with Producer(to.target_at, transactional_id=transactional_id(mirror, "plain")) as producer:
         for topic in described.values():
-            topic_id = bytes(topic.topic_id)
+            ids = bytes(topic.topic_id), bytes(copies[topic.name].topic_id)
             for partition in topic.topic_partitions:
-                await _copy(to, producer, partition, topic_id, mirror)
+                await _copy(to, producer, partition, ids, mirror)
 
 
-async def _copy(to: Clusters, producer: Producer, partition: TopicPartition, topic_id: bytes, mirror: str) -> None:
+async def _copy(
+    to: Clusters, producer: Producer, partition: TopicPartition, ids: tuple[bytes, bytes], mirror: str
+) -> None:
+    """Copy a partition. ids: of its topic on the source and on the target."""
     group = group_id(mirror)
     committed = (await to.target.list_group_offsets(group, [partition])).get(partition)
     first = decode_position(committed).offset if committed else (await to.source.ends([partition], EARLIEST))[partition]
@@ -38,12 +42,12 @@ async def _copy(to: Clusters, producer: Producer, partition: TopicPartition, top
                     timestamp_ms=record.timestamp,
                 )  # fmt: skip
                 add_run(runs, record.offset, sent.offset)
-        key = EntryKey(mirror, partition.topic, topic_id, partition.partition, first)
+        key = EntryKey(mirror, partition.topic, ids[0], partition.partition, first)
         if runs:
             await transaction.send(
                 MAP_TOPIC, encode_entry(first, Entry(end, tuple(runs))), key=encode_key(key), partition=0
             )
-        position = encode_position(Position(end, topic_id))
+        position = encode_position(Position(end, ids[0], None, ids[1]))
         await transaction.send_offsets_to_transaction({partition: position}, ConsumerGroupMetadata(group))
 
 

@@ -27,8 +27,3 @@ def test_find_stopped_names_what_is_not_the_log_that_was_copied_or_not_its_copy(
     found = find_stopped({A0: POSITION}, topics, {A0: span[0]}, {A0: span[1]}, copies)
     assert list(found) == ([] if why is None else [A0])
     assert why is None or why in found[A0]
-
-
-def test_find_stopped_accepts_positions_that_do_not_say_of_which_copy_they_are():
-    topics = {"a": TopicDescription("a", HERE, False, ())}
-    assert not find_stopped({A0: POSITION._replace(copy_id=b"")}, topics, {A0: 0}, {A0: 5}, {"a": OTHER})
