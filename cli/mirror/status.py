@@ -15,7 +15,9 @@ _COLOURS = {"stopped": "red", "copied": "green", "waiting": "yellow"}
 
 
 def show_status(to: Both, every_ms: int) -> None:
-    """Print a line for each topic, and one for each stopped partition. Raises Failure if nothing is mirrored."""
+    """Print a line for each topic, and one for each partition that has stopped, or waits for its leader at the source.
+    Raises Failure if nothing is mirrored.
+    """
     from ...client.mirror.status import topics_of
 
     before, after = to.target.run(lambda: _look_twice(to, every_ms))
@@ -35,6 +37,7 @@ def show_status(to: Both, every_ms: int) -> None:
             "rate": round(each.rate, 1),
             "left_ms": None if each.left_s is None else round(1000 * each.left_s),
             "stopped": {str(partition): why for partition, why in each.stopped.items()},
+            "unavailable": {str(partition): why for partition, why in each.unavailable.items()},
         }
         for each in found
     ]
@@ -45,6 +48,8 @@ def show_status(to: Both, every_ms: int) -> None:
     for each in found:
         for partition, why in each.stopped.items():
             to.output.line(f"{each.topic}-{partition} has stopped: {why}")
+        for partition, why in each.unavailable.items():
+            to.output.line(f"{each.topic}-{partition} waits for the source: {why}")
     tasks = ", ".join(f"{name} ({partitions} partitions)" for name, partitions in sorted(after.tasks.items()))
     to.output.remark(f"tasks: {tasks}" if tasks else "no task runs: fencepost mirror starts one")
 

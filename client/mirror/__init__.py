@@ -27,7 +27,9 @@ before. A partition without a position must be empty on the target; its first po
 committed in a transaction before any record is written: a plain commit that the network delivers late would set it
 back. A topic of the source that is another one by now, or ends before the position (restored, cut), has another batch
 where the mark is, or begins behind the position (retention), is stopped with one line. Nothing resets a position. One
-that is of a deleted topic of the target does not count for the topic that was made there since.
+that is of a deleted topic of the target does not count for the topic that was made there since. A task that stops a
+topic commits its positions once more as they are, with the reason in the metadata, for people who look at the status;
+whoever goes on there takes the reason away.
 
 The map. `names.MAP_TOPIC` on the target is compacted. A key is mirror, topic, source topic id, partition and the first
 source offset that the entry answers for; a value is where the records from there on went, as runs of consecutive

@@ -45,11 +45,14 @@ class _Read(NamedTuple):
 
 
 class StoppedError(IllegalStateError):
-    """The mirror of a topic cannot go on without skipping or repeating records. topic: its name."""
+    """The mirror of a topic cannot go on without skipping or repeating records. topic: its name. why: the cause, and
+    what to do about it.
+    """
 
     def __init__(self, topic: str, text: str, *, hint: str = "") -> None:
         super().__init__(f"{topic}: {text}", hint=hint)
         self.topic = topic
+        self.why = f"{text} ({hint})" if hint else text
 
 
 class Ahead:

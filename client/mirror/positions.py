@@ -1,9 +1,9 @@
 """The position of a mirror in a source partition, as the committed offset of its group on the target. Pure.
 
-The offset is the source's: the next one to read. The metadata is JSON, `{"version": 1, "topic_id": HEX, "mark": LIST,
-"copy_id": HEX}`: the topic's id on the source (zeros before Kafka 2.8), the fields of BatchMark, or null before the
-first batch, and the topic's id on the target. The committed leader epoch is always -1: it would be taken for one of the
-target.
+The offset is the source's: the next one to read. The metadata is JSON, `{"version": 1, "topic_id": HEX, "copy_id": HEX,
+"mark": LIST, "stopped": TEXT}`: the topic's id on the source (zeros before Kafka 2.8), and on the target; the fields of
+BatchMark, or null before the first batch; and why the partition's task has stopped it, left out while it goes on. The
+committed leader epoch is always -1: it would be taken for one of the target.
 """
 
 import json
@@ -15,6 +15,10 @@ from ..errors import IllegalStateError
 from ..values import OffsetAndMetadata, TopicPartition
 
 VERSION = 1
+MAX_CHARACTERS = 300
+"""A reason is cut to so many: by Kafka's default the metadata of an offset has room for 4,096 bytes, and JSON takes up
+to twelve for a character.
+"""
 
 
 class BatchMark(NamedTuple):
@@ -67,13 +71,15 @@ def mark_of(batch: Batch) -> BatchMark:
 class Position(NamedTuple):
     """The next source offset to read, the id of the source's topic, and the last batch before the offset, if any.
 
-    copy_id: the id of the topic on the target that has the records before the offset.
+    copy_id: the id of the topic on the target that has the records before the offset. stopped: why the task that has
+    the partition does not go on with it; "" while it does. That is for people: a task that gets the partition tries.
     """
 
     offset: int
     topic_id: bytes
     mark: BatchMark | None = None
     copy_id: bytes = b""
+    stopped: str = ""
 
     def is_of_copy(self, topic_id: bytes) -> bool:
         """Return whether the topic with this id on the target is the one that has the records before the offset."""
@@ -83,7 +89,8 @@ class Position(NamedTuple):
 def encode_position(position: Position) -> OffsetAndMetadata:
     """Return the position as an offset to commit."""
     ids = {"topic_id": position.topic_id.hex(), "copy_id": position.copy_id.hex()}
-    kept = {"version": VERSION, **ids, "mark": position.mark}
+    why = {"stopped": position.stopped[:MAX_CHARACTERS]} if position.stopped else {}
+    kept = {"version": VERSION, **ids, "mark": position.mark, **why}
     return OffsetAndMetadata(position.offset, json.dumps(kept, separators=(",", ":")))
 
 
@@ -95,7 +102,7 @@ def decode_position(committed: OffsetAndMetadata) -> Position:
             raise ValueError(f"it has version {kept['version']}")
         mark = None if kept["mark"] is None else _decode_mark(kept["mark"])
         ids = bytes.fromhex(kept["topic_id"]), bytes.fromhex(kept["copy_id"])
-        return Position(committed.offset, ids[0], mark, ids[1])
+        return Position(committed.offset, ids[0], mark, ids[1], str(kept.get("stopped", "")))
     except (ValueError, KeyError, TypeError) as error:
         raise IllegalStateError(
             f"the committed offset {committed.offset} is not the position of a mirror: {error}",

@@ -8,7 +8,7 @@ only cost time; raised are those that no wait changes (rights, settings), and so
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,8 @@ from .leftovers import Leftovers
 from .machine import Step
 from .membership import Membership
 from .names import group_id, is_own, transactional_id
-from .positions import Position, encode_position, known_positions
+from .offset_map import EntryKey
+from .positions import Position, decode_position, encode_position, known_positions
 from .preflight import TRANSACTION_TIMEOUT_MS
 from .progress import Progress
 from .source import Source, explain
@@ -147,8 +148,8 @@ class MirrorTask:
                 try:
                     await self._go_on()
                 except StoppedError as error:
-                    self._stop(error)
                     await self._doubt()
+                    await self._stop(error)
                 except KafkaError as error:
                     if isinstance(error, _HOPELESS) and error.code is not _OTHER_SOURCE:
                         raise
@@ -222,13 +223,28 @@ class MirrorTask:
         self._source.read({})
         self._aheads = {}
 
-    def _stop(self, error: StoppedError) -> None:
-        """Mirror this topic no more, and say why, once."""
+    async def _stop(self, error: StoppedError) -> None:
+        """Mirror this topic no more. Say why, once, and write it down for `mirror status`."""
         if error.topic not in self.counts.stopped:
             self.counts.stopped[error.topic] = error
-            self._tell(f"stopped: {error}" + (f" ({error.hint})" if error.hint else ""))
+            self._tell(f"stopped: {error.topic}: {error.why}")
         self._source.drop(error.topic)
         self._aheads = {tp: ahead for tp, ahead in self._aheads.items() if tp.topic != error.topic}
+        try:
+            await self._write_down(error)
+        except KafkaError as failed:  # such as of a topic that was deleted on the target, which status sees by itself
+            log.info("mirror: why %s has stopped is not written down: %s", error.topic, failed)
+            await self._end_producer()
+
+    async def _write_down(self, error: StoppedError) -> None:
+        """Commit this task's positions in the topic as they are, with the reason why it has stopped."""
+        if self._membership is None or self._task.member is None:
+            return
+        own = [tp for tp in self._membership.assigned if tp.topic == error.topic]
+        committed = await self._membership.stable_offsets(own)
+        positions = {tp: decode_position(at) for tp, at in committed.items() if at is not None}
+        if positions:
+            await self._commit_alone({tp: at._replace(stopped=error.why) for tp, at in positions.items()})
 
     # ---- cycles ------------------------------------------------------------------------------------------------
 
@@ -314,7 +330,7 @@ class MirrorTask:
                 try:
                     await self._follow([name])
                 except StoppedError as stopped:
-                    self._stop(stopped)
+                    await self._stop(stopped)
 
     async def _find_positions(self, membership: Membership) -> None:
         """Ask the target for the positions, and begin to read there once all of them are known and stable."""
@@ -329,6 +345,10 @@ class MirrorTask:
             await self._check_others(copies)
         self._unbegun = {}
         if fresh and not pending and await self._commit_first(membership, fresh, copies):
+            return  # and asks again
+        resumed = {tp: position._replace(stopped="") for tp, position in known.items() if position.stopped}
+        if resumed and not pending:
+            await self._commit_alone(resumed)
             return  # and asks again
         self._task = machine.found(self._task, tuple(sorted(known.items())), pending=pending)
         if pending:
@@ -359,10 +379,6 @@ class MirrorTask:
 
         Raises StoppedError for a partition that is not empty. Entries of the map that an earlier copy left are removed
         in the same transaction: a cutover would believe them.
-
-        A plain commit would not do: the network may deliver one that was given up and sent again, after cycles that
-        moved the positions, and it would set them back. The next cycle's producer has a newer epoch, which fences this
-        transaction's requests.
         """
         ids = await self._ids.on_source({tp.topic for tp in fresh})
         starts = await self._source_admin.ends(fresh, EARLIEST, unavailable=self._unbegun)
@@ -381,17 +397,28 @@ class MirrorTask:
                 hint="others write there, or the positions were deleted, which expire when no task runs for long:"
                 f" {ANEW}",
             )
-        first = {tp: encode_position(Position(starts[tp], ids[tp.topic], None, copies[tp.topic])) for tp in fresh}
+        first = {tp: Position(starts[tp], ids[tp.topic], None, copies[tp.topic]) for tp in fresh}
         await self._leftovers.look({})
-        stale = self._leftovers.of_earlier_copies(fresh)
+        await self._commit_alone(first, self._leftovers.of_earlier_copies(fresh))
+        return True
+
+    async def _commit_alone(
+        self, positions: Mapping[TopicPartition, Position], stale: Collection[EntryKey] = ()
+    ) -> None:
+        """Commit positions in a transaction without records. stale: entries to remove from the map in it.
+
+        A plain commit would not do: the network may deliver one that was given up and sent again, after cycles that
+        moved the positions, and it would set them back. The next cycle's producer has a newer epoch, which fences this
+        transaction's requests.
+        """
         assert self._task.member is not None
         producer = await self._started_producer()
         async with producer.transaction() as transaction:
             await self._writer.remove(producer, stale)
-            await transaction.send_offsets_to_transaction(first, self._task.member)
+            committed = {tp: encode_position(position) for tp, position in positions.items()}
+            await transaction.send_offsets_to_transaction(committed, self._task.member)
         self._leftovers.removed(stale)
         await self._end_producer()
-        return True
 
     def _take(self) -> list[Chunk]:
         """Return chunks of the partitions in turn, until they are enough for one transaction."""

@@ -163,8 +163,9 @@ def find_stopped(
     ends: Mapping[TopicPartition, int],
     copies: Mapping[str, bytes],
 ) -> dict[TopicPartition, str]:
-    """Return, for each partition whose log on the source is no longer the one that was copied, or whose copy was
-    deleted, a text that says why. copies: the ids of the topics on the target.
+    """Return, for each partition that is not copied any more, a text that says why: its log on the source is no longer
+    the one that was copied, its copy was deleted, or what the mirror's task has written down. copies: the ids of the
+    topics on the target.
     """
     found: dict[TopicPartition, str] = {}
     for partition, position in positions.items():
@@ -182,4 +183,6 @@ def find_stopped(
                 f"it begins at {starts[partition]} at the source, and was copied up to {position.offset}: retention "
                 "has taken what is between"
             )
+        elif position.stopped:
+            found[partition] = position.stopped
     return found

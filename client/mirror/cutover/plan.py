@@ -90,7 +90,7 @@ def _of_topics(found: Found) -> Iterator[Finding]:
     for partition, why in sorted(found.stopped.items()):
         yield fatal(
             f"the mirror has stopped {partition}: {why}",
-            f"{ANEW}; until then it is left out",
+            f"mend that and start all tasks of the mirror again; what cannot be mended has to be copied anew: {ANEW}",
         )
     if found.barrier == "none" and not found.producers_stopped:
         yield fatal(

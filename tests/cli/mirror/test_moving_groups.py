@@ -15,6 +15,7 @@ from fencepost.client.mirror.cutover.looking import Looking
 from fencepost.client.mirror.cutover.record import CutoverRecord
 from fencepost.client.mirror.cutover.sides import AdminSides
 from fencepost.client.mirror.offset_map import Entry, EntryKey, Run, encode_entry, encode_key
+from fencepost.client.mirror.positions import decode_position, encode_position
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from plain_mirror import mirror_all
@@ -222,12 +223,48 @@ def test_mirror_status_shows_state_and_lag_per_topic_and_which_partitions_stoppe
     sides.work(_write)
     (facts,) = (json.loads(line) for line in sides.run("status --every 10ms -o json")[1].splitlines())
     assert facts["topics"] == [
-        {"topic": "t", "state": "waiting", "partitions": 2, "lag": 1, "rate": 0.0, "left_ms": None, "stopped": {}}
-    ]
+        {"topic": "t", "state": "waiting", "partitions": 2, "lag": 1, "rate": 0.0, "left_ms": None, "stopped": {},
+         "unavailable": {}}
+    ]  # fmt: skip
     sides.work(lambda to: to.source.delete_topics("t"))
     _, out, _ = sides.run("status --every 10ms")
     assert "t-0 has stopped: it is not at the source any more" in out
     assert sides.run("status --name another --every 10ms")[0] == 3
+
+
+def test_mirror_status_and_dry_run_show_the_reason_that_a_task_has_written_down(sides):
+    async def stop(to):
+        group = names.group_id(DEFAULT_NAME)
+        position = decode_position((await to.target.list_group_offsets(group))[T0])
+        at = encode_position(position._replace(stopped="the target does not take it (raise its limit)"))
+        await to.target.alter_group_offsets(group, {T0: at})
+
+    sides.work(stop)
+    code, out, err = sides.run("status --every 10ms")
+    assert code == 0, err
+    assert out.splitlines()[1].split()[:2] == ["t", "stopped"]
+    assert "t-0 has stopped: the target does not take it (raise its limit)" in out
+    (facts,) = (json.loads(line) for line in sides.run("status --every 10ms -o json")[1].splitlines())
+    assert facts["topics"][0]["stopped"] == {"0": "the target does not take it (raise its limit)"}
+    code, _, err = sides.run("cutover --groups billing --dry-run")
+    assert code == 5
+    assert "error: the mirror has stopped t-0: the target does not take it (raise its limit)" in err
+
+
+def test_mirror_status_shows_partitions_without_a_leader_at_the_source_and_all_others(sides, monkeypatch):
+    leaders = Admin._leaders
+
+    async def without(self, partitions, *, skip_missing):
+        found = await leaders(self, partitions, skip_missing=skip_missing)
+        is_source = f"127.0.0.1:{self._cluster.settings.bootstrap_servers[0][1]}" == sides.at[0]
+        return {tp: -1 if tp == T1 and is_source else leader for tp, leader in found.items()}
+
+    monkeypatch.setattr(Admin, "_leaders", without)
+    code, out, err = sides.run("status --every 10ms")
+    assert code == 0, err
+    assert out.splitlines()[1].split()[:4] == ["t", "waiting", "2", "0"]
+    assert "t-1 waits for the source: " in out
+    assert "has stopped" not in out
 
 
 @pytest.mark.parametrize(

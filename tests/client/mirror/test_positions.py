@@ -10,11 +10,18 @@ from fencepost.protocol.records import Marker, Record, build, control_marker, pa
 
 
 def test_an_encoded_position_decodes_to_an_equal_position() -> None:
-    position = Position(12, bytes(15) + b"\x09", BatchMark(8, 11, 77, True, 5, 0, 8))
+    position = Position(12, bytes(15) + b"\x09", BatchMark(8, 11, 77, True, 5, 0, 8), b"c" * 16, "it is gone")
     committed = encode_position(position)
     assert committed.offset == 12
     assert committed.leader_epoch == -1
     assert decode_position(committed) == position
+
+
+def test_a_reason_is_cut_so_that_the_metadata_of_a_position_fits_into_kafkas_default() -> None:
+    mark = BatchMark(2**63 - 1, 2**63 - 1, 2**32 - 1, True, 2**63 - 1, 32767, 2**31 - 1)
+    committed = encode_position(Position(2**63 - 1, b"i" * 16, mark, b"c" * 16, 1000 * "\U0001f600"))
+    assert len(committed.metadata.encode()) <= 4096
+    assert decode_position(committed).stopped == 300 * "\U0001f600"
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", "null", '{"version":2}', '{"version":1,"topic_id":"x","mark":null}'])
