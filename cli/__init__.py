@@ -108,6 +108,14 @@ class LazyGroup(click.Group):
             if not isinstance(error, CannotStartThread):
                 raise
             raise Failure(str(error), MORE_THREADS, REFUSED_BY_SYSTEM) from None
+        except UnicodeEncodeError as error:
+            from .output.failures import WRONG_USAGE, Failure
+
+            if not any("\ud800" <= each <= "\udfff" for each in error.object):
+                raise
+            # Python has these in place of the bytes of an argument that are not UTF-8; no Kafka has such names.
+            hint = "names are UTF-8: see how the terminal or the script that gave it encodes them"
+            raise Failure(f"the name {error.object} is not valid UTF-8", hint, WRONG_USAGE) from None
         except ModuleNotFoundError as error:
             from .output.extras import explain_missing
 

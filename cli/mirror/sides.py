@@ -106,6 +106,7 @@ def both_sides(command: F) -> F:
     ) -> Any:  # fmt: skip
         if "NO_COLOR" in os.environ:
             click.get_current_context().color = False
+        name.encode()  # raises the error that main explains, before anything is done
         shown = Output(json=output == "json", quiet=quiet)
         given = pairs(properties)
         both = Both(

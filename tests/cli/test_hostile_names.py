@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer
 from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
 from fencepost.cli import main
@@ -170,6 +171,36 @@ def test_commands_print_only_plain_text_and_colours_to_a_terminal(name: str, out
         lines = COLOURS.sub("", output).split("\r\n")
         assert [each for each in lines if not each.isprintable()] == []
         assert [each for each in lines if each.startswith("forged")] == []
+
+
+NO_UTF_8 = "x\udcff"  # as Python has a byte of an argument that is not UTF-8
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["topic", "create", NO_UTF_8],
+        ["topic", "describe", NO_UTF_8],
+        ["group", "describe", NO_UTF_8],
+        ["txn", "describe", NO_UTF_8],
+        ["acl", "add", "--allow", NO_UTF_8, "--operation", "read", "--topic", "t"],
+        ["consume", NO_UTF_8],
+        ["mirror", "status", "--from", "SOURCE", "--to", "BOOTSTRAP", "--name", NO_UTF_8],
+        ["mirror", "cutover", "--from", "SOURCE", "--to", "BOOTSTRAP", "--groups", ".*", "--name", NO_UTF_8],
+        ["mirror", "run", "--from", "SOURCE", "--to", "BOOTSTRAP", "--topics", ".*", "--name", NO_UTF_8],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_name_that_is_not_utf_8_is_refused_with_one_line_of_cause_and_one_of_hint(words: list[str]) -> None:
+    with ServedBroker() as broker, ServedBroker() as source:
+        places = {"BOOTSTRAP": f"127.0.0.1:{broker.port}", "SOURCE": f"127.0.0.1:{source.port}"}
+        line = [places.get(each, each) for each in words]
+        result = CliRunner().invoke(main, line, env={"FENCEPOST_BOOTSTRAP": places["BOOTSTRAP"]})
+    assert result.exit_code == 2, result.exception
+    cause, hint = result.stderr.splitlines()
+    assert cause.startswith("error: the name ")
+    assert cause.endswith("x\ufffd is not valid UTF-8")
+    assert hint.startswith("hint: names are UTF-8")
 
 
 @pytest.mark.parametrize(
