@@ -173,16 +173,17 @@ class MirrorTask:
         await self._membership.start()
 
     async def _close(self) -> None:
-        """Abort what is open, leave the group, and close all connections. Never hangs."""
+        """Abort what is open, leave the group, and close all connections, even if cancelled meanwhile. Never hangs."""
         self._source.close()
         closing = [self._end_producer()]
         if self._membership is not None:
             closing.append(self._membership.close())
-        for error in await asyncio.gather(*closing, return_exceptions=True):
-            if error is not None:
-                log.info("mirror: closing: %s", error)
-        await self._source_admin.close()
-        await self._target_admin.close()
+        try:
+            for error in await asyncio.gather(*closing, return_exceptions=True):
+                if error is not None:
+                    log.info("mirror: closing: %s", error)
+        finally:
+            await asyncio.gather(self._source_admin.close(), self._target_admin.close())
 
     async def _start_again_after(self, error: KafkaError) -> None:
         """Log an error that may pass, forget all but the membership of the group, and pause."""

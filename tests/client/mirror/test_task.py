@@ -8,6 +8,7 @@ from fencepost.broker.embedded.broker import Broker
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import DEFAULT_ENTITY, NewTopic, QuotaEntity
 from fencepost.client.mirror.leftovers import Leftovers
+from fencepost.client.mirror.membership import Membership
 from fencepost.client.mirror.names import group_id, transactional_id
 from fencepost.client.mirror.positions import decode_position, encode_position
 from fencepost.client.net.environment import SYSTEM
@@ -150,6 +151,36 @@ async def test_a_task_cancelled_while_its_producer_starts_closes_the_producer(si
     async with sides.running(sides.task("starting")):
         await starting.wait()
     assert len(closed) == 1
+
+
+async def test_a_task_cancelled_while_it_leaves_its_group_closes_all_connections(sides: Sides, monkeypatch) -> None:
+    leaving, closed = asyncio.Event(), list[Admin]()
+    close = Admin.close
+
+    async def hang(membership: Membership) -> None:
+        leaving.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await membership._cluster.close()
+
+    async def note(admin: Admin) -> None:
+        closed.append(admin)
+        await close(admin)
+
+    await make(sides.source, "leaving", 1)
+    await write(sides.source, "leaving", range(10), 1)
+    task = sides.task("leaving")
+    work = asyncio.ensure_future(task.run())
+    await sides.drained("leaving")
+    monkeypatch.setattr(Membership, "close", hang)
+    monkeypatch.setattr(Admin, "close", note)
+    work.cancel()
+    await leaving.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert closed == [task._source_admin, task._target_admin]
 
 
 class FastClock(SystemClock):
