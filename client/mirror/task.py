@@ -127,8 +127,11 @@ class MirrorTask:
 
     @property
     def lags(self) -> dict[TopicPartition, int]:
-        """Return how many offsets each partition of this task is behind the end that was last seen."""
-        ends, aheads = self._source.ends, self._aheads
+        """Return how many offsets each partition of this task is behind the end that was last seen.
+
+        May be called by another thread, as for the page of metrics: so what changes meanwhile is copied first.
+        """
+        ends, aheads = dict(self._source.ends), dict(self._aheads)
         return {tp: max(0, end - aheads[tp].position.offset) for tp, end in ends.items() if tp in aheads}
 
     def note_progress(self) -> None:
