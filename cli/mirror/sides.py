@@ -54,9 +54,14 @@ class Both:
         from ...client.config_names import part_for
         from ...client.settings import AdminSettings
 
-        configs = [part_for(AdminSettings, each.config()) for each in (self.source, self.target)]
-        async with Admin.from_config(configs[0]) as source, Admin.from_config(configs[1]) as target:
-            yield source, target
+        made = [Admin.from_config(part_for(AdminSettings, each.config())) for each in (self.source, self.target)]
+        try:
+            await _start(made[0], self.source.bootstrap, "--from")
+            await _start(made[1], self.target.bootstrap, "--to")
+            yield made[0], made[1]
+        finally:
+            for each in made:
+                await each.close()
 
     def producer(self, transactional_id: str) -> "Producer":
         """Return the producer of a cutover, which writes to the target."""
@@ -68,6 +73,19 @@ class Both:
         config = self.target.config(max_block_ms=self.target.timeout_ms)
         given = {**part_for(ProducerSettings, config), **PRODUCER_CONFIG, "transactional.id": transactional_id}
         return Producer.from_config(given)
+
+
+async def _start(admin: "Admin", bootstrap: str, option: str) -> None:
+    """Connect to one side. Raises Failure, whose hint names that side's address and option."""
+    from ...client.errors import KafkaError
+    from ..output.refusals import refusal
+
+    try:
+        await admin.start()
+    except KafkaError as error:
+        failure = refusal(error, bootstrap)
+        failure.hint = failure.hint.replace("-b HOST:PORT", f"{option} HOST:PORT")
+        raise failure from None
 
 
 _OPTIONS = (

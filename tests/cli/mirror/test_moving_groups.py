@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from broker_process import free_port
 from click.testing import CliRunner
 from fencepost.cli import main
 from fencepost.cli.mirror.sides import DEFAULT_NAME, properties_of
@@ -230,6 +231,16 @@ def test_mirror_status_shows_state_and_lag_per_topic_and_which_partitions_stoppe
     _, out, _ = sides.run("status --every 10ms")
     assert "t-0 has stopped: it is not at the source any more" in out
     assert sides.run("status --name another --every 10ms")[0] == 3
+
+
+@pytest.mark.parametrize(("side", "option"), [(0, "--from"), (1, "--to")])
+def test_the_hint_about_a_side_that_is_away_names_its_address_and_its_option(sides, side, option):
+    gone = f"127.0.0.1:{free_port()}"
+    sides.at = (gone, sides.at[1]) if side == 0 else (sides.at[0], gone)
+    code, _, err = sides.run("status --timeout 1s")
+    assert code == 4
+    assert f"error: cannot connect to broker at {gone}: connection refused" in err
+    assert f"{option} HOST:PORT sets the address; run fencepost doctor {gone}" in err
 
 
 def test_mirror_status_and_dry_run_show_the_reason_that_a_task_has_written_down(sides):
