@@ -10,7 +10,9 @@ from fencepost.client.errors import UnknownTopicError
 from fencepost.client.mirror.describing import look
 from fencepost.client.mirror.names import group_id
 from fencepost.client.mirror.preflight import Described, Quota, TopicSeen, TopicThere, find_problems
+from fencepost.client.net.environment import SYSTEM
 from fencepost.client.producer.producer import Producer
+from fencepost.client.share.consumer import ShareConsumer
 from fencepost.client.values import TopicPartition
 from plain_mirror import mirror_all
 from two_clusters import two_clusters
@@ -113,6 +115,35 @@ async def test_a_mirrors_preflight_check_finds_the_problems_of_two_real_clusters
         assert any(each.startswith("others write to topic b at the target: producer id") for each in found)
         same = await look(to.source, to.source, ["a"], "m")
         assert any(each.text == "source and target are the same cluster" for each in same)
+
+
+@pytest.mark.slow
+async def test_the_preflight_check_counts_records_older_than_the_targets_retention(monkeypatch):
+    """A fencepost target deletes by the time of arrival; so this one is taken for another Kafka."""
+    monkeypatch.setattr("fencepost.client.mirror.describing.SETTING", "no such setting")
+    async with two_clusters() as to:
+        for admin in (to.source, to.target):
+            await admin.create_topics(NewTopic("a", 2, configs={"retention.ms": "3600000"}))
+        now_ms = SYSTEM.clock.now_ms()
+        async with Producer(to.source_at) as producer:
+            for age_ms in (7_200_000, 3_700_000, 1_000):
+                await producer.send_and_wait("a", b"x", partition=0, timestamp_ms=now_ms - age_ms)
+            await producer.send_and_wait("a", b"x", partition=1, timestamp_ms=now_ms - 7_200_000)
+        (found,) = await look(to.source, to.target, ["a"], "m")
+    assert not found.is_fatal
+    assert (
+        "topic a has records older than the retention of 3600000 ms at the target, in the first 3 offsets" in found.text
+    )
+
+
+@pytest.mark.slow
+async def test_the_preflight_check_names_share_groups_that_read_the_topic_at_the_source():
+    async with two_clusters() as to:
+        await to.source.create_topics(NewTopic("a", 1))
+        async with ShareConsumer(to.source_at, group_id="workers", topics=["a"]) as consumer:
+            await consumer.getmany(timeout_ms=2_000)
+            found = [each.text for each in await look(to.source, to.target, ["a"], "m")]
+    assert found == ["share groups read topic a, and are not moved: workers"]
 
 
 @pytest.mark.slow
