@@ -262,7 +262,7 @@ def test_mirror_status_and_dry_run_show_the_reason_that_a_task_has_written_down(
     assert "error: the mirror has stopped t-0: the target does not take it (raise its limit)" in err
 
 
-def test_mirror_status_shows_partitions_without_a_leader_at_the_source_and_all_others(sides, monkeypatch):
+def test_mirror_status_shows_partitions_without_a_leader_at_the_source_and_others(sides, monkeypatch):
     leaders = Admin._leaders
 
     async def without(self, partitions, *, skip_missing):

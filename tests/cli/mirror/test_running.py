@@ -151,7 +151,7 @@ async def test_mirror_exits_with_5_if_the_target_topic_has_records_of_others(sid
     assert "hint: delete the topic at the target" in err
 
 
-async def test_mirror_exits_with_5_if_its_transactions_may_take_longer_than_the_target_allows(sides: Sides) -> None:
+async def test_mirror_exits_with_5_if_the_target_allows_only_shorter_transactions(sides: Sides) -> None:
     await make(sides.source, "timed")
     await write(sides.source, "timed", 50)
     with Broker(transaction_max_timeout_ms=100_000) as target:

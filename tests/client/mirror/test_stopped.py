@@ -92,7 +92,7 @@ async def test_a_task_that_goes_on_takes_the_reason_away_though_no_record_is_new
             await asyncio.sleep(0.05)
 
 
-async def test_a_task_whose_generation_is_over_writes_no_reason_and_goes_on_with_other_topics(sides: Sides) -> None:
+async def test_a_task_whose_generation_is_over_writes_no_reason_and_copies_other_topics(sides: Sides) -> None:
     """The partition is another task's by then, which finds out for itself."""
     async with sides.running(task := sides.task()):
         await has_stopped(task)
