@@ -118,7 +118,7 @@ class Source:
                 raise error
             else:
                 unavailable[ahead.tp], self._refused_ms[ahead.tp] = error, now_ms
-        for tp in unavailable.keys() - self.unavailable.keys():
+        for tp in sorted(unavailable.keys() - self.unavailable.keys()):
             log.warning("mirror: %s of the source cannot be read: %s", tp, unavailable[tp])
         for tp in unavailable:
             _check_again(aheads[tp])
