@@ -130,7 +130,7 @@ def test_health_and_doctor_report_a_healthy_broker(shell: Shell) -> None:
 
 
 def test_consume_reads_produced_records_with_and_without_a_group(shell: Shell) -> None:
-    """Committed ones only, unless read_uncommitted is asked for; its JSON lines can be produced again."""
+    """It reads only committed ones, unless read_uncommitted is asked for. Its JSON lines can be produced again."""
     topic = shell.topic
     shell(f"produce {topic} -p 0 --txn {topic}-r", "1\n2\n3\n")
     shell(f"produce {topic} -p 0 --txn {topic}-r --abort", "4\n")

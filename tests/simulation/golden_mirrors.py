@@ -30,7 +30,9 @@ def copy(offset, value, txn="", **more):
 
 
 def here(s, *copies, start=0, end=None):
-    """The source's log has these records. Unless told otherwise, it ends behind one marker after them."""
+    """Note that the source's log has these records. Unless `end` says otherwise, it ends behind one marker after
+    them.
+    """
     return s._op("look", Log(SOURCE, P), True, Stands(start, _end(copies) if end is None else end, copies))
 
 
@@ -43,7 +45,7 @@ def _end(copies):
 
 
 def mapped(s, *entries):
-    """The offset map has these entries, each of (first offset, end, runs)."""
+    """Note that the offset map has these entries, each of (first offset, end, runs)."""
     s._op("look", MapOf(P), True, tuple(entries))
 
 
@@ -52,8 +54,8 @@ def stands(s, offset):
 
 
 def moves(s, source, target, *, end=6, said=None, ok=True):
-    """A cutover moves a group from an offset of the source to one of the target. said: the offset of the source that
-    the cutover reports, if that is another one.
+    """Note that a cutover moves a group from an offset of the source to one of the target. said: the offset of the
+    source that the cutover reports, if that is another one.
     """
     s._op("cutover", CutOver(), ok, Moved(((P, end),), ((G, P, source if said is None else said),)))
     s._op("look", GroupAt(SOURCE, G, P), True, source)

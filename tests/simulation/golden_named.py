@@ -22,8 +22,8 @@ def stands(s, sequence):
 
 
 def sends(s, sequence, at=None, epoch=1, duplicate=False, ok=True):
-    """A named producer sends a record for the first time; `again` is for retries. at: the offset that the answer tells,
-    if it tells one.
+    """Note that a named producer sends a record for the first time; `again` is for retries. at: the offset that the
+    answer tells, if it tells one.
     """
     in_order = FIRST_IN_ORDER + sequence
     s.send(_value(sequence), at=at or 0, sequence=in_order, producer=NOBODY, ok=None if at is None else True)

@@ -32,7 +32,7 @@ def queue(s, *values, deliveries=5, window=100):
 
 
 def take(s, *given, member="m", ok=True):
-    """A member is given records: each (offset, value), or (offset, value, delivery count)."""
+    """Note that a member is given records: each (offset, value), or (offset, value, delivery count)."""
     result = tuple((*each, 1)[:3] for each in given)
     return s._op(member, Acquire(G, P, member), ok, result)
 
@@ -60,7 +60,7 @@ def gives(s, *given):
 
 
 def told(s, kind=ACCEPT, offset=0, txn=None, ok=True):
-    """The application tells its consumer how to acknowledge a record."""
+    """Note that the application tells its consumer how to acknowledge a record."""
     s._op("m", Said(G, P, "m", offset, kind, txn), ok)
 
 
@@ -77,7 +77,7 @@ def acknowledging_a_pending_record_again_is_refused(s):
 
 
 def in_transaction(s, commit):
-    """A record is acknowledged in a transaction that also writes; it is committed or aborted."""
+    """Note that a record is acknowledged in a transaction that also writes and is committed or aborted."""
     queue(s, "x"), take(s, (0, "x")), s.begin("t"), s.send("y", place=Q, txn="t"), say(s, txn="t")
     s.commit("t") if commit else s.abort("t")
 

@@ -220,7 +220,7 @@ class Machine:
             self._world.held_up.failed(round(since_s * 1000))
 
     async def stop(self) -> None:
-        """Stop a broker that serves, in order: one that waits takes over at once."""
+        """Stop a broker that serves, in an orderly way, so that one that waits takes over at once."""
         broker, process = self.broker, self.process
         if broker is not None and process is not None and self.serves:
             stopped = process.start(broker.stop())

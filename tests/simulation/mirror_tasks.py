@@ -174,7 +174,7 @@ class MirrorProcess(LosesEnds):
         self._process.go_on()
 
     async def stop(self) -> None:
-        """End the process in order, as Ctrl-C does."""
+        """End the process in an orderly way, as Ctrl-C does."""
         assert self._life is not None
         self.is_ending = True
         self.go_on()

@@ -286,7 +286,7 @@ def sdk_a_follower_that_failed_is_named_again(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
 @breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack) -> None:
-    """Its answer was under way when the follower left the metadata."""
+    """Its late answer counts as the leader's, and may make the consumer reset its offset."""
 
     def reported(self: Any, node: Any, state: Any) -> bool:
         is_followed: bool = state.replica == node.node_id

@@ -207,7 +207,7 @@ class World:
         self.disk = left
 
     async def stop(self) -> None:
-        """Stop the broker in order: then everything is on the disk."""
+        """Stop the broker in an orderly way: then everything is on the disk."""
         if self.broker is not None and self._process is not None:
             await self._process.start(self.broker.stop())
             self.kill(power=False)

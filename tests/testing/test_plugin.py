@@ -440,6 +440,7 @@ def test_with_an_external_broker_tests_that_kill_it_or_inject_faults_are_skipped
             "-rs",
         )
         assert elsewhere.inside(lambda inner: [name for name in inner.topics.by_name if name.startswith("test")]) == []
+    # test_failing fails because its topic is there: so what the broker had at a failure is shown of this one, too.
     result.assert_outcomes(passed=1, skipped=4, failed=1)
     result.stdout.fnmatch_lines(["*fencepost at failure*", "*which runs elsewhere*", "*needs the embedded broker*"])
 
