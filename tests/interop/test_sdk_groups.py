@@ -270,9 +270,8 @@ async def test_the_sdk_and_javas_client_share_the_partitions_of_one_group(broker
     await asyncio.to_thread(admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result, 10)
     theirs = await asyncio.to_thread(other, broker.bootstrap, topic, strategy)
     await stable(admin, topic)
-    async with Sdk(
-        broker.bootstrap, topic, strategy
-    ) as sdk:  # the group's leader is Java's client, which came first, and then the SDK
+    # The group's leader is Java's client, which came first; after that has left, it is the SDK.
+    async with Sdk(broker.bootstrap, topic, strategy) as sdk:
         await balanced(sdk, 2)
         await theirs.end()
         await balanced(sdk, 1)

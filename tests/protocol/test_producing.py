@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.protocol.batches import check_produced
-from fencepost.protocol.errors import KafkaError
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.producing import compress_records, frame_batch, payload
 from fencepost.protocol.records import Record, build, records
 from hypothesis import given
@@ -59,5 +59,6 @@ def test_a_produced_batch_decodes_to_its_records_with_every_codec(codec):
 
 @pytest.mark.parametrize("headers", [{}, {0: (("h", b"v"),)}])
 def test_the_fast_produce_encoder_refuses_timestamps_whose_delta_exceeds_64_bits(headers):
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         payload([None, None], [b"", b""], [-(2**63), 2**63 - 1], headers)
+    assert refused.value.code == ErrorCode.INVALID_RECORD

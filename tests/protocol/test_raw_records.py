@@ -143,8 +143,9 @@ def test_raw_raises_invalid_record_if_a_records_length_contradicts_its_fields(na
 
 @pytest.mark.parametrize(("base", "delta"), [(FARTHEST, 1), (-(2**63), -1), (FARTHEST, 2**62)], ids=str)
 def test_raw_refuses_a_record_whose_timestamp_is_beyond_64_bits(base, delta):
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         raw(opened(batch(record(0, delta), base_timestamp=base, max_timestamp=NOW_MS)))
+    assert refused.value.code == ErrorCode.INVALID_RECORD
 
 
 def test_rewrite_refuses_a_timestamp_further_than_64_bits_from_the_delete_horizon():

@@ -120,8 +120,9 @@ def test_check_keys_refuses_a_batch_with_a_record_of_false_sizes_as_invalid_reco
 @pytest.mark.parametrize("name", [name for name in LIES if "length" in name])
 @pytest.mark.parametrize("lowest", [0, NOW_MS])
 def test_the_check_of_timestamps_refuses_a_batch_with_a_record_of_false_length(name, lowest):
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         outside(opened(batch(LIES[name])), lowest, 2**63 - 1)
+    assert refused.value.code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 5), (-(2**63), -1)])

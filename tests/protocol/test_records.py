@@ -310,8 +310,9 @@ def test_unknown_and_empty_control_batches_are_not_taken_for_markers():
     ("key", "value"), [(None, b""), (b"\0\0\0", b""), (b"\0\0\0\1", b"\0\0\0"), (b"\0\0\0\1", None)]
 )
 def test_a_control_record_whose_key_or_value_is_too_short_is_refused_as_a_marker(key, value):
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         read_marker(opened(build([Record(0, 0, key, value)], control=True)))
+    assert refused.value.code == ErrorCode.INVALID_RECORD
 
 
 # Timestamps that nobody can hold.
@@ -339,8 +340,9 @@ def test_building_a_batch_refuses_timestamps_whose_delta_exceeds_64_bits():
 
 
 def test_a_batch_with_record_offsets_beyond_64_bits_is_refused():
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         list(records(opened(batch(records=2, base_offset=FARTHEST))))
+    assert refused.value.code == ErrorCode.INVALID_RECORD
 
 
 @given(

@@ -83,7 +83,7 @@ class Source:
         self.kinds: dict[TopicPartition, dict[str, int]] = {}
 
     async def look(self, bootstrap: str, topics: Iterable[str]) -> None:
-        """Read all of these topics."""
+        """Read all of these topics, and keep their committed records and an offset of each kind."""
         async with Admin(bootstrap) as admin:
             for topic in topics:
                 everything = await records_of(bootstrap, topic, "read_uncommitted")
