@@ -113,8 +113,8 @@ class StoreOwner:
         if lost := ", ".join(source.replaced):
             log.warning("%s has lost %s; the next checkpoint replaces that", self._objects.where, lost)
         self._points = source.points
-        self._points.pause_with(_give_up, self._check_running)
-        self._collecting = Collecting(self._objects, self._pause_briefly, epoch)
+        self._points.pause_with(_give_up, lambda done, of: self._check_running())
+        self._collecting = Collecting(self._objects, self._pause_briefly, epoch, self._check_running)
         if source.adopted is not None:
             self._collecting.add(source.adopted)
         assert isinstance(opened[0].journal, ObjectJournal)
@@ -201,10 +201,9 @@ class StoreOwner:
         self._collecting.add(taken)
         await calls.in_worker(partial(self._collecting.collect, journal.released_rounds), self._point_executor)
 
-    def _check_running(self, done: int, of: int) -> None:
-        """Raise AnotherTime if the broker is stopped, since the rest of a checkpoint may take longer than a stop.
-
-        done, of: the progress of the checkpoint in bytes, which is not used.
+    def _check_running(self) -> None:
+        """Raise AnotherTime if the broker is stopped, since the rest of a checkpoint, or of what is deleted after it,
+        may take longer than a stop.
         """
         if self._calls.is_stopping:
             raise AnotherTime("the broker is stopped")

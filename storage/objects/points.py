@@ -183,7 +183,7 @@ class Points:
 @dataclass
 class Collecting:
     """Deletes what one owner does not need any more. official: its last two points that a released round names, the
-    newest last.
+    newest last. check: called before each delete; may raise to end the collection.
 
     Nothing is deleted before a second point is official, or the first one is named again: whoever reads what the first
     one replaces has that long to read it.
@@ -192,6 +192,7 @@ class Collecting:
     objects: Objects
     pause: Pause
     epoch: int
+    check: Callable[[], None] = lambda: None
     official: list[PointTaken] = field(default_factory=list)
     _dropped: list[PointTaken] = field(default_factory=list)  # older ones, which are not deleted yet
     _collected: int = 0  # this epoch's rounds below this number are deleted
@@ -225,7 +226,7 @@ class Collecting:
     def collect(self, released: int) -> None:
         """Delete rounds and points that are not needed any more, in a worker thread.
 
-        released: the number below which all rounds of this owner are released. Raises what the pause raises.
+        released: the number below which all rounds of this owner are released. Raises what `pause` and `check` raise.
         """
         older = self.official[0]
         below = fence.first_kept(released, older.start.number, 2 * WINDOW)
@@ -279,7 +280,13 @@ class Collecting:
         """Delete these objects, several in parallel, each repeatedly while the result is unclear. One after the other
         they would take longer than new ones, where many rounds a second are written.
         """
-        call_many([partial(until_clear, partial(self.objects.delete, name), self.pause) for name in going])
+
+        def delete(name: str) -> None:
+            """Delete one object."""
+            self.check()
+            until_clear(partial(self.objects.delete, name), self.pause)
+
+        call_many([partial(delete, name) for name in going])
 
 
 # ---- fetching ------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from fencepost.broker.ownership.owner import InStore
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.protocol.errors import ErrorCode
+from fencepost.storage.objects.epochs import MANY
 from fencepost.storage.shipping import planning
 from fencepost.storage.shipping.names import PARTS
 from fencepost.storage.shipping.shipper import THREADS
@@ -46,6 +47,28 @@ def test_an_owner_that_is_stopped_does_not_ship_the_rest_of_a_checkpoint():
     owner.wait(60)
     parts = [name for name in objects.content if name.startswith(PARTS)]
     assert 1 <= len(parts) <= 3 * THREADS
+    owner.stop()
+
+
+def test_an_owner_that_is_stopped_does_not_delete_the_rest_of_its_older_rounds():
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    owner.ask(create("t"))
+    for _ in range(200):
+        owner.ask(produce("t", batch(1)), 11)
+    seen = owner.broker._in_store.objects
+    deleted: list[str] = []
+
+    def stop(call: str, name: str) -> None:
+        if call == "delete":
+            deleted.append(name)
+            owner.broker._owner.stop()
+
+    seen.before_each = stop
+    for _ in range(4):
+        owner.ask(produce("t", batch(1)), 11)
+        owner.wait(35)
+    assert 1 <= len(deleted) <= 2 * MANY
     owner.stop()
 
 
