@@ -12,6 +12,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from django_settings import settings_of
+from fates import Fate
 from fencepost.client.errors import KafkaError, OutcomeDivergedError, error_of
 from fencepost.client.sql import connecting, django_adapter, django_opening, postgresql, psycopg_blocking, sqlite
 from fencepost.client.sql.connections import OneConnection
@@ -20,10 +21,13 @@ from fencepost.client.transactions import decisions, sql_commits
 from fencepost.client.transactions.deciding import Row
 from fencepost.client.values import NO_IDENTITY
 from fencepost.protocol.errors import ErrorCode
+from killed_writers import LEAST, live, write
 from reading import make
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from txn_world import BOOTSTRAP, within
+
+ERRORS = (sqlite3.Error, psycopg.Error, sqlalchemy.exc.SQLAlchemyError, django.db.Error)
 
 
 class SqliteOrders:
@@ -44,7 +48,9 @@ class SqliteOrders:
 
     def cut(self, db):
         """Do what the system does when a process is gone, and SQLite rolls back."""
-        db._connections._kept._connection.close()
+        kept = db._connections._kept
+        kept._roll_back()
+        kept._connection.close()
 
     def rows(self):
         with contextlib.closing(sqlite3.connect(self._path)) as connection:
@@ -133,7 +139,6 @@ class OrdersByDjango(OrdersBySession):
             driver.close()
 
 
-LIBRARIES = (sqlalchemy.exc.SQLAlchemyError, django.db.Error)
 ORDERS = {
     "sqlite": lambda request: SqliteOrders(request.getfixturevalue("tmp_path")),
     "postgresql": lambda request: PostgresOrders(request.getfixturevalue("postgres_url")),
@@ -155,76 +160,10 @@ def each_of(*names):
     return pytest.mark.parametrize("orders", marked, indirect=True)
 
 
-CALLS = {
-    "database": ["claim", "begin", "execute", "decide", "commit", "close_number"],
-    "decisions": ["look", "prepare", "end"],
-    "requests": ["init", "end"],
-    "sender": ["flush"],
-}
-LEAST = 17  # calls of a writer with two transactions
-
-
-class Killed(BaseException):
-    """The writer's process is gone."""
-
-
-class Fate:
-    """What happens to a writer at one of its calls, the first being 0. how: it is killed before it, stopped before it
-    while others end what it left, or gets an error after it.
-    """
-
-    error = sqlite3.OperationalError
-
-    def __init__(self, at, how, meanwhile):
-        self.at, self.how, self.meanwhile, self.names, self.dead = at, how, meanwhile, [], False
-
-    def watch(self, part, names):
-        for name in names:
-            setattr(part, name, partial(self.call, name, getattr(part, name)))
-
-    async def call(self, name, inner, *arguments):
-        if self.dead:
-            raise Killed
-        self.names.append(name)
-        is_it = len(self.names) == self.at + 1
-        if is_it and self.how == "killed":
-            self.dead = True
-            raise Killed
-        if is_it and self.how == "stopped":
-            with contextlib.suppress(KafkaError):
-                await self.meanwhile()
-        found = await inner(*arguments)
-        if is_it and self.how == "cut" and name == "commit":
-            raise self.error("the connection is gone")
-        return found
-
-
-async def write(producer, db, *numbers):
-    for number in numbers:
-        async with producer.transaction(db=db) as tx:
-            await db.execute("insert into orders values ($1)", number)
-            await tx.send("t", b"%d" % number)
-
-
-async def live(world, orders, fate):
-    """Run a writer of two transactions until it has done them, is killed, or is told that another one goes on."""
-    db = orders.open()
-    await db.open()
-    fate.error = orders.gone
-    await db.execute("create table if not exists orders (id integer primary key)")
+async def live_in(world, orders, fate):
     producer = await world.producer()
-    driver = producer._driver
-    parts = {"database": db, "decisions": driver.databases._decisions, "requests": driver._requests}
-    for name, part in {**parts, "sender": driver.sender}.items():
-        fate.watch(part, CALLS[name])
-    with contextlib.suppress(Killed, KafkaError, sqlite3.Error, psycopg.Error, *LIBRARIES):
-        await write(producer, db, 1, 2)
-    fate.dead = True
-    driver.databases.close()
-    orders.cut(db)
-    producer._closed = True
     world._producers.remove(producer)
-    await producer._parts.release()  # what is open stays open
+    await live(producer, orders, fate, ERRORS)
 
 
 async def end_by_successor(world, orders, number=3):
@@ -242,8 +181,13 @@ def compare(orders, at, how, end):
 
     async def main(world):
         await make(world)
-        fate = Fate(at, how, lambda: end(world, orders, 4))
-        await live(world, orders, fate)
+
+        async def meanwhile():
+            with contextlib.suppress(KafkaError):
+                await end(world, orders, 4)
+
+        fate = Fate(at, how, meanwhile)
+        await live_in(world, orders, fate)
         await asyncio.sleep(10)
         await end(world, orders)
         await (await world.producer()).close()  # aborts what was not prepared
@@ -290,7 +234,7 @@ def test_rows_equal_records_whatever_call_a_writer_is_killed_or_stopped_at(order
 @pytest.mark.parametrize("end", [end_by_successor, end_by_resolve])
 @pytest.mark.parametrize("orders", ORDERS, indirect=True)
 def test_database_rows_equal_records_if_the_answer_to_commit_is_lost(orders, end):
-    compare_all(orders, names_of_calls(orders), "cut", end, ["commit"])
+    compare_all(orders, names_of_calls(orders), "unanswered", end, ["commit"])
 
 
 # ---- bugs ------------------------------------------------------------------------------------------------------------
@@ -361,7 +305,7 @@ def test_a_producer_without_a_database_raises_naming_the_database_that_must_deci
 
     async def main(world):
         await make(world)
-        await live(world, orders, Fate(9, "killed", None))  # between COMMIT and EndTxns
+        await live_in(world, orders, Fate(9, "killed"))  # between COMMIT and EndTxns
         successor = await world.producer()
         with pytest.raises(KafkaError, match="waits for number 0 of database") as refused:
             await successor.transaction().__aenter__()
@@ -408,7 +352,7 @@ def test_rows_equal_records_if_the_writer_is_cancelled_in_a_call_to_the_database
 def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessors_transaction(orders, monkeypatch):
     async def main(world):
         await make(world)
-        await live(world, orders, Fate(9, "killed", None))  # between COMMIT and EndTxns
+        await live_in(world, orders, Fate(9, "killed"))  # between COMMIT and EndTxns
         successor = await world.producer()
         monkeypatch.setattr(decisions.Decisions, "end", refuse)
         async with orders.open() as db:
@@ -427,7 +371,7 @@ def test_a_producer_with_another_database_raises_naming_its_predecessors_databas
 
     async def main(world):
         await make(world)
-        await live(world, orders, Fate(9, "killed", None))  # between COMMIT and EndTxns
+        await live_in(world, orders, Fate(9, "killed"))  # between COMMIT and EndTxns
         successor = await world.producer()
         async with orders.open() as db, other.open() as second:
             await second.execute("create table orders (id integer primary key)")

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, NamedTuple
 
+from fates import Fate, Killed
 from fencepost.client.admin.admin import Admin
 from fencepost.client.errors import KafkaError
 from fencepost.client.net.environment import Environment
@@ -25,42 +25,6 @@ OF_PRODUCER = {
     "sender": ["flush"],
     "numbering": ["_ask"],
 }
-
-
-class Killed(BaseException):
-    """The relay's process is gone."""
-
-
-class Fate:
-    """What happens to a relay at one of its calls, the first being 0. how: it is killed before it, stopped before it
-    while `meanwhile` happens, or gets an error instead of the answer.
-    """
-
-    def __init__(self, at: int = -1, how: str = "", meanwhile: Callable[[], Awaitable[Any]] | None = None) -> None:
-        self.at, self.how, self.meanwhile = at, how, meanwhile
-        self.names: list[str] = []
-        self.dead = False
-
-    def watch(self, part: Any, names: list[str]) -> None:
-        """Let each of these methods of the part count as a call."""
-        for name in names:
-            setattr(part, name, partial(self.call, name, getattr(part, name)))
-
-    async def call(self, name: str, inner: Callable[..., Awaitable[Any]], *arguments: Any, **keywords: Any) -> Any:
-        """Make the call, if the relay is alive."""
-        if self.dead:
-            raise Killed
-        self.names.append(name)
-        is_it = len(self.names) == self.at + 1
-        if is_it and self.how == "killed":
-            self.dead = True
-            raise Killed
-        if is_it and self.how == "stopped" and self.meanwhile is not None:
-            await self.meanwhile()
-        found = await inner(*arguments, **keywords)
-        if is_it and self.how == "unanswered":
-            raise sqlite3.OperationalError("the connection is gone")
-        return found
 
 
 class Where(NamedTuple):
@@ -153,7 +117,8 @@ async def live(where: Where, path: str, by: str, fate: Fate) -> None:
     with contextlib.suppress(Killed, KafkaError):
         await asyncio.wait_for(relay_of(where, db, by, clients).run(until_empty=True), 600)
     fate.dead = True
-    kept._connection.close()  # as the system does, and SQLite rolls back
+    kept._roll_back()  # as SQLite does when the system has ended the process
+    kept._connection.close()
     await clients.die()
 
 

@@ -9,9 +9,9 @@ async def rows_of(db: sql.Database) -> list[int]:
     return [row[0] for row in await db.fetch("select id from orders order by id")]
 
 
-async def records_of(broker: str) -> list[int]:
+async def records_of(broker: str, topic: str = "orders") -> list[int]:
     """Return what a read_committed reader sees up to the end, markers included: nothing holds it up."""
-    partition = TopicPartition("orders", 0)
+    partition = TopicPartition(topic, 0)
     found: list[int] = []
     async with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
         consumer.assign([partition])
