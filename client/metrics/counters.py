@@ -145,7 +145,7 @@ class ClientMetrics:
             def ended(outcome: str) -> None:
                 self._count_end(outcome, now_ms() - machine.began_ms)
 
-            machine.on_outcome, driver.databases.on_not_ended = ended, self._count_not_ended
+            machine.on_outcome, driver.databases.steps.on_not_ended = ended, self._count_not_ended
 
     def _count_end(self, outcome: str, ms: int) -> None:
         """Count a transaction that has ended. outcome: "committed", for example. ms: from its begin to its end."""

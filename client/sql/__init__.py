@@ -1,7 +1,7 @@
 """Databases that take part in commits, inboxes and outboxes. docs/how-to/database.md is for users.
 
-`client/transactions/deciding.py` is the theory of one commit, `sql_commits.py` beside it carries it out, and asks a
-`Database` of `interfaces.py`. What is here, in the order in which a commit meets it:
+`client/transactions/deciding.py` is the theory of one commit; `sql_commits.py` and `sql_steps.py` beside it carry it
+out, and ask a `Database` of `interfaces.py`. What is here, in the order in which a commit meets it:
 
 | file | |
 |---|---|
