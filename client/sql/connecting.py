@@ -13,7 +13,8 @@ from ..errors import IllegalStateError, InvalidConfigurationError
 from . import postgresql, sqlite
 from .connections import FromPool, OfUser, OneConnection
 from .interfaces import Connections, Database
-from .sqlite_adapter import SqliteAdapter, run
+from .sqlite_adapter import SqliteAdapter
+from .sqlite_statements import run
 
 DRIVERS = {"asyncpg": "asyncpg_adapter", "psycopg": "psycopg_opening"}
 """The drivers of PostgreSQL and the modules here that use them, the preferred one first."""

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from django.db import connections, transaction
 
-from .sqlite_adapter import bound
+from .sqlite_statements import bound
 from .threads import OneAtATime
 
 T = TypeVar("T")

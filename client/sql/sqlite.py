@@ -22,7 +22,8 @@ from . import statements
 from .blocks import Blocks
 from .connections import OfUser, OneConnection
 from .interfaces import Adapter
-from .sqlite_adapter import SqliteAdapter, bound
+from .sqlite_adapter import SqliteAdapter
+from .sqlite_statements import bound
 from .threads import call_blocking
 
 T = TypeVar("T")

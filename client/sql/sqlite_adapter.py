@@ -1,15 +1,13 @@
 """SQLite by the standard library: a sqlite3 connection as an Adapter. Each call is made in a thread, one at a time."""
 
 import asyncio
-import re
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any
 
+from .sqlite_statements import bound, run
 from .threads import OneAtATime, entered
-
-_NUMBERED = re.compile(r"\$\d")
 
 
 class SqliteAdapter:
@@ -58,7 +56,11 @@ class SqliteAdapter:
 
     async def rollback(self) -> None:
         """Roll back what is open."""
-        await self._call(lambda: self._connection.in_transaction and self._connection.execute("rollback"))
+        await self._call(self._roll_back)
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("rollback")
 
     def savepoint(self) -> AbstractAsyncContextManager[Any]:
         """Return a block for a savepoint."""
@@ -78,23 +80,17 @@ class SqliteAdapter:
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._call(self._connection.close)
+
+        def close() -> None:
+            with suppress(sqlite3.Error):  # while anything refers to a statement, its transaction would stay open
+                self._roll_back()
+            self._connection.close()
+
+        await self._call(close)
 
     def drop(self) -> None:
-        """End the statement that runs. A connection of ours is closed after it, which rolls back."""
+        """End the statement that runs. A connection of ours is rolled back and closed after it."""
         if not self.is_closed:
             self._connection.interrupt()
             if self._is_own:
                 self._closing = asyncio.ensure_future(self.close())
-
-
-def run(connection: sqlite3.Connection, statement: str, values: Any = ()) -> sqlite3.Cursor:
-    """Run a statement whose rows are tuples, whatever the row_factory of the user's connection is."""
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    return cursor.execute(statement, values)
-
-
-def bound(statement: str, values: Sequence[Any]) -> Any:
-    """Return the values in the form in which sqlite3 binds them: a mapping by number for `$1`, else a sequence."""
-    return {str(at): value for at, value in enumerate(values, 1)} if _NUMBERED.search(statement) else values

@@ -45,7 +45,14 @@ class OneAtATime:
         while self._last is not None and not self._last.done():
             await asyncio.wait({self._last})
         made = self._last = asyncio.ensure_future(call_in_thread(call, _NAME))
+        made.add_done_callback(_ignore_error)
         return await asyncio.shield(made)
+
+
+def _ignore_error(made: "asyncio.Future[Any]") -> None:
+    """Look at the error of a call, which nobody else does if its awaiter was cancelled."""
+    if not made.cancelled():
+        made.exception()
 
 
 @asynccontextmanager

@@ -104,6 +104,18 @@ def test_txn_resolve_ends_transactions_as_the_database_says_and_a_dry_run_ends_n
     assert (terminal.run(orders.resolve), terminal.err) == ("", "no transaction waits for this database\n")
 
 
+def test_txn_resolve_leaves_alone_what_waits_for_another_database(orders: Orders, tmp_path: Path) -> None:
+    (tmp_path / "another").mkdir()
+    other = Orders(orders.terminal, tmp_path / "another" / "orders.db")
+    other.id = f"{orders.id}2"  # which begins like the first one's
+    other.make()
+    orders.hold("first-1", 0)
+    other.hold("second-1", 0)
+    assert untimed(orders.terminal.run(orders.resolve)) == ["first-1 number 0: aborted, had waited for TIME"]
+    assert (orders.held(), other.row("second-1")) == (["second-1"], None)
+    assert untimed(orders.terminal.run(other.resolve)) == ["second-1 number 0: aborted, had waited for TIME"]
+
+
 def test_txn_resolve_names_the_session_that_holds_a_row_and_terminate_ends_it(
     terminal: Terminal, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

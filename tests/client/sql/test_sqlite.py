@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from fencepost.client.errors import (
     KafkaError,
     OutcomeDivergedError,
 )
+from fencepost.client.sql import blocks
 from fencepost.client.transactions.deciding import Waiting
 from fencepost.client.transactions.participant import DatabaseAway
 from fencepost.client.values import ProducerIdentity
@@ -160,6 +162,27 @@ async def test_a_rollback_of_sqlite_is_completed_although_its_awaiter_is_cancell
     await db.rollback()
 
 
+async def test_a_statement_of_sqlite_that_outlasts_its_cancelled_block_is_interrupted(broker, db, monkeypatch):
+    monkeypatch.setattr(blocks, "ROLLBACK_TIMEOUT_S", 0.1)
+    kept, has_begun = await db._connections.take(), threading.Event()
+    kept._connection.create_function("begun", 0, lambda: has_begun.set() or 0)
+    endless = "with recursive n(x) as (select begun() union all select x + 1 from n) select count(*) from n"
+    async with Producer(broker, transactional_id="orders-1") as producer:
+
+        async def block():
+            async with producer.transaction(db=db):
+                await db.execute("insert into orders values (1, 'alice')")
+                await db.fetch(endless)
+
+        running = asyncio.create_task(block())
+        await asyncio.to_thread(has_begun.wait)
+        running.cancel()
+        await asyncio.wait({running})
+        await write(producer, db, 2)
+        assert kept.is_closed
+    assert await rows_of(db) == await records_of(broker) == [2]
+
+
 @pytest.mark.parametrize(
     ("pragmas", "name"),
     [
@@ -226,6 +249,25 @@ async def test_refusing_a_second_transaction_of_a_database_object_leaves_the_fir
             await tx.send("orders", b"1")
             await tx.send("orders", b"3")
     assert await rows_of(db) == await records_of(broker) == [1, 3]
+
+
+async def test_after_a_refused_prepare_a_producer_looks_again_who_has_its_id(db, monkeypatch):
+    """As the table of steps says."""
+    claims, claim = [], db.claim
+
+    async def noted(*arguments):
+        claims.append(arguments)
+        return await claim(*arguments)
+
+    monkeypatch.setattr(db, "claim", noted)
+    async with (
+        Broker(transaction_two_phase_commit_enable=False) as broker,
+        Producer(broker.bootstrap_servers, transactional_id="orders-1") as producer,
+    ):
+        for _ in range(2):
+            with pytest.raises(InvalidConfigurationError):
+                await write(producer, db, 1)
+    assert claims == [("orders-1", False), ("orders-1", True)]
 
 
 async def test_a_failed_end_at_the_broker_does_not_roll_back_the_next_sqlite_transaction(broker, db):
