@@ -24,7 +24,7 @@ from .connections import OfUser, OneConnection
 from .interfaces import Adapter
 from .sqlite_adapter import SqliteAdapter
 from .sqlite_statements import bound
-from .threads import call_blocking
+from .threads import call_blocking, take_blocking
 
 T = TypeVar("T")
 LOCK_TIMEOUT_S = 5.0
@@ -64,20 +64,22 @@ class Database(Blocks):
         if self._id:
             return
         found = await call_blocking(self._prepared)
-        adapter = await self._connections.take()
         try:
+            adapter = await self._connections.take()
             if not adapter.is_in_transaction:
                 await _check_durable(adapter)
-        except sqlite3.ProgrammingError as error:  # of another thread
-            hint = "sqlite3.connect(…, check_same_thread=False)"
+        except BaseException as error:
+            await self._connections.close()
+            if not isinstance(error, sqlite3.ProgrammingError):
+                raise
+            hint = "sqlite3.connect(…, check_same_thread=False)"  # it is another thread's
             raise InvalidConfigurationError(f"{self.path}: {error}", hint=hint) from None
-        finally:
-            await self._connections.give_back(adapter)
         self._id = found
 
     async def _another(self) -> Adapter:
         """Return a new connection of ours to the file."""
-        return SqliteAdapter(await call_blocking(partial(_connected, self.path)), is_own=True)
+        connection = await take_blocking(partial(_connected, self.path), sqlite3.Connection.close)
+        return SqliteAdapter(connection, is_own=True)
 
     def _prepared(self) -> str:
         """Make the tables if that is wanted, and return the database's id. Raises InvalidConfigurationError,
