@@ -158,8 +158,8 @@ def test_only_apis_that_show_no_undurable_state_are_answered_without_waiting():
     constants = {"ApiVersions", "DescribeCluster", "FindCoordinator", "ListPartitionReassignments", "DescribeQuorum"}
     constants |= {"UpdateFeatures"}
     refusals = {"SaslHandshake", "SaslAuthenticate"}
-    timers = {"Heartbeat"}  # it tells of a membership, which is memory only
-    memory = {"DescribeMetrics", "DescribeClients", "DescribeTransactionOwners"}  # of this process, for who looks on
+    timers = {"Heartbeat"}  # it tells of a membership, which is in memory only
+    memory = {"DescribeMetrics", "DescribeClients", "DescribeTransactionOwners"}  # state of this process only
     told = "leave out waits=False, except of an API that shows nothing of the logs or that shows durable state only"
     assert exempt == views | constants | refusals | timers | memory | {"Metadata"}, told
 

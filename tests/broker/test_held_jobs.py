@@ -126,7 +126,7 @@ class Story:
         self.broker.disk.is_cold = lambda path: True
 
     def forget_indexes(self):
-        """Of all segments but the first, whose records stay in memory."""
+        """Read the topic, then drop from memory the indexes of its segments, except that of the first."""
         log = self.broker.broker.topics.by_name["t"].partitions[0].log
         self._seen("t", log.segments[0].base_offset, committed=True)
         for state in log.segments[1:]:

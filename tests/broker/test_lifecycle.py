@@ -112,6 +112,9 @@ def test_waiting_for_the_journal_to_be_idle_leaves_no_callback_behind():
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
 def test_a_machine_suspended_while_the_broker_stops_does_not_halt_the_broker(mode):
+    """Time passes twice without a turn of the loop: when the journal is reported idle, and when its executor was
+    closed. A timer that is due by then, for example to write a seal, must not begin a round on the closed executor.
+    """
     one = SimulatedBroker(small(durability_mode=mode), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
     one.ask(produce("t", batch()))

@@ -349,7 +349,7 @@ async def test_without_an_async_writer_journal_units_gather_in_one_round_at_a_ti
         await world.send()
     await asyncio.sleep(0.06)
     assert world.answered == list(range(10))
-    assert world.driven.store.journal.next_round == before + 2
+    assert world.driven.store.journal.next_round == before + 2, "a round of the first unit, and one of all others"
 
 
 @in_world

@@ -252,7 +252,7 @@ def test_a_listener_without_login_works_beside_one_with_login():
 
 
 def test_after_a_login_that_never_expires_requests_bypass_the_authenticator(broker, client):
-    (connection,) = broker.broker.server.connections or [None]
+    (connection,) = broker.broker.server.connections
     assert connection._owner is broker.broker.listeners.authenticator
     log_in(client)
     assert connection._owner is broker.broker.server

@@ -118,11 +118,11 @@ def test_a_login_with_any_byte_changed_authenticates_nobody_else(broker, mechani
         assert principals(broker) <= {"User:alice", "User:ANONYMOUS"}
         if not login.client.line.closed and "User:alice" not in _of(broker, login):
             login.client.send_unanswered(NO_TOPICS, 9)
-            assert login.client.closed(12), position
+            assert login.client.closed(12), position  # at the login timeout at the latest
             assert b"127.0.0.1" not in login.client.line.received
         served += not login.client.line.closed
         login.client.close()
-    assert 0 < served < size / 2, "what a client is called, and the number of a request, prove nothing"
+    assert 0 < served < size / 2, "a login with another client id or correlation id is as good"
 
 
 def _of(broker, login):
@@ -171,8 +171,7 @@ def test_a_client_cannot_choose_how_often_a_password_is_hashed(broker, count):
     choose(client, "SCRAM-SHA-256")
     scram = ScramClient("alice", "alice-pw")
     client.send(SaslAuthenticateRequest(auth_bytes=scram.first() + f",i={count}".encode()))
-    response = client.receive()
-    assert response.error_code or b"i=4096" in bytes(response.auth_bytes)
+    assert b"i=4096" in bytes(client.receive().auth_bytes), "the iterations of the stored credential"
 
 
 def test_many_logins_with_wrong_passwords_do_not_delay_a_valid_login():

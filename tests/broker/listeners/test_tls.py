@@ -460,6 +460,6 @@ def test_the_broker_stops_during_tls_handshakes(authority):
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(authority.of_broker())) as broker:
         half = socket.create_connection(("127.0.0.1", broker.port), timeout=10)
         wait_until(lambda: broker.inside(lambda inner: inner.server.handshakes))
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError):  # the connection is closed or reset
         assert half.recv(1) == b""
     half.close()

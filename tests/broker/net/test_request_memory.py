@@ -163,5 +163,6 @@ def test_a_client_with_many_large_requests_waits_for_memory_before_each(world):
     world.wait(0.1)
     assert waits.receive_frame()
     after = {connection.number: holder.number for connection, holder in memory._holders.items()}
+    # The client's second request has a number of its own, the highest of all. No other number has changed.
     (newer,) = [number for number in after if number in before and after[number] != before[number]]
     assert after[newer] == max(after.values())

@@ -61,7 +61,9 @@ def test_a_fetch_session_reports_a_partition_whose_read_right_was_removed(world:
 @pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 60, 600])
 def test_a_waiting_fetch_returns_nothing_after_the_right_to_read_is_removed(world: Guarded, partitions: int) -> None:
-    """Kafka judges a request once; ours judges it again whenever it looks, so a long wait is no way around a rule."""
+    """Kafka checks the rights of a fetch once, when it arrives. Here they are checked again whenever the waiting fetch
+    looks for records.
+    """
     world.as_user("root", lambda: world.broker.ask(create("wide", 600)))
     world.have("allow User:alice READ TOPIC = wide")
     parts = [

@@ -219,6 +219,7 @@ def test_an_exception_in_a_worker_is_reported_as_a_bug(broker, client, workers, 
     begun(client, workers, produce("keys", long()), produce("keys", batch(key=b"k")))
     partition = broker.broker.topics.by_name["keys"].partitions[0]
     monkeypatch.setattr(type(partition), "_accept_by_rules", lambda *_: 1 / 0)
+    # Only the worker's job raises; what the loop does with its result does not.
     workers_job, done = workers.waiting[0]
     workers.waiting[0] = (workers_job, lambda result: (monkeypatch.undo(), done(result)))
     finish(client, workers)

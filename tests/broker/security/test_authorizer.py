@@ -250,7 +250,7 @@ def test_authorizing_takes_no_longer_with_more_acls_that_do_not_match() -> None:
         assert made.allows(ALICE, HERE, READ, TOPIC, "orders")
         return len(looked)
 
-    assert looks(2000) <= looks(200) + 4, "as many as there are lengths of prefixes"
+    assert looks(2000) <= looks(200) + 4, "a look-up more for each new length of a prefix"
 
 
 # ---- against the reference -----------------------------------------------------------------------------------

@@ -236,12 +236,12 @@ def test_a_security_log_known_only_to_the_catalogue_prevents_the_start() -> None
         ((b"\xc1", b""), SecurityLogDamaged),
     ],
 )
-def test_a_security_record_of_a_newer_version_prevents_the_start(
+def test_a_newer_or_damaged_security_record_prevents_the_start(
     record: tuple[bytes, bytes], kind: type[Exception]
 ) -> None:
     broker = SimulatedBroker(guarded(log_dir="/d"))
     broker.ask(creating(ALLOW))
-    with pytest.raises(Exception):  # noqa: B017 -- written, and then not understood
+    with pytest.raises(Exception):  # noqa: B017 -- the record is written, and then refused when it is applied
         broker.broker.security_log.commit([record])
     broker.wait(0.1)
     with pytest.raises(kind, match=FOLDER):

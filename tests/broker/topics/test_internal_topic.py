@@ -61,7 +61,7 @@ def test_an_internal_topic_keeps_the_partition_count_it_was_created_with() -> No
         topic = topic_of(world.broker)
         topic.ensure()
         assert topic.partitions == 5
-        assert topic.partition_for("hello") == 99162322 % 5
+        assert topic.partition_for("hello") == 99162322 % 5  # Java's hashCode() of the text
 
 
 def test_ensuring_an_internal_topic_without_disk_space_raises_and_creates_none() -> None:

@@ -79,7 +79,7 @@ def test_a_decision_of_10_000_markers_executes_at_most_60_lines_per_marker(broke
     outcomes = []
     lines = [lines_run(lambda step=step: outcomes.append(step())) for step in (*made.steps(), made.finish)]
     assert outcomes[-1].verdict is Verdict.DECIDE
-    assert max(lines[:-1]) < 500, "one transaction"
+    assert max(lines[:-1]) < 500, "each step but the last is about one transaction"
     assert lines[-1] < 60 * 10_000
 
 
@@ -109,7 +109,7 @@ def test_a_decision_is_refused_if_a_transaction_ended_after_it_was_checked(broke
     outcome = again.finish()
     assert (outcome.verdict, outcome.aborted) == (Verdict.DECIDE, 1)
     assert state(broker, "late one") == "CompleteAbort"
-    assert made.finish().verdict is Verdict.ALREADY_DECIDED  # the digest stands for the list
+    assert made.finish().verdict is Verdict.ALREADY_DECIDED  # a decision is known by its digest, not by its list
 
 
 def test_a_decision_with_more_markers_than_one_journal_unit_may_have_is_refused(broker, monkeypatch):

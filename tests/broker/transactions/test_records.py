@@ -220,6 +220,7 @@ def test_a_transaction_record_with_an_unknown_status_is_refused():
 
 @pytest.mark.parametrize("state", ["EMPTY", "ONGOING", "PREPARED"])
 def test_a_transaction_record_cut_short_or_too_long_is_refused(state):
+    """What is left of a record may look like one of a newer version."""
     whole = value(in_state(state))
     for size in range(len(whole)):
         with pytest.raises((DamagedTransactionRecord, NewerTransactionRecord)):

@@ -276,15 +276,15 @@ def test_a_transaction_times_out_after_the_timeout_its_producer_asked_for(broker
     assert state(broker) == "CompleteAbort"
 
 
-@pytest.mark.parametrize(("version", "waits"), [(1, False), (2, True)], ids=["1-open", "2-prepared"])
-def test_retention_deletes_nothing_from_the_first_open_transaction_on(version, waits):
+@pytest.mark.parametrize(("version", "is_prepared"), [(1, False), (2, True)], ids=["1-open", "2-prepared"])
+def test_retention_deletes_nothing_from_the_first_open_transaction_on(version, is_prepared):
     """Its records are older than retention.ms, also after a power cut; after its end they are deleted."""
     settings = small(log_retention_check_interval_ms=500, log_checkpoint_interval_ms=100)
     with SimulatedBroker(settings) as broker:
         broker.ask(create("t", retention_ms=5_000, segment_ms=1_000))
         txn = begun(broker, version, timeout_ms=900_000)
         txn.write("t", b"held")
-        if waits:
+        if is_prepared:
             assert prepare(txn, timeout_ms=900_000).error_code == OK
         for _ in range(3):
             broker.wait(200)
@@ -292,7 +292,7 @@ def test_retention_deletes_nothing_from_the_first_open_transaction_on(version, w
         with broker.after_power_cut() as later:
             later.wait(20)
             txn.client = SimulatedClient(later)
-            assert (decide(later, txn).error_code if waits else txn.commit()) == OK
+            assert (decide(later, txn).error_code if is_prepared else txn.commit()) == OK
             assert values(later, "t") == [b"held", b"after", b"after", b"after"]
             later.wait(20)
             later.ask(produce("t", batch(value=b"new")))

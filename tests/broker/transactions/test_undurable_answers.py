@@ -162,7 +162,7 @@ def test_neither_sending_offsets_nor_its_retry_is_answered_before_it_is_durable(
         assert open_txn.add_offsets() == OK
     asked = open_txn.committing("t", 5), 3 if open_txn.version == 1 else 5
     with again(neither_is_answered(broker, asked, asked)) as after:
-        assert offset_of(after, "t", stable=True) == 1
+        assert offset_of(after, "t", stable=True) == 1, "the offset that the fixture has committed"
 
 
 def test_the_last_stable_offset_moves_only_once_the_commit_is_durable(broker, open_txn):

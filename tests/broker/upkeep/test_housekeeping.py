@@ -106,7 +106,7 @@ def test_a_broker_idle_since_its_start_has_journal_files_ready():
         with broker.again() as rested:
             rested.wait(5)
             assert not rested.broker.store.journal.nearly_full
-            rested.ask(produce("t", batch()), BY_NAME)
+            assert answers(rested.ask(produce("t", batch()), BY_NAME))[0][0] == OK
 
 
 @pytest.mark.slow

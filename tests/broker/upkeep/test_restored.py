@@ -211,6 +211,7 @@ def test_a_backup_taken_during_a_transaction_has_the_whole_transaction_or_nothin
         first, pace = begin + (end - begin) * each // count, (1, 5, 25)[each % 3]
         try:
             image, ended = restored_beside(recorded, first, pace, stage.broker.settings.log_dir, seed=each)
+            # What the broker told clients after the backup began need not be in it.
             facts = (Acknowledged, Ended, Given)
             for note in recorded.notes_at(first):
                 image.note(note)

@@ -115,7 +115,7 @@ def test_a_producer_replaced_by_another_is_fenced_when_it_repeats_init(environme
 
 @pytest.mark.requirement("S-62")
 def test_init_producer_id_by_a_fenced_producer_aborts_no_transaction_of_the_new_one(environment):
-    """Kafka aborts first and refuses at the retry."""
+    """Kafka first aborts the open transaction, and refuses the request when it is retried."""
     decision = begin(transaction(Status.ONGOING), environment, (PRODUCER, EPOCH - 1))
     assert decision == (FENCED, (), None, -1, -1, False)
     worn = transaction(Status.ONGOING, 0, previous_producer_id=3, last_producer_epoch=32766)
@@ -124,8 +124,6 @@ def test_init_producer_id_by_a_fenced_producer_aborts_no_transaction_of_the_new_
 
 def test_a_transaction_with_two_phase_commit_never_times_out(environment):
     """KIP-939: in the log, the timeout 2**31 - 1 means two-phase commit."""
-    refused = begin(None, environment, enable_2pc=True)
-    assert refused.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     allowed = Limits(two_phase_commit=True)
     state = begin(None, environment, enable_2pc=True, timeout_ms=-1, limits=allowed).states[-1]
     assert state.enable_2pc
@@ -134,8 +132,16 @@ def test_a_transaction_with_two_phase_commit_never_times_out(environment):
     assert machine.deadline_age_ms(opened) is None
     environment.passes(10**9)
     assert machine.expire(opened, environment.inputs()).states == ()
+
+
+def test_two_phase_commit_needs_the_brokers_consent_and_ends_with_the_next_init(environment):
+    """Keeping a prepared transaction over InitProducerId, a part of KIP-939, is not supported."""
+    refused = begin(None, environment, enable_2pc=True)
+    assert refused.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    allowed = Limits(two_phase_commit=True)
     kept = begin(None, environment, keep_prepared_txn=True, limits=allowed)
     assert kept.error is ErrorCode.UNSUPPORTED_VERSION
+    state = begin(None, environment, enable_2pc=True, limits=allowed).states[-1]
     assert not begin(state, environment, limits=allowed).states[-1].enable_2pc
 
 
@@ -174,6 +180,7 @@ def test_the_first_added_partition_begins_the_transaction_and_its_timeout(enviro
 def test_adding_partitions_again_succeeds_and_logs_nothing(environment):
     txn = transaction(Status.ONGOING)
     assert add(txn, environment, {("orders", 0): 11}) == (ErrorCode.NONE, (), None, -1, -1, False)
+    # Nor does adding no partition at all, which begins no transaction.
     assert machine.add_partitions(transaction(), PRODUCER, EPOCH, {}, 2, environment.inputs()).states == ()
 
 
@@ -221,11 +228,11 @@ def test_ending_a_transaction_logs_prepare_and_complete_and_writes_markers_at_on
 @pytest.mark.requirement("S-71")
 @pytest.mark.parametrize("commit", [True, False])
 def test_end_txn_repeated_gets_its_first_answer_and_the_other_outcome_is_refused(environment, commit):
-    for version, epoch in ((0, EPOCH), (2, EPOCH)):
+    for version in (0, 2):
         txn = end(transaction(Status.ONGOING), commit, environment, version=version).states[-1]
-        again = end(txn, commit, environment, version=version, epoch=epoch)
+        again = end(txn, commit, environment, version=version)
         assert again == (ErrorCode.NONE, (), None, *((PRODUCER, EPOCH + 1) if version else (-1, -1)), False)
-        assert end(txn, not commit, environment, version=version, epoch=epoch).error is BAD_STATE
+        assert end(txn, not commit, environment, version=version).error is BAD_STATE
 
 
 @pytest.mark.parametrize("commit", [True, False])
