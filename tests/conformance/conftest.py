@@ -20,7 +20,7 @@ START_SECONDS = 20
 
 @pytest.fixture(scope="session")
 def broker_for(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], tuple[str, int]]]:
-    """The address of a broker of that kind, started when it is first asked for."""
+    """A function that returns the address of a broker of a kind, and starts the broker at its first call."""
     running: dict[str, tuple[subprocess.Popen[str], tuple[str, int]]] = {}
 
     def address(kind: str) -> tuple[str, int]:
@@ -67,7 +67,7 @@ def _start(kind: str, directory: Path) -> tuple[subprocess.Popen[str], tuple[str
 
 
 def _as_toml(properties: str) -> str:
-    """Kafka's properties as TOML: numbers and booleans bare, the rest in quotes, names whole."""
+    """Convert Kafka's properties to TOML: numbers and booleans stay bare, other values and all names are quoted."""
     lines = []
     for line in properties.splitlines():
         if line and not line.startswith("#"):

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif("KAFKA" not in os.environ, reason="no Apache Kaf
 
 
 class Side:
-    """One of the two brokers."""
+    """Requests to one of the two brokers."""
 
     def __init__(self, host: str, port: int) -> None:
         self.client = WireClient(host, port)
@@ -104,6 +104,7 @@ def test_kafka_and_fencepost_give_equal_answers_to_random_transaction_requests(
         theirs, mine = pairs[who]
         txn = served.broker.transactions.transactions.get(name)
         known = txn is not None and (txn.producer_id, txn.producer_epoch) == mine
+        # The two wanted differences that the module's docstring names are left out.
         if what == "again" and txn is not None and txn.status is Status.ONGOING and not known:
             continue
         if what == "end 5" and txn is not None and txn.client_version < 2 and mine[1] == txn.producer_epoch - 1:

@@ -25,7 +25,9 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(context: BrowserContext) -> Iterator[Page]:
-    """A page whose console must stay without errors, and which asks nobody but the console."""
+    """A page. The test fails if the page logs an error or opens a dialog, or if it sends a request to anything but the
+    console.
+    """
     complaints: list[str] = []
     opened = context.new_page()
     opened.on("console", lambda each: _note(each, complaints))
@@ -37,7 +39,9 @@ def page(context: BrowserContext) -> Iterator[Page]:
 
 
 def _note(message: ConsoleMessage, complaints: list[str]) -> None:
-    """Chromium itself reports an answer of status 409, which a page expects, as an error."""
+    """Add an error or warning that the page has logged to the complaints. Chromium itself logs an answer with status
+    409 as an error; pages expect such answers, so it does not count.
+    """
     if message.type in ("error", "warning") and "status of 409" not in message.text:
         complaints.append(message.text)
 

@@ -34,7 +34,7 @@ expect.set_options(timeout=30_000)
 
 
 def as_kafka(_: Any) -> ApiVersionsResponse:
-    """The recorded answer."""
+    """Answer ApiVersions as Apache Kafka did (kafka_offers.json)."""
     Key, Feature = ApiVersionsResponse.ApiKey, ApiVersionsResponse.FinalizedFeature
     versions = OFFERS["versions"].items()
     return ApiVersionsResponse(
@@ -59,7 +59,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def run() -> str:
-    """Part of every name: a Kafka that is given keeps what earlier runs left."""
+    """A text that all names of this run contain, because a Kafka that is given still has the names of earlier runs."""
     return f"c{os.getpid()}"
 
 

@@ -22,7 +22,7 @@ Found = dict[str, dict[tuple[str, ...], float]]
 
 
 def parsed(text: bytes) -> Found:
-    """By the sample's name, then by the values of its labels."""
+    """Parse the metrics. Returns each value by the sample's name, then by the values of its labels."""
     found: Found = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:
@@ -37,7 +37,7 @@ async def scraped(broker: ServedBroker) -> Found:
 
 
 async def something_happened(broker: ServedBroker) -> None:
-    """Six offsets, of which an open transaction holds back three; a group that has read one."""
+    """Write three records to the topic orders. The group billing has committed offset 1 there."""
     at = f"127.0.0.1:{broker.port}"
     async with fp.Admin(at) as admin:
         await admin.create_topics(fp.NewTopic("orders", num_partitions=1))
@@ -132,6 +132,7 @@ async def test_metrics_text_omits_topics_and_groups_that_would_exceed_most_bytes
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name, odd = "t" * 249, 'g"\\\n' * 100
+    # Room for one topic with one partition, and for one group that has read it.
     most = (9 + 1) * (90 + len(name)) + (90 + 700) + 5 * (90 + 700 + len(name))
     monkeypatch.setattr(metrics, "MAX_BYTES", most)
     with ServedBroker() as broker:

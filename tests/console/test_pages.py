@@ -176,7 +176,9 @@ def test_a_group_blocked_by_a_transaction_in_one_partition_is_listed_as_waiting(
 
 
 def prepare(broker: ServedBroker, transactional_id: str, sink: str, number: int) -> None:
-    """Let its open transaction wait for the decision of a sink, as a task of Spark's sink does at its end."""
+    """Prepare the open transaction of this id: it then waits for the decision of a sink, as at the end of a task of
+    Spark's sink.
+    """
 
     async def ask() -> None:
         async with Admin(f"127.0.0.1:{broker.port}") as admin:
@@ -264,7 +266,9 @@ def test_new_transactions_appear_on_the_timeline_without_reloading(
 
 
 def hide(page: Page, hidden: bool) -> None:
-    """As if the tab was put into the background: Chromium without a screen has no foreground to lose."""
+    """Make the page believe that its tab is in the background, or is in front again. Chromium without a screen does not
+    do that itself.
+    """
     page.evaluate("it => Object.defineProperty(document, 'hidden', { value: it, configurable: true })", hidden)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 

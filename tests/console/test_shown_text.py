@@ -30,7 +30,7 @@ globalThis.setInterval = () => 0;
 
 
 def run(script: str, given: Any) -> Any:
-    """What `script` returns for `given`, with the modules visible and dom at hand."""
+    """Return what this script returns. `given`, and the modules `visible` and `dom`, are its variables."""
     modules = f"""
 {DOCUMENT}
 const visible = await import({json.dumps((FOLDER / "visible.js").as_uri())});

@@ -35,7 +35,9 @@ SOME = ["ALL", "READ", "WRITE", "DESCRIBE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_
 
 
 def questions(seed: int, sets: int, asked: int) -> Iterator[list[str]]:
-    """So many sets of rules, and so many questions about each."""
+    """Yield the lines of `sets` random sets of rules, with `asked` questions about names for each, and fewer of the
+    other kinds.
+    """
     chance = random.Random(seed)
     one = chance.choice
     for _ in range(sets):
@@ -67,7 +69,7 @@ def questions(seed: int, sets: int, asked: int) -> Iterator[list[str]]:
 
 
 def ours(lines: Iterable[list[str]]) -> Iterator[str]:
-    """The answers of our authorizer."""
+    """Yield our authorizer's answer to each question."""
     authorizer = Authorizer()
     for verb, *fields in lines:
         if verb == "set":
@@ -95,7 +97,7 @@ def _said(operation: str, permission: str) -> tuple[Operation, Permission]:
 
 
 def kafkas(lines: Iterable[list[str]], libraries: str) -> list[str]:
-    """The answers of Kafka's StandardAuthorizer. libraries: the folder of its jars."""
+    """Return the answer of Kafka's StandardAuthorizer to each question. libraries: the folder with Kafka's jars."""
     command = ["java", "-cp", f"{libraries}/*", str(HERE / "Decisions.java")]
     text = "".join("\t".join(line) + "\n" for line in lines)
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout.splitlines()

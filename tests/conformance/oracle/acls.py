@@ -16,7 +16,7 @@ ANY = "Any"
 
 
 def create(run: Run, command: Command) -> list[str] | None:
-    """`create-acls v=3 allow User:$u Read Topic $t ; deny User:* All Group $g prefixed host=10.0.0.1`."""
+    """Perform `create-acls v=3 allow User:$u Read Topic $t ; deny User:* All Group $g prefixed host=10.0.0.1`."""
     version, parts = _version(command.tokens)
     api = request_named("CreateAcls")
     request = api.request(creations=[_creation(run, api.request.Creation, part) for part in parts])
@@ -24,14 +24,14 @@ def create(run: Run, command: Command) -> list[str] | None:
 
 
 def describe(run: Run, command: Command) -> list[str] | None:
-    """`describe-acls v=3 type=Topic pattern=Match name=$t principal=User:$u`."""
+    """Perform `describe-acls v=3 type=Topic pattern=Match name=$t principal=User:$u`."""
     version, parts = _version(command.tokens)
     api = request_named("DescribeAcls")
     return send(run, command, api, version, _filter(run, api.request, parts[0] if parts else []))
 
 
 def delete(run: Run, command: Command) -> list[str] | None:
-    """`delete-acls v=3 principal=User:$u ; principal=User:$w`."""
+    """Perform `delete-acls v=3 principal=User:$u ; principal=User:$w`."""
     version, parts = _version(command.tokens)
     api = request_named("DeleteAcls")
     request = api.request(filters=[_filter(run, api.request.Filter, part) for part in parts])
@@ -39,7 +39,7 @@ def delete(run: Run, command: Command) -> list[str] | None:
 
 
 def _version(tokens: list[Token]) -> tuple[int, list[list[Token]]]:
-    """The version, and the rest by what stands between `;`."""
+    """Return the version, and the other words as a list for each part between `;`."""
     given, _ = options([token for token in tokens if _is_version(token)], {"v"})
     parts: list[list[Token]] = [[]]
     for token in tokens:
@@ -93,7 +93,7 @@ def _filter(run: Run, made: Any, tokens: list[Token]) -> Any:
 
 
 def _code(codes: type[acls.Code], word: str) -> int:
-    """`TransactionalId`, `transactional_id`, or a number."""
+    """Return the code of a word such as `TransactionalId` or `transactional_id`; a number stands for itself."""
     if word.isdecimal():
         return int(word)
     for each in codes:

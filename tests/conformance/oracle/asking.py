@@ -14,7 +14,7 @@ from .words import options
 
 
 def request(run: Run, command: Command) -> list[str] | None:
-    """`Metadata v12 topics=[…]`: any request, field by field."""
+    """Perform `Metadata v12 topics=[…]`: send any request, given field by field."""
     version = command.tokens and re.fullmatch(r"v(\d+)", str(command.tokens[0]))
     if not version:
         raise BadNotation("the version comes first: Metadata v12 …")
@@ -36,7 +36,9 @@ def send(
     whole: bool = False,
     wait_ms: int | None = None,
 ) -> list[str] | None:
-    """Send, and read the answer unless the command ends in `&`."""
+    """Send a request. Returns the lines of its answer, or None if the command ends in `&`: then a later `answer` reads
+    it.
+    """
     correlation = run.correlation()
 
     def show(answer: bytes, seconds: float) -> list[str]:
@@ -52,17 +54,17 @@ def send(
 
 
 def filtered(lines: list[str], only: Value) -> list[str]:
-    """`only=/…/`: the lines that match, side by side."""
+    """Return the lines that match the option `only=/…/`, without indentation; all lines if it is not given."""
     if not isinstance(only, str):
         return lines
     return [line.strip() for line in lines if re.search(only, line)] or ["(no such line)"]
 
 
 def client(run: Run, command: Command) -> None:
-    """`client $c`: requests that follow are those of a client of this id."""
+    """Perform `client $c`: send the requests that follow with this client id."""
     run.client_id = run.names.text(str(command.tokens[0]))
 
 
 def answer(run: Run, command: Command) -> list[str]:
-    """The answer to the oldest request of a connection that was only sent."""
+    """Perform `answer`: return the answer to the oldest request that was sent with `&` on this connection."""
     return run.receive(command.connection)

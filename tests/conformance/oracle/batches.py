@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 @dataclass
 class Words:
-    """The words of one batch; `to_number` knows `$names` and times."""
+    """The words that describe one batch. to_number: converts a word, which may be a `$name` or a time."""
 
     flags: set[str]
     values: dict[str, Value]
@@ -82,7 +82,7 @@ SPOILT |= frozenset(("codec", "pad", "payload", "legacy", "max-ts", "base-ts", "
 
 
 def build(words: Words) -> bytes | None:
-    """The bytes that the words describe; None for `null`."""
+    """Return the bytes of the batch that the words describe; None for the word `null`."""
     if "null" in words.flags:
         return None
     if "empty" in words.flags:
@@ -144,7 +144,7 @@ def _record(record: Record, base_timestamp: int) -> bytes:
 
 
 def _legacy(magic: int, words: Words) -> bytes:
-    """One message as clients wrote it before KIP-98."""
+    """Return one message in the format that clients wrote before KIP-98."""
     record = _records(words)[0]
     body = bytes([magic, 0]) + (struct.pack(">q", record.timestamp) if magic else b"")
     for part in (record.key, record.value):
@@ -206,7 +206,7 @@ class Batch(NamedTuple):
 
 
 def batches(data: bytes) -> Iterator[Batch]:
-    """The whole batches of a Fetch answer; one cut short at its end is left out, as clients do."""
+    """Yield the whole batches of a Fetch answer. One that is cut short at the end is left out, as clients do."""
     position = 0
     while position + HEADER.size <= len(data):
         fields = HEADER.unpack_from(data, position)
@@ -219,7 +219,7 @@ def batches(data: bytes) -> Iterator[Batch]:
 
 
 def records(batch: Batch) -> Iterator[Record]:
-    """The records of a batch, in order."""
+    """Yield the records of a batch, in order."""
     data, position = _decompressed(batch.attributes & 7, batch.body), 0
     for _ in range(batch.record_count):
         _, position = _read_varint(data, position)

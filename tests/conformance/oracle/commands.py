@@ -44,7 +44,7 @@ COMMANDS: dict[str, Callable[[Run, Command], list[str] | None]] = {
 
 
 def perform(run: Run, command: Command) -> list[str] | None:
-    """Do what one command says; its answer as lines, or None if it has none to compare."""
+    """Perform one command. Returns the lines of its answer; None if it has no answer to compare."""
     if command.verb[0].isupper():
         return asking.request(run, command)
     try:

@@ -18,7 +18,7 @@ _INT16, _INT32 = Struct(">h"), Struct(">i")
 
 
 def encoded(names: Names, word: str) -> bytes | None:
-    """The bytes of `topics:…` and `parts:…`; None for any other text."""
+    """Return the bytes that `topics:…` or `parts:…` stands for; None for any other text."""
     if not word.startswith(("topics:", "parts:")):
         return None
     first, *more = word.split("+")
@@ -60,7 +60,7 @@ def _partitions(names: Names, listed: str) -> bytes:
 
 
 def shown(names: Names, content: bytes, *, assignment: bool) -> str | None:
-    """The bytes in words; None where they are not such bytes to the last of them."""
+    """Return the notation for such bytes; None if they are anything else, or more bytes follow."""
     try:
         reader = _Reader(content)
         version, more = reader.number(_INT16), []

@@ -28,7 +28,7 @@ WHO = {"v", "member", "generation", "instance"}
 
 
 class GroupRenderer(Renderer):
-    """What members say is text here."""
+    """Renders answers about groups. Subscriptions and assignments of members are shown as text."""
 
     def _scalar(self, field: Field, value: Any) -> str:
         if field.name in SHOWN_WHOLE:
@@ -51,7 +51,9 @@ class GroupRenderer(Renderer):
 
 
 def join(run: Run, command: Command) -> list[str] | None:
-    """`join $g v=9 as=$m1 member=$m1 instance=$i session=10000 rebalance=60000 type=consumer protocols=[range=x]`."""
+    """Perform `join $g v=9 as=$m1 member=$m1 instance=$i session=10000 rebalance=60000 type=consumer
+    protocols=[range=x]`. `as` names the member id of the answer.
+    """
     group, given = _given(run, command, {"v", "as", "member", "instance", "session", "rebalance", "type", "protocols"})
     api, version = request_named("JoinGroup"), _version(given, 9)
     request = api.request(
@@ -76,7 +78,7 @@ def join(run: Run, command: Command) -> list[str] | None:
 
 
 def sync(run: Run, command: Command) -> list[str] | None:
-    """`sync $g v=5 member=$m1 generation=1 instance=$i type=consumer protocol=range assign=[$m1=a $m2=b]`."""
+    """Perform `sync $g v=5 member=$m1 generation=1 instance=$i type=consumer protocol=range assign=[$m1=a $m2=b]`."""
     group, given = _given(run, command, WHO | {"type", "protocol", "assign"})
     api, version = request_named("SyncGroup"), _version(given, 5)
     names = version >= 5
@@ -94,14 +96,14 @@ def sync(run: Run, command: Command) -> list[str] | None:
 
 
 def heartbeat(run: Run, command: Command) -> list[str] | None:
-    """`heartbeat $g v=4 member=$m1 generation=1 instance=$i`."""
+    """Perform `heartbeat $g v=4 member=$m1 generation=1 instance=$i`."""
     group, given = _given(run, command, WHO)
     api = request_named("Heartbeat")
     return _send(run, command, api, _version(given, 4), api.request(group_id=group, **_who(run, given)))
 
 
 def leave(run: Run, command: Command) -> list[str] | None:
-    """`leave $g v=5 members=[$m1 $m2@$i @$i]`, or before version 3 `leave $g v=2 member=$m1`."""
+    """Perform `leave $g v=5 members=[$m1 $m2@$i @$i]`, or before version 3 `leave $g v=2 member=$m1`."""
     group, given = _given(run, command, {"v", "member", "members"})
     api, version = request_named("LeaveGroup"), _version(given, 5)
     if version < 3:
@@ -121,7 +123,7 @@ def leave(run: Run, command: Command) -> list[str] | None:
 
 
 def describe(run: Run, command: Command) -> list[str] | None:
-    """`describe-groups v=5 $g $h operations`."""
+    """Perform `describe-groups v=5 $g $h operations`."""
     groups, given, version = _groups(run, command, {"v"}, 5)
     api = request_named("DescribeGroups")
     asks = "operations" in given
@@ -129,14 +131,14 @@ def describe(run: Run, command: Command) -> list[str] | None:
 
 
 def delete(run: Run, command: Command) -> list[str] | None:
-    """`delete-groups v=2 $g $h`."""
+    """Perform `delete-groups v=2 $g $h`."""
     groups, _, version = _groups(run, command, {"v"}, 2)
     api = request_named("DeleteGroups")
     return _send(run, command, api, version, api.request(groups_names=groups))
 
 
 def listed(run: Run, command: Command) -> list[str] | None:
-    """`list-groups v=5 states=[Stable] types=[classic]`: those of this scenario."""
+    """Perform `list-groups v=5 states=[Stable] types=[classic]`: show only groups of this scenario."""
     given, _ = options(command.tokens, {"v", "states", "types"}, strict=True)
     api, version = request_named("ListGroups"), _version(given, 5)
     request = api.request(
@@ -152,7 +154,9 @@ def listed(run: Run, command: Command) -> list[str] | None:
 
 
 def alone(run: Run, command: Command) -> None:
-    """`alone $g as=$m1 instance=$i session=10000 protocols=[range=x] assign=a`: the only member of a stable group."""
+    """Perform `alone $g as=$m1 instance=$i session=10000 protocols=[range=x] assign=a`: join and sync as the only
+    member, so that the group is stable. There is no answer to compare.
+    """
     group, given = _given(run, command, {"as", "instance", "session", "rebalance", "protocols", "assign", "type"})
     group_exists(run, Command("group", [group]))
     protocols = _pairs(run, given.get("protocols", ["range=x"]))
@@ -204,7 +208,7 @@ COMMANDS: dict[str, Callable[[Run, Command], list[str] | None]] = {
 
 
 def _given(run: Run, command: Command, known: set[str]) -> tuple[str, dict[str, Value]]:
-    """The group, which stands first, and the options."""
+    """Return the group, which is the first word, and the options."""
     if not command.tokens or not isinstance(command.tokens[0], str):
         raise BadNotation("the group comes first")
     given, _ = options(command.tokens[1:], known, strict=True)
@@ -238,7 +242,9 @@ def _list(value: Value) -> list[Value]:
 
 
 def _pairs(run: Run, value: Value) -> list[tuple[str, bytes]]:
-    """`[a=x b]` as names and contents; one of `900K` is that large, others are as in embedded.py."""
+    """Return (name, content) of each pair in a list such as `[a=x b]`. The content `900K` has that size; others are as
+    in embedded.py.
+    """
     return list(_split(run, _list(value)))
 
 
@@ -279,7 +285,7 @@ def _encoded(run: Run, api: apis.Api, version: int, correlation: int, request: A
 
 
 def _ask(run: Run, api: apis.Api, request: Any) -> Any:
-    """A request of the runner's own."""
+    """Send a request that the runner needs itself, on its own connection. Returns the response."""
     connection, correlation = run.connection("(runner)"), run.correlation()
     connection.send(_encoded(run, api, api.max, correlation, request))
     answer = connection.receive()

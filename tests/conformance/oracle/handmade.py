@@ -14,7 +14,9 @@ from .words import options
 
 
 def frame(run: Run, command: Command) -> list[str] | None:
-    """`frame key=3 version=99 header=2 body=…`: a request made by hand; `as=0` reads the answer in that version."""
+    """Perform `frame key=3 version=99 header=2 body=…`: send a request made by hand. `as=0` decodes the answer in that
+    version.
+    """
     known = {"key", "version", "header", "body", "client", "correlation", "length", "as", "only"}
     given, _ = options(command.tokens, known, strict=True)
     key = int(str(given["key"]))
@@ -43,7 +45,7 @@ def frame(run: Run, command: Command) -> list[str] | None:
 
 
 def _hex(run: Run, text: str) -> str:
-    """Hex digits; `$t` in them is the topic's name with its length of two bytes before it."""
+    """Return hex digits. `$t` among them becomes the topic's name behind its length of two bytes."""
 
     def named(found: re.Match[str]) -> str:
         name = run.names.text(found[0]).encode()
@@ -53,7 +55,9 @@ def _hex(run: Run, text: str) -> str:
 
 
 def raw_bytes(run: Run, command: Command) -> list[str]:
-    """`bytes hex=…` or `bytes text=…`: as it is; `as=22/2` reads the answer as that API's and version's."""
+    """Perform `bytes hex=…` or `bytes text=…`: send these bytes. `as=22/2` decodes the answer as one of that API and
+    version.
+    """
     given, _ = options(command.tokens, {"hex", "text", "as"}, strict=True)
     text = str(given.get("text"))
     data = bytes.fromhex(str(given["hex"]).replace("_", "")) if "hex" in given else text.encode()

@@ -15,7 +15,7 @@ from .notation import BadNotation, Value
 
 
 def request_named(name: str) -> apis.Api:
-    """The API that a command line calls by Kafka's name."""
+    """Return the API with this name of Kafka's. Raises BadNotation."""
     for api in apis.APIS.values():
         if api.name == name:
             return api
@@ -23,7 +23,7 @@ def request_named(name: str) -> apis.Api:
 
 
 def build(cls: type, fields: dict[str, Value], names: Names) -> Any:
-    """An instance of `cls`."""
+    """Return an instance of `cls` with these fields, converted from words. Raises BadNotation."""
     schema = {field.name: field for field in schema_of(cls).fields}
     unknown = fields.keys() - schema.keys()
     if unknown:

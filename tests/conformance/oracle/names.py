@@ -23,7 +23,7 @@ Bound = str | int | bytes
 
 
 class Names:
-    """The names of one scenario in one run."""
+    """The names that one run of a scenario has for its values."""
 
     def __init__(self) -> None:
         self.prefix = f"c-{secrets.token_hex(4)}-"
@@ -33,7 +33,7 @@ class Names:
         self._counts: Counter[str] = Counter()
 
     def bind(self, name: str, kind: str, value: Bound) -> None:
-        """From now on `name` stands for `value`, and `value` is shown as `name`."""
+        """Let `name` stand for `value` from now on, and show `value` as `name`."""
         self._values[name] = value
         self._spoken[kind, value] = name
 
@@ -46,7 +46,7 @@ class Names:
             self.bind(f"{owner}.id" + (str(count) if count > 1 else ""), "topic_id", topic_id)
 
     def newest_topic_id(self, topic: str) -> bytes | None:
-        """The id that the topic called `topic` was last seen with."""
+        """Return the last id that was seen of the topic with this name; None if none was."""
         owner, count = self.show_text(topic), self._counts[self.show_text(topic)]
         found = self._values.get(f"{owner}.id" + (str(count) if count > 1 else ""))
         return found if isinstance(found, bytes) else None
@@ -54,7 +54,9 @@ class Names:
     # From the notation to the wire.
 
     def value(self, name: str) -> Bound:
-        """What a `$name` stands for. One not yet bound is a new text, a topic's name; `$t.pad249` is that long."""
+        """Return what a `$name` stands for. A name not yet bound becomes a new text, such as a topic's name;
+        `$t.pad249` becomes one of that length.
+        """
         if name not in self._values:
             stem, _, suffix = name[1:].partition(".")
             if suffix.startswith("id"):
@@ -64,7 +66,7 @@ class Names:
         return self._values[name]
 
     def text(self, word: str) -> str:
-        """`word` with every `$name` in it replaced."""
+        """Return `word` with every `$name` in it replaced by its value."""
 
         def one(found: re.Match[str]) -> str:
             value = self.value(found[0])
@@ -73,7 +75,7 @@ class Names:
         return NAME.sub(one, word)
 
     def number(self, word: str) -> int:
-        """A number, a `$name` for one, or a time like `now-1h`."""
+        """Return the number that is written as digits, as a `$name`, or as a time like `now-1h`."""
         moment = TIME.fullmatch(word)
         if moment:
             value = self.now_ms + (int(moment[1]) * UNITS_MS[moment[2]] if moment[1] else 0)
@@ -85,7 +87,7 @@ class Names:
             raise BadNotation(f"{word} is no number") from None
 
     def uuid(self, word: str) -> bytes:
-        """A topic id: `$t.id`, 22 characters of base64url, or 0 for none."""
+        """Return the topic id that is written as `$t.id`, as 22 characters of base64url, or as 0 for none."""
         if word == "0":
             return bytes(16)
         value = self.value(word) if word.startswith("$") else base64.urlsafe_b64decode(word + "==")
@@ -96,13 +98,13 @@ class Names:
         return value
 
     def literal(self, kind: str, value: Bound, word: str) -> None:
-        """A value that the scenario made up itself is shown as it is written there."""
+        """Show this value, which the scenario itself made up, as the word by which it is written."""
         self._spoken.setdefault((kind, value), word)
 
     # From the wire to the notation.
 
     def show(self, kind: str, value: Bound, stem: str) -> str:
-        """The name of a value of this kind; the first not known yet becomes `$stem1`, then `$stem2`."""
+        """Return the name of a value of this kind. A value without a name gets `$stem1`, the next one `$stem2`."""
         if (kind, value) not in self._spoken:
             self._counts[stem] += 1
             self.bind(f"${stem}{self._counts[stem]}", kind, value)
@@ -112,7 +114,7 @@ class Names:
         return (kind, value) in self._spoken
 
     def show_text(self, text: str) -> str:
-        """A text with the unique names in it replaced."""
+        """Return a text of the broker's with the unique names in it replaced by the scenario's names."""
         if self.prefix not in text:
             return self._spoken.get(("text", text), text)
         for (kind, value), name in sorted(self._spoken.items(), key=lambda item: -len(str(item[0][1]))):
@@ -121,7 +123,7 @@ class Names:
         return text
 
     def show_time(self, value: int) -> str:
-        """A time of the scenario's own by its name, the broker's clock as `~now`."""
+        """Return the scenario's name for a time, or `~now` for the broker's clock, or the number itself."""
         if ("time", value) in self._spoken:
             return self._spoken["time", value]
         age_ms = time.time_ns() // 1_000_000 - value
@@ -129,5 +131,5 @@ class Names:
 
 
 def base64url(value: bytes) -> str:
-    """The textual form of a topic id."""
+    """Return the textual form of a topic id."""
     return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -30,12 +30,12 @@ COMMAND = re.compile(
 
 
 class BadNotation(Exception):
-    """A scenario file that cannot be read; the message names file and line."""
+    """Raised for a scenario file that cannot be read. The message names file and line."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """`name=value` on a command line."""
+    """A `name=value` of a command line."""
 
     name: str
     value: Value
@@ -46,7 +46,7 @@ Token = str | Pair
 
 @dataclass
 class Command:
-    """One request, or a step of the runner's own, as it was written."""
+    """One line of a scenario: a request, or a step of the runner itself."""
 
     verb: str
     tokens: list[Token]
@@ -59,7 +59,7 @@ class Command:
 
 @dataclass
 class Step:
-    """A command, Kafka's answer, and ours where it differs on purpose."""
+    """A command with Kafka's answer, and with ours where that differs on purpose."""
 
     command: Command
     text: str
@@ -71,7 +71,7 @@ class Step:
 
 @dataclass
 class Scenario:
-    """Steps that begin on a clean slate: own topics, own connections."""
+    """Steps that begin with their own topics and connections, so that no other scenario affects them."""
 
     name: str
     path: Path
@@ -85,7 +85,7 @@ class Scenario:
 
 
 def read(path: Path) -> list[Scenario]:
-    """All scenarios of one file, in order."""
+    """Return all scenarios of one file, in order. Raises BadNotation."""
     scenarios: list[Scenario] = []
     lines = path.read_text().splitlines()
     position = 0
@@ -129,7 +129,7 @@ def _read_line(scenarios: list[Scenario], path: Path, number: int, text: str) ->
 
 
 def with_answers(path: Path, answers: dict[int, list[str]]) -> str:
-    """The file's text with the answers below the given command lines (counted from 0) replaced."""
+    """Return the file's text with other answers below these command lines (by number, from 0)."""
     out: list[str] = []
     lines = path.read_text().splitlines()
     position = 0

@@ -15,7 +15,7 @@ READY_SECONDS = 20.0
 
 
 def topic_exists(run: Run, command: Command) -> None:
-    """`topic $t partitions=3 cleanup.policy=compact`: create it, and wait until it can be used."""
+    """Perform `topic $t partitions=3 cleanup.policy=compact`: create the topic, and wait until it can be used."""
     name, *words = command.tokens
     _, settings = options(words, set())
     count = int(str(settings.pop("partitions", "1")))
@@ -34,7 +34,7 @@ def topic_exists(run: Run, command: Command) -> None:
 
 
 def ready(run: Run, command: Command) -> None:
-    """`ready $t partitions=3`: wait until a topic that the scenario itself created can be used."""
+    """Perform `ready $t partitions=3`: wait until a topic that the scenario itself has created can be used."""
     given, _ = options(command.tokens[1:], {"partitions"}, strict=True)
     _wait(run, run.names.text(str(command.tokens[0])), int(str(given.get("partitions", "1"))), None)
 
@@ -60,7 +60,7 @@ def _is_ready(run: Run, name: str, count: int, topic_id: bytes | None) -> bool:
 
 
 def delete(run: Run, command: Command) -> None:
-    """`delete $t`: delete it, and wait until nobody knows it any more."""
+    """Perform `delete $t`: delete the topic, and wait until the broker no longer reports it."""
     name = run.names.text(str(command.tokens[0]))
     answer = run.ask("DeleteTopicsRequest", 5, topic_names=[name], timeout_ms=10000).responses[0]
     if answer.error_code:
@@ -74,7 +74,7 @@ def delete(run: Run, command: Command) -> None:
 
 
 def producer(run: Run, command: Command) -> None:
-    """`producer $p`: a producer id for an idempotent producer."""
+    """Perform `producer $p`: let `$p` stand for the new producer id of an idempotent producer."""
     answer = run.ask("InitProducerIdRequest", 4, transaction_timeout_ms=60000)
     deadline = time.monotonic() + READY_SECONDS
     while answer.error_code and ErrorCode(answer.error_code).retriable and time.monotonic() < deadline:

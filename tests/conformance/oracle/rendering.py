@@ -100,12 +100,12 @@ class Renderer:
         self._ordered = False
 
     def lines(self, response: Any, version: int) -> list[str]:
-        """The whole response."""
+        """Return the lines of a response."""
         self._ordered = type(response).__name__ in IN_ORDER
         return list(self._block("", response, version)) or ["(empty)"]
 
     def _block(self, start: str, message: Any, version: int, *, given: tuple[str, ...] = ()) -> Iterator[str]:
-        """One struct: a line of its plain fields, and below it those that hold structs."""
+        """Yield the lines of one struct: one with its plain fields, and below it those of the structs in it."""
         self._note_topic_id(message)
         plain, nested = [start] if start else [], []
         for field in sorted(schema_of(type(message)).fields, key=lambda field: field.name != "error_code"):
@@ -138,11 +138,13 @@ class Renderer:
                 yield from self._topic(item, partitions, version)
 
     def _member(self, item: Any) -> str:
-        """Described members by their names, for of their ids some are made up by the broker; others have an order."""
+        """Return the name by which described members of a consumer group are sorted, because some of their ids are made
+        up by the broker. Empty for everything else, which has an order of its own.
+        """
         return self._names.show_text(item.member_id) if hasattr(item, "member_epoch") else ""
 
     def _topic(self, topic: Any, partitions: Field, version: int) -> Iterator[str]:
-        """A topic that carries nothing but its partitions: its name goes before each of them."""
+        """Yield the lines of a topic that has nothing but partitions. Each begins with the topic's name."""
         self._note_topic_id(topic)
         name = next(
             self._scalar(f, getattr(topic, f.name))
@@ -157,7 +159,7 @@ class Renderer:
             yield from self._block(f"{name}/{index}", item, version, given=PARTITION)
 
     def _note_topic_id(self, message: Any) -> None:
-        """Ids are named after their topic if the message has both."""
+        """Name the topic id in this struct after the topic, if the struct has both."""
         name = next((getattr(message, f, None) for f in TOPIC[:3] if getattr(message, f, None)), None)
         topic_id = getattr(message, "topic_id", None)
         if isinstance(name, str) and topic_id and any(topic_id):
@@ -185,7 +187,7 @@ class Renderer:
             yield from [] if text in USUAL_TEXTS and not self._whole else [text]
 
     def _inline(self, message: Any, version: int) -> str:
-        """A struct within a line, with all that is in it."""
+        """Return a struct with all its fields as a part of a line."""
         texts = [
             text
             for f in schema_of(type(message)).fields
@@ -263,7 +265,7 @@ class Renderer:
 
 
 def _special(message: Any, name: str, value: Any) -> str | None:
-    """What stands for a field for the sake of those beside it."""
+    """Return the text for a field whose meaning depends on other fields of the message; None for all others."""
     if name == "producer_id" and value in (0, -1) and getattr(message, "error_code", 0):
         return str(value)  # nobody, not the first producer of all
     if name == "host" and hasattr(message, "permission_type"):
@@ -285,12 +287,12 @@ def _is_batches(field: Field) -> bool:
 
 
 def _is_left_out(field: Field, message: Any) -> bool:
-    """Return whether it is a field of our own, which Kafka cannot have, or an explanation."""
+    """Return whether a field is not shown: one of our own, which Kafka cannot have, or an explanation of an error."""
     return (field.tag or 0) >= TAGS_OF_OUR_OWN or _is_explanation(field, message)
 
 
 def _is_explanation(field: Field, message: Any) -> bool:
-    """The words that come with an error: there or not, they are nobody's contract."""
+    """Return whether a field is the text that explains an error. The protocol does not say what it contains."""
     failed: int = getattr(message, "error_code", 0)
     refused: int = getattr(message, "acknowledge_error_code", 0)
     return (
@@ -311,7 +313,7 @@ def _identity(item: Any) -> tuple[Any, ...]:
 
 
 def _partitions(item: Any, version: int) -> Field | None:
-    """The field that holds a topic's partitions, if beside it there is only the topic's name or id."""
+    """Return the field with a topic's partitions, if beside it there is only the topic's name or id; else None."""
     fields = [f for f in schema_of(type(item)).fields if version in f.versions and f.name not in TOPIC]
     if len(fields) != 1 or not hasattr(item, "__schema__") or not isinstance(fields[0].kind, Array):
         return None

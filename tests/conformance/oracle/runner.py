@@ -25,7 +25,7 @@ EVENTUALLY_SECONDS = 10.0
 
 @dataclass
 class Sent:
-    """A request whose answer has not been read."""
+    """A request whose answer has not been read yet."""
 
     correlation_id: int
     show: Callable[[bytes, float], list[str]]  # the answer's frame and how long it took, as lines
@@ -33,7 +33,7 @@ class Sent:
 
 
 class Run:
-    """One scenario, once, against one broker."""
+    """One run of a scenario against one broker."""
 
     def __init__(self, host: str, port: int) -> None:
         self.names = Names()
@@ -45,7 +45,7 @@ class Run:
         self.gathering: str | None = None  # the connection whose requests are held back, to go with the next one
 
     def learn_broker(self) -> None:
-        """Bind $node, $host, $port and $cluster; the address is the one we reached, whatever the broker says."""
+        """Bind $node, $host, $port and $cluster. The address is the one that was connected to, not the one reported."""
         answer = self.ask("MetadataRequest", 8, topics=[])
         broker = answer.brokers[0]
         self.names.bind("$node", "node", broker.node_id)
@@ -56,7 +56,7 @@ class Run:
     # Connections.
 
     def connection(self, label: str) -> Connection:
-        """The connection of that label; a new one if there is none or it was closed."""
+        """Return the connection with this label. It is opened if there is none, or the last one is closed."""
         found = self._connections.get(label)
         if found is None or found.is_closed:
             found = self._connections[label] = Connection(*self._address)
@@ -78,12 +78,12 @@ class Run:
         return self._next_correlation
 
     def post(self, label: str, data: bytes, sent: Sent) -> None:
-        """Send a request whose answer `receive` shows later."""
+        """Send a request. receive() will return the lines of its answer."""
         self.connection(label).send(data)
         self._sent[label].append(sent)
 
     def receive(self, label: str) -> list[str]:
-        """The answer to the oldest unanswered request of a connection."""
+        """Return the lines of the answer to the oldest unanswered request of a connection."""
         connection = self._connections[label]
         if not self._sent[label]:
             raise BadNotation("there is no request left to be answered")
@@ -100,7 +100,7 @@ class Run:
         return sent.show(answer, time.monotonic() - sent.at)
 
     def ask(self, request: str, version: int, **fields: Any) -> Any:
-        """A request of the runner's own, on a connection of its own."""
+        """Send a request that the runner needs itself, on its own connection. Returns the response."""
         api = next(api for api in apis.APIS.values() if api.request.__name__ == request)
         connection, correlation = self.connection("(runner)"), self.correlation()
         connection.send(encoded(api, version, correlation, api.request(**fields)))
@@ -125,7 +125,7 @@ Perform = Callable[[Run, Command], list[str] | None]
 
 
 def run(scenario: Scenario, host: str, port: int, perform: Perform) -> list[tuple[Step, list[str] | None]]:
-    """Each step with the answer it got now; None where a step has none to compare."""
+    """Run a scenario. Returns each step with the answer that it got; None for a step without an answer to compare."""
     this = Run(host, port)
     try:
         this.learn_broker()
@@ -135,7 +135,7 @@ def run(scenario: Scenario, host: str, port: int, perform: Perform) -> list[tupl
 
 
 def _step(this: Run, step: Step, perform: Perform) -> list[str] | None:
-    """One answer; with `eventually`, the first that matches or the last there was time for."""
+    """Perform a step and return its answer; with `eventually`, repeat it until the answer matches or time is up."""
     deadline, pause = time.monotonic() + EVENTUALLY_SECONDS, 0.005
     while True:
         this.gathering = step.command.connection if step.command.with_next else None

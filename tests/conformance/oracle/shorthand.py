@@ -25,7 +25,9 @@ SPECIAL_TIMES = {
 
 
 def produce(run: Run, command: Command) -> list[str] | None:
-    """`produce v=9 acks=1 $t/0 records=3 | records=1 ; $t/1 …`: `|` between batches, `;` between partitions."""
+    """Perform `produce v=9 acks=1 $t/0 records=3 | records=1 ; $t/1 …`. `|` stands between batches, `;` between
+    partitions.
+    """
     head, chosen = targets(command.tokens)
     given, _ = options(head, {"v", "acks", "timeout", "transactional_id", "id"}, strict=True)
     version = int(str(given.get("v", "11")))
@@ -52,7 +54,7 @@ def produce(run: Run, command: Command) -> list[str] | None:
 
 
 def _records(run: Run, tokens: list[Token]) -> memoryview | None:
-    """The batches of one partition entry, one after another."""
+    """Return the batches of one partition as one buffer; None for the word `null`."""
     parts: list[list[Token]] = [[]]
     for token in tokens:
         if token == "|":
@@ -67,7 +69,9 @@ def _records(run: Run, tokens: list[Token]) -> memoryview | None:
 
 
 def _unanswered(run: Run, command: Command, data: bytes) -> list[str] | None:
-    """acks=0: whatever comes next on the connection answers a later request, or the connection is closed."""
+    """Send a request with acks=0. Returns `no answer` if the next frame answers a request sent after it, and `closed`
+    if the connection ends. With `&`, returns None at once.
+    """
     connection = run.connection(command.connection)
     connection.send(data)
     if command.only_sent:
@@ -81,7 +85,7 @@ def _unanswered(run: Run, command: Command, data: bytes) -> list[str] | None:
 
 
 def fetch(run: Run, command: Command) -> list[str] | None:
-    """`fetch v=12 session=$s1 session_epoch=1 forget=[$t/1] records $t/0 offset=5 max_bytes=100 ; …`."""
+    """Perform `fetch v=12 session=$s1 session_epoch=1 forget=[$t/1] records $t/0 offset=5 max_bytes=100 ; …`."""
     head, chosen = targets(command.tokens)
     known = {
         "v",
@@ -143,7 +147,7 @@ def _fetch_partition(run: Run, api: apis.Api, index: int, words: list[Token]) ->
 
 
 def list_offsets(run: Run, command: Command) -> list[str] | None:
-    """`list-offsets v=7 $t/0 at=earliest ; $t/1 at=now-1h`."""
+    """Perform `list-offsets v=7 $t/0 at=earliest ; $t/1 at=now-1h`."""
     head, chosen = targets(command.tokens)
     given, _ = options(head, {"v", "isolation", "replica"}, strict=True)
     version = int(str(given.get("v", "7")))

@@ -27,7 +27,7 @@ WHO = {"v", "id", "pid", "epoch"}
 
 
 def coordinator(run: Run, kind: int, key: str) -> None:
-    """Wait until somebody coordinates that group or transactional id."""
+    """Wait until a group or a transactional id has a coordinator. Raises BadNotation."""
     deadline = time.monotonic() + READY_SECONDS
     while not _is_coordinated(run, kind, key):
         if time.monotonic() > deadline:
@@ -46,12 +46,12 @@ def _is_coordinated(run: Run, kind: int, key: str) -> bool:
 
 
 def group_exists(run: Run, command: Command) -> None:
-    """`group $g`: wait until the group has a coordinator."""
+    """Perform `group $g`: wait until the group has a coordinator."""
     coordinator(run, GROUP, run.names.text(str(command.tokens[0])))
 
 
 def settled(run: Run, command: Command) -> None:
-    """`settled $x`: wait until nothing of that transactional id is open or about to end."""
+    """Perform `settled $x`: wait until no transaction of this transactional id is open or about to end."""
     key = run.names.text(str(command.tokens[0]))
     deadline = time.monotonic() + READY_SECONDS
     while True:
@@ -67,7 +67,7 @@ def settled(run: Run, command: Command) -> None:
 
 
 def init(run: Run, command: Command) -> list[str] | None:
-    """`init $x v=4 timeout=60000 pid=$p1 epoch=3 times=32766`: only the last of many answers is shown."""
+    """Perform `init $x v=4 timeout=60000 pid=$p1 epoch=3 times=32766`. Only the last of several answers is shown."""
     given, _ = options(command.tokens[1:], {"v", "timeout", "pid", "epoch", "times"}, strict=True)
     key = run.names.text(str(command.tokens[0]))
     if key:
@@ -88,7 +88,7 @@ def init(run: Run, command: Command) -> list[str] | None:
 
 
 def _many(run: Run, command: Command, api: apis.Api, version: int, request: Any, times: int) -> None:
-    """One request again and again; nobody looks at the answers."""
+    """Send one request this many times, and drop the answers."""
     for sent in range(0, times, AT_ONCE):
         count = min(AT_ONCE, times - sent)
         for _ in range(count):
@@ -103,7 +103,7 @@ def _many(run: Run, command: Command, api: apis.Api, version: int, request: Any,
 
 
 def add(run: Run, command: Command) -> list[str] | None:
-    """`add v=3 id=$x pid=$p1 epoch=0 $t/0 ; $t/1`: AddPartitionsToTxn."""
+    """Perform `add v=3 id=$x pid=$p1 epoch=0 $t/0 ; $t/1`: send AddPartitionsToTxn."""
     head, chosen = targets(command.tokens)
     given, _ = options(head, WHO, strict=True)
     api = request_named("AddPartitionsToTxn")
@@ -118,7 +118,7 @@ def add(run: Run, command: Command) -> list[str] | None:
 
 
 def add_offsets(run: Run, command: Command) -> list[str] | None:
-    """`add-offsets v=3 id=$x pid=$p1 epoch=0 group=$g`."""
+    """Perform `add-offsets v=3 id=$x pid=$p1 epoch=0 group=$g`: send AddOffsetsToTxn."""
     given, _ = options(command.tokens, WHO | {"group"}, strict=True)
     group_id = run.names.text(str(given.get("group", "")))
     api = request_named("AddOffsetsToTxn")
@@ -127,12 +127,12 @@ def add_offsets(run: Run, command: Command) -> list[str] | None:
 
 
 def commit(run: Run, command: Command) -> list[str] | None:
-    """`commit v=4 id=$x pid=$p1 epoch=0`: EndTxn."""
+    """Perform `commit v=4 id=$x pid=$p1 epoch=0`: send EndTxn."""
     return _end(run, command, committed=True)
 
 
 def abort(run: Run, command: Command) -> list[str] | None:
-    """`abort v=4 id=$x pid=$p1 epoch=0`: EndTxn."""
+    """Perform `abort v=4 id=$x pid=$p1 epoch=0`: send EndTxn."""
     return _end(run, command, committed=False)
 
 
@@ -144,7 +144,9 @@ def _end(run: Run, command: Command, *, committed: bool) -> list[str] | None:
 
 
 def txn_offsets(run: Run, command: Command) -> list[str] | None:
-    """`txn-offsets v=3 id=$x pid=$p1 epoch=0 group=$g generation= member= instance= $t/0 offset=5 ; …`."""
+    """Perform `txn-offsets v=3 id=$x pid=$p1 epoch=0 group=$g generation= member= instance= $t/0 offset=5 ; …`: send
+    TxnOffsetCommit.
+    """
     head, chosen = targets(command.tokens)
     given, _ = options(head, WHO | {"group", "generation", "member", "instance"}, strict=True)
     api = request_named("TxnOffsetCommit")
@@ -167,7 +169,7 @@ def txn_offsets(run: Run, command: Command) -> list[str] | None:
 
 
 def offset_commit(run: Run, command: Command) -> list[str] | None:
-    """`commit-offsets v=7 group=$g generation= member= instance= $t/0 offset=5 ; …`: OffsetCommit."""
+    """Perform `commit-offsets v=7 group=$g generation= member= instance= $t/0 offset=5 ; …`: send OffsetCommit."""
     head, chosen = targets(command.tokens)
     given, _ = options(head, {"v", "group", "generation", "member", "instance"}, strict=True)
     api = request_named("OffsetCommit")
@@ -200,7 +202,7 @@ def _offset(run: Run, cls: type, index: int, words: list[Token]) -> Any:
 
 
 def offset_fetch(run: Run, command: Command) -> list[str] | None:
-    """`offsets v=7 group=$g stable $t/0 ; $t/1`: OffsetFetch; no partition stands for all."""
+    """Perform `offsets v=7 group=$g stable $t/0 ; $t/1`: send OffsetFetch, without partitions for all of them."""
     head, chosen = targets(command.tokens)
     given, _ = options(head, {"v", "group"}, flags={"stable"}, strict=True)
     api = request_named("OffsetFetch")
@@ -214,7 +216,7 @@ def offset_fetch(run: Run, command: Command) -> list[str] | None:
 
 
 def markers(run: Run, command: Command) -> list[str] | None:
-    """`markers v=1 pid=$p1 epoch=0 commit coordinator_epoch=0 version=2 $t/0 ; $t/1`: WriteTxnMarkers."""
+    """Perform `markers v=1 pid=$p1 epoch=0 commit coordinator_epoch=0 version=2 $t/0 ; $t/1`: send WriteTxnMarkers."""
     head, chosen = targets(command.tokens)
     known = {"v", "pid", "epoch", "coordinator_epoch", "version"}
     given, _ = options(head, known, flags={"commit", "abort"}, strict=True)
@@ -239,7 +241,7 @@ def markers(run: Run, command: Command) -> list[str] | None:
 
 
 def describe(run: Run, command: Command) -> list[str] | None:
-    """`describe $x $y`: DescribeTransactions."""
+    """Perform `describe $x $y`: send DescribeTransactions."""
     api = request_named("DescribeTransactions")
     ids = [run.names.text(str(word)) for word in command.tokens]
     return send(run, command, api, 0, api.request(transactional_ids=ids))
@@ -254,7 +256,7 @@ def _who(run: Run, given: dict[str, Value]) -> dict[str, Any]:
 
 
 def _producer(run: Run, word: Value) -> int:
-    """A producer id; one that the scenario made up is shown as it is written there."""
+    """Return a producer id. One that the scenario made up is shown in answers as it is written here."""
     number = run.names.number(str(word))
     run.names.literal("producer", number, str(word))
     return number

@@ -14,7 +14,9 @@ SIZES = {2: 64}  # bytes of a salted password, by the mechanism's code; of any o
 
 
 def alter(run: Run, command: Command) -> list[str] | None:
-    """`alter-users put $u 1 iterations=4096 salt=abcd size=32 ; rm name="" 2`: mechanisms by their codes."""
+    """Perform `alter-users put $u 1 iterations=4096 salt=abcd size=32 ; rm name="" 2`. The numbers 1 and 2 are codes of
+    mechanisms.
+    """
     api = request_named("AlterUserScramCredentials")
     deletions, upsertions = [], []
     for part in _parts(command.tokens):
@@ -36,7 +38,9 @@ def alter(run: Run, command: Command) -> list[str] | None:
 
 
 def describe(run: Run, command: Command) -> list[str] | None:
-    """`describe-users $u $w`; `none` asks with an empty list, and without a word it is null; `only=/re/`."""
+    """Perform `describe-users $u $w`. With the word `none` it asks with an empty list, without any word with null.
+    `only=/re/` filters the answer.
+    """
     api = request_named("DescribeUserScramCredentials")
     words = [token for token in command.tokens if isinstance(token, str)]
     given, _ = options([token for token in command.tokens if not isinstance(token, str)], {"only"})

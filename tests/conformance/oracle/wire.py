@@ -22,7 +22,7 @@ class Connection:
         self.is_closed = False
 
     def send(self, data: bytes) -> None:
-        """Send everything; a broker that has closed already is noticed when its answer is read."""
+        """Send all bytes. If the broker has closed the connection, the next receive() notices."""
         self._gathered += data
         if self.gathers:
             return
@@ -33,7 +33,7 @@ class Connection:
             self._lost = True
 
     def receive(self) -> bytes | None:
-        """The next frame, without its length."""
+        """Return the next frame, without its length; None if the connection is closed."""
         length = self._exactly(4)
         return None if length is None else self._exactly(struct.unpack(">i", length)[0])
 
@@ -59,11 +59,11 @@ class Connection:
 
 
 class NoAnswer(Exception):
-    """The broker keeps the connection open and says nothing."""
+    """Raised if the broker keeps the connection open and answers nothing in time."""
 
 
 def frame(key: int, version: int, correlation_id: int, body: bytes, *, header: int, client_id: str | None) -> bytes:
-    """A request made by hand, with a length that is right."""
+    """Return a request made by hand, with its right length before it."""
     head = struct.pack(">hhi", key, version, correlation_id)
     if header >= 1:
         name = None if client_id is None else client_id.encode()

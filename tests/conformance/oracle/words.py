@@ -16,7 +16,9 @@ def options(
     flags: Set[str] = frozenset(),
     strict: bool = False,
 ) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Pairs of known names, and the rest; a bare word must be one of `flags`."""
+    """Return the pairs with a known name (and the flags that are set), and all other pairs. strict: there may be no
+    other pairs. Raises BadNotation, also for a bare word that is no flag.
+    """
     options: dict[str, Value] = {}
     rest: dict[str, Value] = {}
     for token in tokens:
@@ -34,7 +36,9 @@ def options(
 
 
 def targets(tokens: list[Token]) -> tuple[list[Token], list[tuple[str, int, list[Token]]]]:
-    """What stands before the first `topic/partition`, and each of them with the words behind it."""
+    """Return the words before the first `topic/partition`, and (topic, partition, the words behind it) for each of
+    those.
+    """
     head: list[Token] = []
     targets: list[tuple[str, int, list[Token]]] = []
     for token in tokens:
@@ -55,7 +59,7 @@ def target(word: Any) -> tuple[str, int]:
 
 
 def by_topic(targets: list[tuple[str, int, list[Token]]]) -> Iterator[tuple[str, list[tuple[int, list[Token]]]]]:
-    """Neighbours of one topic together, in the order written."""
+    """Group neighbouring targets of the same topic, in the order written."""
     groups: list[tuple[str, list[tuple[int, list[Token]]]]] = []
     for topic, index, words in targets:
         if not groups or groups[-1][0] != topic:
@@ -65,7 +69,9 @@ def by_topic(targets: list[tuple[str, int, list[Token]]]) -> Iterator[tuple[str,
 
 
 def topic(run: Run, field: str, word: str, by_id: bool) -> dict[str, Any]:
-    """A topic by name, or by the id it has now; `$t.id` and a literal id are taken as they are."""
+    """Return the field that names a topic: by name, or by the id that it has now. `$t.id` and an id as text are used
+    unchanged.
+    """
     if not by_id:
         return {field: run.names.text(word)}
     newest = run.names.newest_topic_id(run.names.text(word)) if "." not in word and word.startswith("$") else None

@@ -7,7 +7,7 @@ import random
 
 
 def main() -> None:
-    """The same lines each time."""
+    """Print the measurements. They are the same at every run."""
     chance = random.Random(612)
     for number in range(60):
         kind = "bucket" if number % 4 == 3 else "rate"

@@ -13,7 +13,9 @@ NO_RIGHT_NEEDED = {
 
 @dataclass(frozen=True)
 class Difference:
-    """In one row and version, who gets `kafkas` from Kafka gets `ours`, or of them only `users`."""
+    """A difference in one row and version: users who get the answer `kafkas` from Kafka get `ours` here. users: the
+    only ones for whom this is so; empty for all.
+    """
 
     cell: str
     kafkas: str
@@ -39,7 +41,9 @@ DIFFERENCES = [
 
 
 def of(cell: str, kafkas: dict[str, str]) -> dict[str, tuple[str, str]]:
-    """By user: Kafka's answer and ours. kafkas: by user, too."""
+    """Return {user: (Kafka's answer, ours)} for the users whose answers differ in this row and version. kafkas: Kafka's
+    answers, by user.
+    """
     return {
         user: (answer, each.ours)
         for each in DIFFERENCES

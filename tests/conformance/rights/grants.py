@@ -54,7 +54,7 @@ ELSEWHERE = "192.0.2.1"
 
 
 def rules() -> dict[str, list[AclBinding]]:
-    """The rules of each user, by what the user is called in the table."""
+    """Return the rules of each user, by the name that the table has for the user."""
     found: dict[str, list[AclBinding]] = {SUPER: [], NOTHING: []}
     for kind, operation in rights():
         what = f"{word(kind)} {word(operation)}"
@@ -75,19 +75,19 @@ def rules() -> dict[str, list[AclBinding]]:
 
 
 def rights() -> Iterator[tuple[ResourceType, Operation]]:
-    """Each right there is, one after the other."""
+    """Yield every right: a kind of resource and an operation."""
     for kind in NAMES:
         for operation in (*OPERATIONS[kind], Operation.ALL):
             yield kind, operation
 
 
 def user_of(what: str) -> str:
-    """The name with which such a user logs in."""
+    """Return the name with which a user of the table logs in."""
     return what.replace(" + ", " and ").replace(" ", "-").lower()
 
 
 def word(code: ResourceType | Operation) -> str:
-    """As Kafka writes it: IdempotentWrite."""
+    """Return a code as Kafka writes it, such as IdempotentWrite."""
     return "".join(part.capitalize() for part in code.name.split("_"))
 
 

@@ -22,7 +22,7 @@ Right = tuple[ResourceType, Operation]
 
 
 def needed(rows: Iterable[Row], answers: Answers) -> set[str]:
-    """As `Read on Topic`. rows: of one API."""
+    """Return the rights that an API asks for, such as `Read on Topic`. rows: the rows of this API."""
     tables = [
         {user: re.sub(r" ?may [\w+]+", "", answer) for user, answer in answers[f"{row.name} v{version}"].items()}
         for row in rows
@@ -41,7 +41,7 @@ def _counts(right: Right, table: dict[str, str]) -> bool:
 
 
 def _pairs(right: Right) -> Iterable[tuple[str, str]]:
-    """Users of whom one has this right and the other has not, and who are the same else."""
+    """Yield pairs of users who differ only in this right: the first has it."""
     yield _text(right), NOTHING
     for several in TOGETHER:
         others = [each for each in several if each != right]

@@ -16,7 +16,7 @@ from .world import World, client_id
 
 @contextmanager
 def own_broker() -> Iterator[World]:
-    """A broker with everything in it that the rows have in common."""
+    """Start a broker that has everything the rows have in common."""
     with ServedBroker(
         authorizer_class_name=STANDARD_AUTHORIZER,
         super_users=f"User:{client_id(SUPER)}",

@@ -18,7 +18,7 @@ DECISION = {"number": 5, "owner": "o", "digest": b"d", "committed": False}
 
 
 def prepare_ledger(world: World) -> None:
-    """Two keys, and somebody who waits for each."""
+    """Prepare transactions that wait for decisions under two ledger keys."""
     for name, key in ((WAITS, KEY), (PREFIX + "unseen", KEY), ("hidden", HIDDEN)):
         found = world.init(name)
         world.add(name, found, (T,))
@@ -39,14 +39,16 @@ def _prepare(**more: object) -> Fields:
 
 
 def _acknowledging(world: World, topic: str, **more: object) -> Fields:
-    """What was read by a group that is no share group."""
+    """Return the fields of a TxnShareAcknowledge for records of this topic, in the name of a group that is no share
+    group.
+    """
     part = {"partition_index": 0, "acknowledgement_batches": [ACCEPTED]}
     topics = [{"topic_id": world.topic_id(topic), "partitions": [part]}]
     return {**NOBODY, "transactional_id": X, "group_id": G, "member_id": "nobody", "topics": topics, **more}
 
 
 def _looking() -> list[Row]:
-    """The rows of the APIs that look at the broker."""
+    """Return the rows of the APIs that only show something of the broker."""
     return [
         Row(name, (0,), lambda world, version, fields=fields: fields, what)  # type: ignore[misc]
         for name, api in OWN_APIS.items()

@@ -42,7 +42,9 @@ def main() -> int:
 
 
 def _settings() -> list[str]:
-    """Every user may log in, and the rules are obeyed; whoever comes over another listener may do everything."""
+    """Return the lines of Kafka's server.properties with which all users can log in and rules are enforced. Clients of
+    any other listener are super users.
+    """
     users = " ".join(f'user_{client_id(what)}="{PASSWORD}"' for what in rules())
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return [
@@ -56,7 +58,7 @@ def _settings() -> list[str]:
 
 
 def _logged_in(host: str, port: int, user: str) -> Connection:
-    """By SASL PLAIN."""
+    """Connect, and log in by SASL PLAIN."""
     connection = Connection(host, port)
     _ask(connection, 17, 1, struct.pack(">h5s", 5, b"PLAIN"))
     token = f"\0{user}\0{PASSWORD}".encode()

@@ -27,7 +27,11 @@ TOPIC, GROUP, CLUSTER_CONFIGS = 2, 32, BROKER
 
 @dataclass(frozen=True)
 class Row:
-    """One request. what: which form of it, where there are several."""
+    """A request of which the rights are tested.
+
+    what: which form of the request it is, if there are several. before: prepares the broker each time before it is
+    sent.
+    """
 
     api: str
     versions: tuple[int, ...]
@@ -45,14 +49,14 @@ class Row:
         return APIS_BY_NAME[self.api]
 
     def ask(self, world: World, what: str, version: int) -> str:
-        """As that user: what comes of it, as a line."""
+        """Send the request as this user. Returns the line that shows the answer."""
         if self.before is not None:
             self.before(world)
         return world.answer(what, self.of, version, self.fields(world, version), unanswered=self.unanswered)
 
 
 def _named(world: World, version: int, since: int, key: str, topic: str) -> Fields:
-    """A topic by its name, or from a version on by its id."""
+    """Return the field that names a topic: by its id in the versions from `since` on, else by its name."""
     return {"topic_id": world.topic_id(topic)} if version >= since else {key: topic}
 
 
@@ -271,7 +275,7 @@ ROWS += [
 
 
 def _consumer_heartbeat(*topics: str) -> Callable[[World, int], Fields]:
-    """Of somebody who is no member."""
+    """Return the fields of a ConsumerGroupHeartbeat of a client that is no member."""
     given = {"subscribed_topic_names": list(topics)} if topics else {}
     return lambda world, version: {"group_id": G, "member_id": "nobody", "member_epoch": 3, **given}
 

@@ -14,14 +14,14 @@ ACCEPTED = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
 
 
 def _stand(world: World) -> None:
-    """Have a share group that stands in a topic."""
+    """Make a share group with offsets in a topic."""
     world.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[SHARE])
     topics = [{"topic_name": T, "partitions": [{"partition_index": 0, "start_offset": 0}]}]
     world.eventually("AlterShareGroupOffsets", 0, group_id=SHARE, topics=topics)
 
 
 def _have(world: World) -> None:
-    """Have a share group in which nobody is."""
+    """Make a share group without members."""
     world.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[SHARE])
     joining = {"member_id": "reader", "member_epoch": 0, "subscribed_topic_names": [T]}
     world.eventually("ShareGroupHeartbeat", 1, group_id=SHARE, **joining)
@@ -29,14 +29,14 @@ def _have(world: World) -> None:
 
 
 def _share(world: World) -> None:
-    """Have a member of a share group that reads the topic, and an open session of somebody."""
+    """Make a share group with a member that reads the topic."""
     world.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[SHARING])
     joining = {"member_id": "reader", "member_epoch": 0, "subscribed_topic_names": [T]}
     world.eventually("ShareGroupHeartbeat", 1, group_id=SHARING, **joining)
 
 
 def _open(world: World) -> None:
-    """Have a session of somebody, whom nothing is given."""
+    """Make a share group with a member, and open a session of a client to which no records are delivered."""
     _share(world)
     world.eventually("ShareFetch", 1, **_fetch(world, 1))
 

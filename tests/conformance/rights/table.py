@@ -20,7 +20,7 @@ Answers = dict[str, dict[str, str]]
 
 
 def text_of(answers: Answers) -> str:
-    """All of it, as it is written."""
+    """Return the text of all answers, as read() reads it."""
     return "\n\n".join(_section(name, by_user) for name, by_user in answers.items()) + "\n"
 
 
@@ -37,7 +37,7 @@ def _section(name: str, by_user: dict[str, str]) -> str:
 
 
 def read(path: Path, users: Iterable[str]) -> Answers:
-    """As it was written."""
+    """Read the answers from a file that text_of() has made."""
     everybody = list(users)
     found: Answers = {}
     for section in path.read_text().split("\n\n"):

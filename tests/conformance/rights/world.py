@@ -38,10 +38,12 @@ APIS_BY_NAME = {api.name: api for api in APIS.values()}
 
 
 class World:
-    """A broker, with or without Kafka's name on it."""
+    """A broker of which rights are tested: one of ours, or Apache Kafka."""
 
     def __init__(self, connect: Make, *, settles_within_s: float = 0) -> None:
-        """connect: a connection on behalf of a user. settles_within_s: what is begun for a client has been done."""
+        """connect: opens a connection of a user. settles_within_s: the time after which everything that was begun for a
+        client is done.
+        """
         self._settles_within_s = settles_within_s
         self._connect = connect
         self._connections: dict[str, Connection] = {}
@@ -55,7 +57,9 @@ class World:
     # ---- asking ----------------------------------------------------------------------------------------------
 
     def ask(self, what: str, name: str, version: int, **fields: Any) -> Any:
-        """The answer to a request by its name and fields; None if the connection is closed instead."""
+        """Send a request, by its name and fields, as this user. Returns the response; None if the connection was closed
+        instead.
+        """
         api = APIS_BY_NAME[name]
         return self.receive(what, api, version, self.send(what, api, version, made(api.request, fields)))
 
@@ -80,7 +84,7 @@ class World:
         return response
 
     def answer(self, what: str, api: Api, version: int, fields: dict[str, Any], *, unanswered: bool = False) -> str:
-        """What comes of it, as a line."""
+        """Send a request as this user. Returns the line that shows the answer."""
         correlation = self.send(what, api, version, made(api.request, fields))
         if unanswered:
             stays = self.ask(what, "ApiVersions", 0) is not None
@@ -119,7 +123,7 @@ class World:
         return int(self.admin("Metadata", 12, topics=[]).brokers[0].node_id)
 
     def commit(self, group: str, topic: str) -> None:
-        """An offset of that group."""
+        """Commit an offset of this group."""
         part = {"partition_index": 0, "committed_offset": 0}
         self.eventually("OffsetCommit", 8, group_id=group, topics=[{"name": topic, "partitions": [part]}])
 
@@ -142,7 +146,7 @@ class World:
         return self.eventually("InitProducerId", 4, transactional_id=transactional_id, transaction_timeout_ms=900_000)
 
     def new_producer_id(self) -> int:
-        """One of a producer without a transactional id."""
+        """Return a new producer id without a transactional id."""
         return int(self.eventually("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=0).producer_id)
 
     def add(self, transactional_id: str, producer: Any, topics: tuple[str, ...]) -> None:
@@ -156,7 +160,7 @@ class World:
         )
 
     def have_topic(self, name: str, partitions: int = 1) -> None:
-        """It is there, and everybody knows of it."""
+        """Wait until the topic exists and can be used, and create it if it does not exist."""
         topic = {"name": name, "num_partitions": partitions, "replication_factor": 1}
         time.sleep(self._settles_within_s)
 
@@ -183,18 +187,20 @@ class World:
         return int(answer.topics[0].error_code)
 
     def leads(self, name: str) -> bool:
-        """Return whether the log can be asked, too."""
+        """Return whether the broker answers requests for the topic's log, too."""
         asked = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
         return self.admin("ListOffsets", 5, topics=asked).topics[0].partitions[0].error_code == ErrorCode.NONE
 
     def topic_id(self, name: str) -> bytes:
-        """Of a topic that is there; of any other, an id that nobody has."""
+        """Return the id of a topic; for one that does not exist, an id that no topic has."""
         if name not in self._ids:
             self.topic_code(name)
         return self._ids.get(name, b"\x07" * 16)
 
     def eventually(self, name: str, version: int, **fields: Any) -> Any:
-        """By the super user, until no part of the answer says: later."""
+        """Send a request as the super user until no part of the answer has an error that says to try again. Returns
+        that answer, which has no error.
+        """
         found: list[Any] = []
 
         def done() -> bool:
@@ -238,7 +244,7 @@ class World:
     # ---- answers ---------------------------------------------------------------------------------------------
 
     def shown(self, message: Any, version: int) -> str:
-        """A line of an answer."""
+        """Return the line that shows an answer."""
         return self._shown(message, version) or "NONE"
 
     def _shown(self, message: Any, version: int) -> str:
@@ -260,7 +266,7 @@ class World:
         return " ".join(words + ([f"[{', '.join(parts)}]"] if parts else []))
 
     def _name(self, message: Any, fields: set[str]) -> str | None:
-        """What it is called; empty for what has no name. None for what is not the matrix's own."""
+        """Return the name of what a struct is about; empty if it has none, and None if it is nothing of the matrix."""
         if getattr(message, "resource_type", None) == BROKER:
             return "broker"
         for field in NAMED:
@@ -277,12 +283,12 @@ class World:
 
 
 def client_id(what: str) -> str:
-    """By which a broker of the tests knows who asks."""
+    """Return the client id by which a broker of the tests knows this user."""
     return what.replace(" + ", " and ").replace(" ", "-").lower()
 
 
 def made(cls: type, values: dict[str, Any]) -> Any:
-    """A message of these fields. What is not given has its default, or is empty."""
+    """Return a message with these fields. A field that is not given has its default, or is empty."""
     given = {}
     for field in schema_of(cls).fields:
         kind = field.kind
@@ -308,7 +314,7 @@ def _empty(field: Any) -> Any:
 
 
 def batch(*, producer_id: int = -1, epoch: int = -1, sequence: int = -1, transactional: bool = False) -> bytes:
-    """One record."""
+    """Return a batch of one record."""
     record = Record(0, int(time.time() * 1000), None, b"v", ())
     return build(
         [record], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional

@@ -18,7 +18,7 @@ import fencepost as fp
 
 
 class HandClock(SystemClock):
-    """A clock that is moved by hand."""
+    """A clock that stands still until the test sets `ms`."""
 
     ms = 0
 
@@ -42,10 +42,10 @@ async def test_a_view_requested_after_a_failed_reading_waits_for_the_next_readin
     async with asyncio.timeout(30):
         with pytest.raises(KafkaError):
             await model.view()
-        clock.ms += 5_000  # in the pause
+        clock.ms += 5_000  # the model pauses after its failure
         waiting = asyncio.ensure_future(model.view())
         await asyncio.sleep(0)
-        clock.ms += 20_000  # the pause was longer than a request counts as somebody who looks
+        clock.ms += 20_000  # the pause is now longer than the time for which the model reads after a request
         with pytest.raises(KafkaError):
             await waiting
     assert tries == 2
@@ -93,7 +93,7 @@ async def test_a_topic_deleted_while_the_view_is_collected_hides_no_other_topic(
             assert await admin.open_transactions() == []
 
 
-async def test_blockers_at_returns_blockers_of_all_partitions_but_a_deleted_one() -> None:
+async def test_blockers_at_skips_a_deleted_partition_but_open_transactions_raises_for_it() -> None:
     with ServedBroker() as broker:
         at = f"127.0.0.1:{broker.port}"
         async with Admin(at) as admin, fp.Producer(at, transactional_id="payments") as producer:

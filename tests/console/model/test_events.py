@@ -42,12 +42,12 @@ def test_the_events_kept_for_resuming_are_limited_in_number_and_in_bytes() -> No
 async def test_news_returns_at_an_event_at_close_or_after_its_timeout() -> None:
     """`Events.news(number, seconds)` waits for an event above that number."""
     events = Events("s")
-    await events.news(0, 0.01)
+    await events.news(0, 0.01)  # after its timeout
     waiting = asyncio.create_task(events.news(0, 60))
     await asyncio.sleep(0)
     events.publish("n", 1)
     await asyncio.wait_for(waiting, 5)
-    await events.news(0, 60)
+    await events.news(0, 60)  # at once: there is an event
     waiting = asyncio.create_task(events.news(1, 60))
     await asyncio.sleep(0)
     events.close()

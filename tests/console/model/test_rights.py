@@ -33,7 +33,7 @@ async def missing(console: ConsoleClient) -> list[str]:
 
 async def test_the_snapshot_lists_for_which_kinds_of_resources_its_login_lacks_rights(broker: ServedBroker) -> None:
     allow(broker, "DESCRIBE GROUP = mine", "DESCRIBE TRANSACTIONAL_ID = mine")
-    async with Admin(f"127.0.0.1:{broker.port}") as admin:  # its questions make the topics of groups and transactions
+    async with Admin(f"127.0.0.1:{broker.port}") as admin:  # these requests create the internal topics
         assert await admin.describe_groups("mine") == await admin.describe_transactions("mine") == {}
     async with console_of(f"127.0.0.1:{broker.port}") as console:
         snapshot = await console.get("/v1/snapshot")

@@ -41,7 +41,9 @@ CLUSTER = ClusterDescription("c", 1, (), {})
 
 
 def view(topics: int = 1, groups: Mapping[str, int] | None = None, *, ids: int = 1, held: bool = True) -> View:
-    """Of each topic one partition, with offsets 0 to 10; if held, its last 4 are of an open transaction."""
+    """Return a view of topics with one partition each, which has offsets 0 to 10. held: whether the last 4 of these are
+    of an open transaction. groups: the committed offset of each group in the first partition.
+    """
     names = [f"t{number}" for number in range(topics)]
     places = [TopicPartition(name, 0) for name in names]
     one = (PartitionDescription(0, 1, 0, (1,), (1,)),)
@@ -134,7 +136,7 @@ def test_a_view_in_which_only_ages_have_grown_sends_no_event() -> None:
     assert reported(before, replace(before, at_ms=900_000)) == {}
 
 
-def test_each_change_of_the_cluster_sends_exactly_one_event() -> None:
+def test_each_change_of_the_cluster_is_in_one_event_of_its_kind() -> None:
     """Each changed, new or removed transaction, partition, group or blocker is in one event of its kind."""
     free, held = view(held=False), view()
     found = reported(free, held)

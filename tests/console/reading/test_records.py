@@ -36,7 +36,7 @@ async def admin(broker: ServedBroker) -> AsyncIterator[Admin]:
 
 
 def write_story(servers: str) -> Producer:
-    """Returns the producer whose transaction is open."""
+    """Write the records of STORY. Returns the producer whose transaction is still open."""
     common = {"bootstrap.servers": servers}
 
     def transactional(name: str) -> Producer:
@@ -85,7 +85,6 @@ async def test_a_page_of_records_shows_outcome_producer_sizes_and_headers_of_eac
 
 async def test_the_read_committed_view_shows_only_what_read_committed_returns(admin: Admin) -> None:
     page = await records.browse(admin, TOPIC, 0, {"offset": "0", "isolation": "read_committed"})
-    assert [row["offset"] for row in page["data"] if row["offset"] < page["last_stable_offset"]] == [0, 1, 5]
     assert [row["offset"] for row in page["data"]] == [0, 1, 5]
 
 
@@ -102,7 +101,7 @@ async def test_records_can_be_shown_from_an_offset_a_time_or_before_the_end(admi
     assert [row["offset"] for row in page["data"]] == [8, 9]
     at = (await records.browse(admin, TOPIC, 0, {"offset": "5", "limit": "1"}))["data"][0]["timestamp_ms"]
     found = await records.browse(admin, TOPIC, 0, {"time_ms": str(at)})
-    assert found["start_offset"] <= 5
+    assert found["start_offset"] <= 5  # records before it may be of the same millisecond
     assert (await records.browse(admin, TOPIC, 0, {"offset": "999"}))["start_offset"] == 10
     with pytest.raises(Problem, match="limit"):
         await records.browse(admin, TOPIC, 0, {"limit": "0"})
@@ -127,7 +126,7 @@ async def test_the_timeline_has_the_state_of_each_batch_and_the_last_stable_offs
     assert part["blocks"][0]["transactional_id"] == "loser"
 
 
-async def test_the_timeline_names_a_producers_transactional_id_after_it_has_expired(admin: Admin) -> None:
+async def test_the_timeline_shows_a_remembered_transactional_id_without_asking_the_broker(admin: Admin) -> None:
     rows = (await records.browse(admin, TOPIC, 0, {"offset": "1", "limit": "1"}))["data"]
     who = rows[0]["producer_id"], rows[0]["producer_epoch"]
     line = await timeline.read(admin, TOPIC, 0, {"from": "1", "to": "2"}, names={who: "once"})

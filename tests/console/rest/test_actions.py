@@ -39,7 +39,7 @@ async def seen(console: ConsoleClient, name: str) -> dict[str, Any]:
 
 
 def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Awaitable[None]]) -> None:
-    """Let this happen after every check, just before InitProducerId is sent."""
+    """Call `happens` after the check of each transaction, just before InitProducerId is sent."""
     ask = Admin._init_producer_id
 
     async def later(self: Admin, *about: Any) -> Any:
@@ -50,7 +50,7 @@ def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Awaitable[Non
 
 
 @pytest.mark.parametrize("change", ["abort", "fence"])
-async def test_aborting_does_not_end_a_transaction_that_begins_after_the_check(
+async def test_abort_and_fence_do_not_end_a_transaction_that_begins_after_the_check(
     console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     async with fp.Producer(f"127.0.0.1:{broker.port}", transactional_id=f"late-{change}") as producer:

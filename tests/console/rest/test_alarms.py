@@ -13,7 +13,7 @@ from terminal import Terminal
 
 
 async def seen(bootstrap: str, group: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """The snapshot, and the row of a group."""
+    """Return the snapshot, and what the console shows of a group; {} for the latter if no group is given."""
     async with console_of(bootstrap) as console:
         snapshot = await console.get("/v1/snapshot")
         console.cluster = snapshot["cluster"]["cluster_id"]

@@ -41,7 +41,7 @@ async def console(broker: ServedBroker) -> AsyncIterator[ConsoleClient]:
 
 
 def opened(broker: ServedBroker, transactional_id: str, *topics: str, count: int = 3) -> Producer:
-    """A producer whose transaction is open, its records acknowledged."""
+    """Write `count` records to each topic in a transaction that stays open. Return its producer."""
     producer = Producer(
         {
             "bootstrap.servers": f"127.0.0.1:{broker.port}",
@@ -64,7 +64,9 @@ def committed_offset(broker: ServedBroker, group: str, topic: str, offset: int) 
     consumer.close()
 
 
-async def test_cluster_broker_and_configs_have_the_fields_of_confluents_rest_api(console: ConsoleClient) -> None:
+async def test_cluster_broker_and_configs_are_reached_by_links_as_in_confluents_rest_api(
+    console: ConsoleClient,
+) -> None:
     found = await console.get("/v3/clusters")
     (cluster,) = found["data"]
     assert (found["kind"], cluster["kind"]) == ("KafkaClusterList", "KafkaCluster")
@@ -307,7 +309,7 @@ async def test_rest_returns_records_and_single_values_and_the_timeline_of_a_part
 
 
 async def seen(console: ConsoleClient, name: str) -> dict[str, Any]:
-    """The body of an abort by somebody who looks at this transaction now."""
+    """Return the body of a request to abort this transaction, as somebody sends it who sees the transaction now."""
     found = await console.get("transactions/" + name)
     return {
         "confirm": found["transactional_id"],
@@ -367,7 +369,7 @@ async def test_concurrent_value_downloads_are_limited_in_number_and_duration(
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log says of changes, without who asked, which must be there."""
+    """Return the log lines about changes. Each of them must say who asked for the change; that is cut off."""
     lines = [each.getMessage() for each in caplog.records if each.name.endswith("rest.actions")]
     who = ", by a browser or script at 127.0.0.1"
     assert all(each.endswith(who) for each in lines)
@@ -428,7 +430,7 @@ async def test_fencing_needs_the_id_confirmed_and_an_unknown_id_gets_404_and_is_
         assert await admin.describe_transactions("never") == {}
 
 
-async def test_a_change_without_the_csrf_token_or_as_a_form_changes_nothing(
+async def test_a_change_with_a_wrong_csrf_token_type_or_origin_changes_nothing(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     producer = opened(broker, "kept", "orders")

@@ -31,7 +31,7 @@ async def console(broker: ServedBroker) -> AsyncIterator[ConsoleClient]:
 
 @pytest_asyncio.fixture
 async def closed(broker: ServedBroker) -> AsyncIterator[ConsoleClient]:
-    """A console that asks for a token."""
+    """A client of a console that asks for a token."""
     async with console_of(f"127.0.0.1:{broker.port}", token=TOKEN) as client:
         yield client
 
@@ -131,7 +131,10 @@ async def test_consoles_on_two_ports_of_a_host_keep_their_logins_apart(
 async def test_a_wrong_token_or_one_in_the_url_gets_401_but_a_bearer_token_works(closed: ConsoleClient) -> None:
     status, _, body = await closed.ask("POST", "/v1/session", json={"token": "no"})
     assert (status, body["error_code"]) == (401, 40101)
-    for path in ("/v1/snapshot?token=" + TOKEN.replace(" ", "%20"), "/v1/snapshot?access_token=x"):
+    for path in (
+        "/v1/snapshot?token=" + TOKEN.replace(" ", "%20"),
+        "/v1/snapshot?access_token=" + TOKEN.replace(" ", "%20"),
+    ):
         assert (await closed.ask("GET", path))[0] == 401
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     assert (await closed.ask("GET", "/v1/snapshot", headers=bearer))[0] == 200
@@ -271,7 +274,7 @@ async def test_a_compressed_request_body_is_refused_with_422(closed: ConsoleClie
 
 
 class SetBack(SystemClock):
-    """A clock whose wall time is set back by an hour, a minute after the test begins."""
+    """A clock. Once is_later is set, a minute has passed, and the wall clock was set back by an hour."""
 
     is_later = False
 

@@ -34,7 +34,7 @@ async def console(broker: ServedBroker) -> AsyncIterator[ConsoleClient]:
 
 
 async def connect(console: ConsoleClient, asks: bytes = b"", address: str = "127.0.0.1") -> Streams:
-    """A connection from this address, which asks this."""
+    """Connect from this local address, and send these bytes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", console.console.port, local_addr=(address, 0))
     opened.append(writer)
     writer.write(asks)
@@ -42,13 +42,15 @@ async def connect(console: ConsoleClient, asks: bytes = b"", address: str = "127
 
 
 async def status_of(streams: Streams) -> int:
-    """The status of the next answer."""
+    """Return the status code of the next answer."""
     head = await streams[0].readuntil(b"\r\n\r\n")
     return int(head.split()[1])
 
 
 async def become(holds: Callable[[], bool]) -> None:
-    """Wait until it holds. Raises TimeoutError: a limit in the fixture does not reach into the test's task."""
+    """Wait until holds() is true. Raises TimeoutError after a minute, because the test's own limit does not end this
+    task.
+    """
     async with asyncio.timeout(60):
         for _ in iter(holds, True):
             await asyncio.sleep(0.01)

@@ -25,7 +25,7 @@ NOT_ASKED = ["/v1/events"]  # it does not end
 
 
 class _Served:
-    """A console in a thread of its own: schemathesis is blocking."""
+    """A console in a thread of its own, because schemathesis blocks the thread that it runs in."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -104,7 +104,7 @@ async def test_answers_for_existing_resources_match_the_openapi_schema(broker: S
                 whole = {**answer[1]["schema"], "components": document["components"]}
                 jsonschema_rs.validate(whole, found)
                 asked += 1
-        assert asked > 20
+        assert asked > 20, "the loop has skipped paths that it should ask for"
 
 
 async def _names(client: ConsoleClient) -> dict[str, Any]:
