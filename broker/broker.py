@@ -417,7 +417,7 @@ class Broker(Services):
             await self._close_store(stopping)
 
     async def _end_work(self, stopping: Stopping) -> None:
-        """Stop listening and reading, then wait until writes are durable and answers are sent."""
+        """Stop listening, reading and groups, wait for open writes and answers, flush, and make the last checkpoint."""
         if hasattr(self, "listeners"):
             await self.server.stop_listening()
             self.listeners.stop()
@@ -443,7 +443,7 @@ class Broker(Services):
                 await self.housekeeping.leave_tidy(stopping.has_time)
 
     async def _close_store(self, stopping: Stopping) -> None:
-        """Close the store with its files, and release its lock, even if an exception is raised before that."""
+        """Sync and hand over the journal, close the listeners, and in any case close the store and release its lock."""
         try:
             if hasattr(self, "rounds"):
                 self.rounds.end()

@@ -363,8 +363,8 @@ class Broker:
                 self._remove_directory()
 
     def _remove_directory(self) -> None:
-        """Remove the temporary directory, if there is one, and do not stop this broker any more at the exit of the
-        process.
+        """Remove the temporary directory, if there is one, and forget whether rights were written into it. Do not stop
+        this broker any more at the exit of the process.
         """
         _embedded.discard(self)
         directory, self._directory = self._directory, None

@@ -103,7 +103,7 @@ class Rights:
         return self._super_users is not None or self._bindings is not None
 
     def settings(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return these settings together with those that the users and ACLs need."""
+        """Return the given settings, and in addition those that the users and ACLs need. Given ones win."""
         found: dict[str, str] = {}
         if self.asks_for_login:
             found["security.protocol"] = SASL_PLAINTEXT

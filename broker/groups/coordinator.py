@@ -32,8 +32,8 @@ log = logging.getLogger("fencepost.broker")
 
 MAX_OF_A_NAME = 249  # bytes of a client id or instance id that are in a member id; Kafka's clients have no longer ones
 EVICTED_AT_ONCE = 200  # empty groups that one request may delete to make room
-FEW_MEMBERS = 50  # to write a larger group is a unit of work for each member,
-MEMBERS_PER_UNIT = 16  # and any other event of it a unit for this many members
+FEW_MEMBERS = 50  # writing a group with more members counts as one unit of work for each member
+MEMBERS_PER_UNIT = 16  # any other event of such a group counts as one unit of work for this many members
 AFTER_FAILURE_MS = 10_000  # until a group is tried again whose timeouts could not be handled
 RECORD_OVERHEAD_BYTES = 256  # of a batch with one record
 

@@ -209,7 +209,7 @@ def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest
     described = Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID
     keys = sorted((yield from allowed_names(broker, call, *described, known)))
     found = yield from answer_each(keys, lambda key: _describe(broker, key, sees))
-    # Left out: those under which only transactions wait that whoever asks may not describe.
+    # A key without an entry is left out if the client may describe none of the transactions that wait under it.
     return DescribeLedgerResponse(keys=[key for key in found if not key.error_code])
 
 

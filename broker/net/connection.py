@@ -24,8 +24,8 @@ JOIN_BELOW_BYTES = FILE_PART_FROM_BYTES  # replies that are smaller together are
 WAITING_REPLIES = 4096  # unanswered requests after which a client is not read further
 WAITING_BYTES = 1 << 20  # … or bytes of replies that are ready and may not be sent yet
 SMALL_REPLY_BYTES = 256  # these are not counted: WAITING_REPLIES of them are little
-RESERVE_FROM_BYTES = 16 << 10  # a frame of this size needs room in the pool before it is read whole,
-STEP_BYTES = 1 << 20  # so much at a time
+RESERVE_FROM_BYTES = 16 << 10  # a frame of this size or more must reserve memory before it is read
+STEP_BYTES = 1 << 20  # a larger frame reserves so much memory at a time
 
 # Reasons for not reading, as bits.
 PEER_DOES_NOT_READ = 1

@@ -56,7 +56,7 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.server = server
         self.listener = admission.settings
         self.admission = admission
-        self.handshake = handshake  # the TLS handshake, which has succeeded
+        self.handshake = handshake
         self.descriptor = -1  # of its socket; −1 in the simulation
 
     def connection_made(self, transport: Any) -> None:

@@ -258,7 +258,7 @@ class RunningFetch:
         max_bytes, at_least_one = read.max_bytes, read.at_least_one
         if self.replica_id >= 0:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "there are no other replicas")
-        if wanted.leader_epoch >= 0:  # Fetch takes any below zero for none
+        if wanted.leader_epoch >= 0:  # in Fetch, any epoch below 0 means none
             partition.check_leader_epoch(wanted.leader_epoch)
         if log.offline is not None:
             partition.check_online()
@@ -280,7 +280,7 @@ class RunningFetch:
                 found = left or log.read(offset, max_bytes, below, at_least_one=at_least_one)
                 if isinstance(found, ColdRead):
                     self._needs(read, self._cold_job(read, found))
-                    read.size_bytes = max_bytes  # what it may bring, for the budget of those behind it
+                    read.size_bytes = max_bytes  # the most that it may return: the partitions after it get what is left
                 else:
                     self._take_found(read, log, found)
                     self.behind = self.behind or (offset < log.flushed_offset and found.next_offset < below)

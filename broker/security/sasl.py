@@ -171,7 +171,7 @@ class ScramExchange(Exchange):
         return Challenge(answer)
 
     def _final(self, message: bytes, credential: ScramCredential) -> Success:
-        """Check the client's proof. Returns the server's signature. Raises: LoginFailed."""
+        """Check the client's proof. Returns the server's signature. Raises LoginFailed."""
         found = _FINAL.fullmatch(message)
         if found is None or _decode(found["binding"]) != self._binding:
             raise LoginFailed

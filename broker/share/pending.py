@@ -9,8 +9,10 @@ from .runs import Transaction
 from .values import SharePartitionKey
 
 RANGE_BYTES = 20  # of a range in an update
-UPDATE_BYTES = 400  # around the ranges of a share partition, without its group's name: key, batch, part of the unit,
-# and the marker in its partition of the topic
+UPDATE_BYTES = 400
+"""Of an update besides its ranges and its group's name: the key, the batch, the part of the unit, and the marker in its
+partition of the topic.
+"""
 
 
 class PendingAcknowledgements:

@@ -32,8 +32,8 @@ from .values import UNCHANGED, SharePartitionKey, ShareUnit, Snapshot, StateBatc
 
 log = logging.getLogger("fencepost.broker")
 
-LEAST_BYTES = 16 << 10  # of updates, before the next snapshot of a share partition,
-TIMES_ITS_SIZE = 4  # or this many times the size of the last one, if that is more
+LEAST_BYTES = 16 << 10  # of updates after a snapshot: with fewer, their size makes no new one due
+TIMES_ITS_SIZE = 4  # the updates after a snapshot must have this many times its bytes, too
 COLD_BYTES = 1 << 20  # logged in a partition of the topic since a snapshot, before prune() writes another one
 COLD_AT_ONCE = 50  # snapshots that one prune() writes at most, in one unit: the next one writes more
 BATCH_BYTES = 512 << 10

@@ -191,7 +191,7 @@ class CoordinatorSnapshots:
             source.topic.replay_from = {partition: offset for partition, _, offset in of_topic}
         self._size_bytes, self._positions = found.size_bytes, positions
         if all(partition.log.end_offset == _known_through(positions, partition) for partition in self._partitions()):
-            self._taken_bytes = self._appended_bytes()  # another one would have the same content
+            self._taken_bytes = self._appended_bytes()  # a new snapshot would have the same content
 
     def _check(self, positions: Positions, fields: dict[str, Row]) -> None:
         """Raise ValueError unless the logs are those of the snapshot and contain all offsets that it covers."""

@@ -277,7 +277,7 @@ class Housekeeping:
         store = self._store
         while not self.ending:
             await self._flush_wanted.wait()
-            if self._stopping.is_set():  # leave_tidy flushes what there is time for
+            if self._stopping.is_set():  # leave_tidy() flushes, as far as there is time
                 return
             self._flush_wanted.clear()
             self._last_flush_ms = self._clock.monotonic_ms()
@@ -364,7 +364,7 @@ class Housekeeping:
                 await self._checkpoint_once()
             except TryLater as error:
                 await self._make_room(error)
-            if self._upkeep.named_units == named:  # what holds the journal is not flushed: rounds do not bring the next
+            if self._upkeep.named_units == named:  # nothing was freed: another one at once would free nothing either
                 await self.pause(TICK_S)
 
     def _may_lose_ms(self) -> int:

@@ -58,6 +58,7 @@ async def fence_all(
     while some := list(islice(ids, SLICE)):
         is_open = [each for each in some if transactions.transactions[each].status is Status.ONGOING]
         others = [each for each in some if each not in is_open]
+        # An open transaction is aborted, which writes to all its partitions: each gets a unit of its own.
         for names in ([others] if others else []) + [[each] for each in is_open]:
             await with_room(shared.clock, lambda: transactions.renew(names))  # noqa: B023
     await with_room(shared.clock, producers.fence_all)

@@ -38,8 +38,12 @@ class Parameter(NamedTuple):
             return {"type": "boolean", **default}
         if self.kind == "choice":
             return {"type": "string", "enum": list(self.choices), **default}
-        longest = self.high if self.high != MAX_MS else LONGEST_TEXT
-        return {"type": "string", "minLength": self.low, "maxLength": longest, **default}
+        return {"type": "string", "minLength": self.low, "maxLength": self.longest, **default}
+
+    @property
+    def longest(self) -> int:
+        """The greatest length of a text."""
+        return LONGEST_TEXT if self.high == MAX_MS else self.high  # MAX_MS is the default, which is meant for numbers
 
 
 PAGE_SIZE = Parameter("page_size", "number", "How many items a page has.", 100, 1, 1_000)
@@ -85,7 +89,7 @@ def _value(parameter: Parameter, text: str) -> Any:
         if text not in parameter.choices:
             raise _refused(parameter, "one of " + ", ".join(parameter.choices))
         return text
-    longest = parameter.high if parameter.high != MAX_MS else LONGEST_TEXT
+    longest = parameter.longest
     if not parameter.low <= len(text) <= longest:
         raise _refused(parameter, f"of {parameter.low} to {longest} characters")
     return text

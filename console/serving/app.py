@@ -151,7 +151,7 @@ def _handler_of(parts: Parts, route: Route) -> Handler:
         handler.
         """
         session = request.cookies.get(parts.guard.cookie)
-        now_ms = parts.clock.monotonic_ms()  # logins outlast a step of the wall clock
+        now_ms = parts.clock.monotonic_ms()  # not the wall clock, whose steps would end logins
         if route.access != OPEN:
             parts.guard.check_login(request.headers, session, request.remote or "", now_ms)
         body = None

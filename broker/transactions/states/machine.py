@@ -65,8 +65,8 @@ def add_partitions(
         return _DONE
     partitions = {**known, **added}
     if len(partitions) > MAX_PARTITIONS:
-        return Decision(ErrorCode.POLICY_VIOLATION)  # it could never be ended, nor its readers go on
-    opened = Transaction(  # not _replace, which takes thrice the time
+        return Decision(ErrorCode.POLICY_VIOLATION)  # it could never be ended, and would block readers for ever
+    opened = Transaction(  # _replace() takes three times as long
         txn.transactional_id,
         txn.producer_id,
         txn.producer_epoch,
@@ -234,7 +234,7 @@ def prepare(
     cell = answer(Event.PREPARE, txn)
     if isinstance(cell, ErrorCode):
         return Decision(cell)
-    if not txn.partitions:  # by Kafka's coordinator, for a request that named none
+    if not txn.partitions:  # a request that named no partition has opened it, at Kafka's coordinator
         return Decision(_STATE)
     if txn.prepared is not None:
         same = txn.prepared == prepared._replace(since_age_ms=txn.prepared.since_age_ms)

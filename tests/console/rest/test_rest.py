@@ -64,9 +64,7 @@ def committed_offset(broker: ServedBroker, group: str, topic: str, offset: int) 
     consumer.close()
 
 
-async def test_cluster_broker_and_configs_are_reached_by_links_as_in_confluents_rest_api(
-    console: ConsoleClient,
-) -> None:
+async def test_cluster_broker_and_configs_are_linked_as_in_confluents_rest_api(console: ConsoleClient) -> None:
     found = await console.get("/v3/clusters")
     (cluster,) = found["data"]
     assert (found["kind"], cluster["kind"]) == ("KafkaClusterList", "KafkaCluster")
