@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 from broker_lives import EARLIEST, LATEST, end, kill, offset_at, small
 from damaged_directory import ROOT, content_of, copy_of, files_of, flipped, removed, truncated
+from disk_files import all_durable
 from fencepost.broker.upkeep import coordinator_snapshots
 from fencepost.cli.serve.starting import explain_failure
 from fencepost.protocol.batches import walk
@@ -63,11 +64,6 @@ def left_by_a_broker():
     broker.ask(create("late"))
     broker.wait(0.1)
     return all_durable(kill(broker))
-
-
-def all_durable(disk):
-    """Return a disk on which also what was not synced is durable, as after a kill without a power cut."""
-    return disk.found(disk._seen)
 
 
 def write(broker, number):

@@ -151,6 +151,7 @@ def test_bench_consumers_pause_under_10_ms_when_their_queue_is_full(
 
 def test_a_read_committed_load_skips_aborted_records_read_uncommitted_does_not(served: Peer) -> None:
     small = {"transactions": 101, "records": 5, "record_bytes": 100, "warm_seconds": WARM}
+    # The first and the 101st transaction are aborted.
     for level, visible in (("read_committed", 99 * 5), ("read_uncommitted", 101 * 5)):
         scenario = consume_load.ConsumeTransactions(level, **small)
         measured(scenario, served)

@@ -5,6 +5,7 @@ import errno
 import pytest
 from backed_up import BACKUP, FACTS, overwrite, paths_below
 from crash_points import crash_images
+from disk_files import all_durable
 from failing_steps import fail_each_step
 from fencepost.effects.disk import AlreadyLocked, DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -223,7 +224,7 @@ def test_backing_up_a_damaged_journal_is_refused(disk):
 def test_a_backup_uses_the_older_checkpoint_if_the_newest_is_damaged(disk):
     newest = max(name for name in disk.list("/data") if name.startswith("checkpoint-"))
     overwrite(disk, f"/data/{newest}", 50, b"damaged")
-    original = disk.at(0) if not disk.operations else disk.found(disk._seen)
+    original = disk.at(0) if not disk.operations else all_durable(disk)
     contents = taken(disk)
     assert f"checkpoint-{contents.checkpoint}" != newest
     restore_backup(disk, BACKUP, "/copy")

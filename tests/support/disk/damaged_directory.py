@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_lives import kill, small
+from disk_files import all_durable
 from fencepost.broker.topics.catalogue import Catalogue
 from fencepost.broker.topics.catalogue_log import CatalogueDamaged, CatalogueLog
 from fencepost.effects.disk import Disk
@@ -62,8 +63,7 @@ def small_directory() -> SimulatedDisk:
     broker.wait(0.3)  # the last round is synced, and the seal after it says so
     while len(store_checkpoint.numbers(broker.disk, broker.broker.store.directory)) > 2:
         broker.wait(0.01)  # the one before is just being removed
-    killed = kill(broker)
-    return killed.found(killed._seen)  # the system has written the rest by and by, indexes too
+    return all_durable(kill(broker))
 
 
 def _log(broker: SimulatedBroker, topic: str) -> Any:

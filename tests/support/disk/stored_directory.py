@@ -17,6 +17,7 @@ if __name__ == "__main__":
 
 from broker_lives import kill, small
 from damaged_directory import ROOT, content_of, files_of
+from disk_files import all_durable
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.messages.configs import DescribeConfigsRequest
 from fencepost.protocol.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
@@ -53,8 +54,7 @@ def written() -> SimulatedDisk:
     _write(broker, 2)
     begun(broker, name="open").write("mixed", b"open")
     broker.wait(0.3)
-    killed = kill(broker)
-    return killed.found(killed._seen)
+    return all_durable(kill(broker))
 
 
 def _write(broker: SimulatedBroker, number: int) -> None:
@@ -153,7 +153,7 @@ def disk_of(archive: Path) -> SimulatedDisk:
         file = disk.open(f"{ROOT}/{path}", create=True)
         file.write([content], 0)
         file.close()
-    return disk.found(disk._seen)
+    return all_durable(disk)
 
 
 def _parents(path: str) -> list[str]:
