@@ -152,7 +152,7 @@ def test_the_command_line_logs_in_over_tls_and_by_certificate(broker: ServedBrok
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     assert run(f"acl rm --allow bob --client-config {file}")[0] == 0
     code, reported = run(f"acl list -b {address(broker, MUTUAL)} --tls-ca {authority.file}")
-    assert (code, reported.count("\n")) == (6, 2)
+    assert (code, reported.count("\n")) == (6, 2)  # exit code 6: a login is needed, or refused; an error and a hint
     code, reported = run(f"acl list -b {address(broker, MUTUAL)} --tls")
     assert (code, "--tls-ca" in reported) == (6, True)
 

@@ -119,7 +119,7 @@ async def turn(times: int) -> None:
 
 
 def clients_at_work() -> list[str]:
-    """Tasks of clients."""
+    """Return the modules of all running tasks of clients."""
     frames = [task.get_coro().cr_frame for task in asyncio.all_tasks()]
     names = [each.f_globals["__name__"] for each in frames if each is not None]
     return [name for name in names if name.startswith("fencepost.client")]

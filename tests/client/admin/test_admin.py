@@ -38,7 +38,7 @@ def plain(broker: ServedBroker, topic: str, count: int, partition: int = 0) -> N
 
 
 def transaction(broker: ServedBroker, transactional_id: str, topic: str, count: int) -> Producer:
-    """A producer whose transaction is open, its records acknowledged."""
+    """Return a producer with an open transaction, whose records are acknowledged."""
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "transactional.id": transactional_id})
     producer.init_transactions(10)
     producer.begin_transaction()

@@ -18,7 +18,7 @@ def cluster():
 
 
 def followed(cluster):
-    """The first request to the follower, broker 2."""
+    """Let the leader, broker 1, name broker 2 as the preferred replica. Returns the first fetch from broker 2."""
     first = cluster.next()
     assert (first.node_id, first.request.rack_id) == (1, "r1")
     first.answer(replica=2)
@@ -62,7 +62,7 @@ def test_a_follower_behind_the_consumer_is_not_reported_as_a_truncated_log(clust
     assert (again.node_id, again.offset, again.request.rack_id) == (1, 1, "")
     assert cluster.values() == [b"0"]
     assert cluster.state.refused is None
-    again.answer(ends_at=0)  # the leader's word is another matter
+    again.answer(ends_at=0)  # from the leader, it means that the log was truncated
     cluster.wait()
     assert cluster.state.refused is not None
 
@@ -89,7 +89,7 @@ def test_the_leader_is_asked_periodically_for_a_preferred_replica(cluster):
     cluster.next().answer()
     cluster.wait(60)
     cluster.next().answer()
-    assert cluster.next().request.rack_id == "r1"
+    assert cluster.next().request.rack_id == "r1", "with its rack, the consumer asks for a preferred replica"
 
 
 @pytest.mark.parametrize("moved", ["leader", "brokers"])

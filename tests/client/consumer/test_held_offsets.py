@@ -16,7 +16,7 @@ both = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
 async def hold(world, protocol="classic", partition=0):
-    """A transaction with offsets of the group whose producer is never heard of again."""
+    """Leave a transaction with offsets of the group open. Returns its producer."""
     producer = await world.producer(transaction_timeout_ms=600_000)
     async with member(world, group_protocol=protocol) as consumer:
         batch = await anext(consumer.batches())

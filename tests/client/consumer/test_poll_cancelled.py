@@ -129,7 +129,7 @@ def test_a_revocation_listener_finishes_its_commit_though_the_poll_was_cancelled
                         await one(consumer)
             await asyncio.sleep(1)
             assert listener.calls[-1] == "revoked"
-            assert (await consumer.committed(T0))[T0].offset >= 3
+            assert (await consumer.committed(T0))[T0].offset >= 3  # further records may have been read meanwhile
 
     within(main)
 

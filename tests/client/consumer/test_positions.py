@@ -85,7 +85,8 @@ def test_a_position_lookup_omits_partitions_revoked_meanwhile_without_an_error(a
             await consumer.seek_to_beginning()
             found = await ask(consumer)
             assert len(consumer.assignment()) < 2
-            assert found is None or found.keys() <= {T0, T1}
+            if ask is Consumer.lag:
+                assert found.keys() <= {T0, T1}
             joining.cancel()
             await asyncio.wait({joining})
 

@@ -56,7 +56,7 @@ def test_fetched_records_are_not_fetched_again_while_all_partitions_are_read():
     async def main(world):
         async with reader(world, **SMALL) as consumer:
             await with_t0_filling_the_room(world, consumer)
-            epoch = consumer._subscription.state(T0).epoch
+            epoch = consumer._subscription.state(T0).epoch  # it grows when fetched records are dropped
             assert len(await all_there(consumer, 21)) == 21
             assert consumer._subscription.state(T0).epoch == epoch
 
@@ -81,6 +81,7 @@ def test_iterating_records_counts_as_polling_for_max_poll_interval(one_by_one, c
             assert found == [b"%d" % n for n in range(30)]
             assert consumer.group_metadata().generation == generation
             committed = (await consumer.committed(T0))[T0]
+            # An automatic commit leaves out what was returned since the last poll.
             assert (committed is not None and committed.offset >= 28) is commits_itself
 
     within(main)

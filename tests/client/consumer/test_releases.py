@@ -18,7 +18,7 @@ async def read(consumer, count):
 
 
 def noting_fetches(world):
-    """The versions of Fetch that the broker is asked in."""
+    """Return a list to which the version of each Fetch that the broker gets is added."""
     versions = []
 
     def between(serve):
@@ -67,7 +67,6 @@ def test_read_committed_works_on_every_kafka_release(release):
     async def main(world):
         producer = await world.producer()
         for value, ok in ((b"a", True), (b"x", False), (b"b", True)):
-            await producer.init_transactions() if value == b"a" else None
             await producer.begin_transaction()
             await producer.send_and_wait("t", value, partition=0)
             await (producer.commit_transaction() if ok else producer.abort_transaction())

@@ -157,7 +157,7 @@ def test_a_sync_answer_of_an_older_generation_is_ignored():
     asked = m.stamp
     m.on_heartbeat(E.UNKNOWN_MEMBER_ID, asked)
     m.leave("x")
-    assert synced(m, T0, asked=asked) is Turn.REJOIN
+    assert synced(m, T0, asked=asked) is Turn.REJOIN  # of the member's turns, the one that does nothing here
     assert m.state is State.UNJOINED
 
 
@@ -242,8 +242,9 @@ def test_an_assignment_for_topics_no_longer_subscribed_is_ignored():
     m.join_request({"t"}, ())
     joined(m, protocol="cooperative-sticky")
     synced(m, T0)
-    assert m.take_over((T1,), fits=False) == ((T1,), (), (), False)
-    assert not m.settled
+    taken = m.take_over((T1,), fits=False)
+    assert (taken.partitions, taken.revoked, taken.added) == ((T1,), (), ()), "it keeps what it owns"
+    assert not m.settled, "it joins again"
 
 
 @pytest.mark.parametrize("more", [{"protocol": "sticky"}, {"protocol": None}])

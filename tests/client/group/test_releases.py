@@ -152,7 +152,7 @@ def test_a_removed_members_commit_is_not_retried_and_its_next_poll_joins(code):
             await a.group.commit({T0: OffsetAndMetadata(5)})
         assert len(left) == 1
         assert a.group.needs_poll
-        assert await a.poll(15_000) == ALL, "the broker knows better, and waits for the member that it has"
+        assert await a.poll(15_000) == ALL, "once the session of the member that the broker still has is over"
         assert a.listener.calls[1] == ("lost", sorted(ALL))
         await a.close()
 

@@ -22,7 +22,7 @@ def servers():
 
 
 def _in_a_second_loop(make, begin, use):
-    """Begins a client in one loop, uses and closes it in the next."""
+    """Assert that a client that was started in one loop refuses `use` in another loop, and can be closed there."""
 
     async def first(client):
         await client.start()

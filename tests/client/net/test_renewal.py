@@ -172,9 +172,9 @@ def test_renewals_of_a_login_session_lose_and_reorder_no_requests():
             assert (await answer).error_code == number % 50
         assert server.logins >= 3
         assert len(server.server.lines) == 1
-        first, last = server.order.index("SaslAuthenticate", 2), len(server.order)
-        assert server.order[first - 1] == "SaslHandshake", "nothing comes between the two"
-        assert last == 2_000 + 2 * server.logins
+        renewal = server.order.index("SaslAuthenticate", 2)  # after the handshake and login of the connection
+        assert server.order[renewal - 1] == "SaslHandshake", "nothing comes between the two"
+        assert len(server.order) == 2_000 + 2 * server.logins
 
     renewing(main)
 
@@ -327,7 +327,7 @@ def test_a_login_cancelled_at_any_await_leaves_no_connection_open(mechanism):
         return "token", 60_000
 
     def run_until(turn):
-        """Return whether the login was cancelled before it was done."""
+        """Cancel a login after this many turns of the loop. Returns whether it was still going on then."""
 
         async def main(world):
             server = Renewing(world)
@@ -350,6 +350,7 @@ def test_a_login_cancelled_at_any_await_leaves_no_connection_open(mechanism):
             del world.loop._run_once
             await asyncio.sleep(1)
             if cancelled:
+                # A refusal that has arrived in the same turn may be raised instead of the cancellation.
                 assert isinstance(result, asyncio.CancelledError | AuthenticationError), result
                 assert server.server.ended == len(server.server.lines)
             elif not isinstance(result, BaseException):

@@ -33,7 +33,9 @@ def seen(broker, topic):
 
 
 async def handle(pool, name, known):
-    """One request: tried again until it is known to be done."""
+    """Serve one request: repeat its transaction until it is known to be committed. known: gets outcomes that were
+    resolved.
+    """
     while True:
         try:
             async with pool.transaction() as tx:
@@ -75,13 +77,13 @@ def test_concurrent_handlers_each_commit_their_transaction_exactly_once(broker):
 @pytest.mark.slow
 def test_handlers_commit_exactly_once_although_the_broker_is_killed(broker):
     async def main():
-        known, third = [], asyncio.Semaphore(0)
+        known, done = [], asyncio.Semaphore(0)
         loop = asyncio.get_running_loop()
         async with ProducerPool(broker.bootstrap_servers, prefix="api", size=4, **QUICK) as pool:
-            working = [asyncio.create_task(requests(pool, n, known, third.release)) for n in range(HANDLERS)]
+            working = [asyncio.create_task(requests(pool, n, known, done.release)) for n in range(HANDLERS)]
             for _ in range(2):
-                for _ in range(len(ALL) // 3):
-                    await third.acquire()
+                for _ in range(len(ALL) // 3):  # once when a third is done, and once when two thirds are
+                    await done.acquire()
                 await loop.run_in_executor(None, broker.kill)
                 await loop.run_in_executor(None, broker.restart)
             await asyncio.gather(*working)

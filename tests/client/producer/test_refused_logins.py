@@ -37,7 +37,9 @@ def cutting(serve):
 
 
 def shut_out(main, **settings):
-    """main: called when the producer has written one record, and every later login is refused."""
+    """Run main(producer, broker) with a producer that has written one record. From then on each Produce cuts its
+    connection, and each login is refused.
+    """
 
     async def within(world):
         broker = await world.start_broker(

@@ -70,9 +70,9 @@ def test_dropping_a_batch_leaves_a_gap_only_if_it_has_a_sequence(which, transact
 @pytest.mark.parametrize("producer_id", [7, 2**40])
 def test_an_invalid_epoch_error_of_an_older_epoch_still_asks_for_a_new_id(producer_id):
     sequences, entry = Sequences(), PartitionEntry()
-    sequences.begin(ProducerIdentity(producer_id + 0, 0))
+    sequences.begin(ProducerIdentity(producer_id, 0))
     send(sequences, entry, batch := Sent(1))
-    sequences.begin(ProducerIdentity(int(str(producer_id)), 1))
+    sequences.begin(ProducerIdentity(int(str(producer_id)), 1))  # an equal int, and for 2**40 another object
     assert sequences.judge(entry, batch, ErrorCode.INVALID_PRODUCER_EPOCH) is Verdict.AGAIN
     assert (sequences.identity, sequences.wants_identity) == (None, True)
 

@@ -30,7 +30,7 @@ def test_every_public_method_has_a_docstring():
 
 
 def refusal(cls, name):
-    """What is said against a setting of this name whose value is None: about the value, or that there is none."""
+    """Return the text of the error for a setting of this name whose value is None; "" if there is no error."""
     try:
         settings_from(cls, {"bootstrap.servers": "h", name: None})
     except Exception as error:

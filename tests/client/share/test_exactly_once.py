@@ -59,7 +59,7 @@ class Work:
                         raise ZeroDivisionError
 
     async def trouble(self) -> None:
-        """Cut connections, lost answers, restarts of the broker."""
+        """Cut connections, lose requests and answers, and restart the broker, twelve times in all."""
         for _ in range(12):
             await asyncio.sleep(self.chance.uniform(0.5, 20))
             kind = self.chance.random()

@@ -78,14 +78,14 @@ def test_an_abort_redelivers_records_whether_their_acknowledgement_was_sent_or_n
         await write(world, *[b"%d" % n for n in range(count)])
         producer = await world.producer()
         async with sharer(world, max_poll_records=count) as consumer:
-            records = await soon(consumer, count)
+            records = await read_now(consumer, count)
             with pytest.raises(ZeroDivisionError):  # noqa: PT012
                 async with producer.transaction() as tx:
                     await tx.acknowledge(consumer, *records[: MANY + 1])  # these are sent at once
                     await tx.acknowledge(consumer, *records[MANY + 1 :])
                     assert pending(world) == MANY + 1
                     raise ZeroDivisionError
-            again = await soon(consumer, count)
+            again = await read_now(consumer, count)
             assert sorted(seen(again)) == sorted((b"%d" % n, 2) for n in range(count))
             async with producer.transaction() as tx:
                 for record in again:
@@ -96,7 +96,7 @@ def test_an_abort_redelivers_records_whether_their_acknowledgement_was_sent_or_n
 
 
 def pending(world: TxnWorld) -> int:
-    """This many records are acknowledged in open transactions."""
+    """Return how many records are acknowledged in open transactions."""
     shares = world.broker.share_partitions
     windows = [shares.window(key) for key in shares.of_group("g")]
     return sum(each.last - each.first + 1 for window in windows if window is not None for each in window.pending)
@@ -218,15 +218,15 @@ def test_invalid_record_state_aborts_the_transaction_and_a_retriable_error_does_
 
 
 def end_lock(world: TxnWorld, consumer: Any, offset: int) -> None:
-    """The broker takes this record from the consumer, which does not know it."""
+    """Let the broker release the record, as if its lock had ended. The consumer is not told."""
     shares = world.broker.share_partitions
     (key,) = shares.of_group("g")
     acks = {(key.topic_id, key.partition): [AckRange(offset, offset, [int(RELEASE)])]}
     assert list(acknowledge_now(shares, "g", consumer._polls.member.member_id, acks).values()) == [None]
 
 
-async def soon(consumer: Any, count: int) -> list[Any]:
-    """This many records, which are there at once."""
+async def read_now(consumer: Any, count: int) -> list[Any]:
+    """Read this many records. Asserts that none of them is locked, or otherwise has to be waited for."""
     found: list[Any] = []
     while len(found) < count:
         more = await consumer.getmany(timeout_ms=1_000)
@@ -240,14 +240,14 @@ def test_if_one_records_lock_ended_the_transaction_aborts_and_the_rest_is_releas
         await write(world, *[b"%d" % n for n in range(13)])
         producer = await world.producer()
         async with sharer(world) as consumer:
-            records = await soon(consumer, 13)
+            records = await read_now(consumer, 13)
             consumer.acknowledge(records[12])
             end_lock(world, consumer, 5)
             with pytest.raises(AbortableTransactionError):
                 async with producer.transaction() as tx:
                     await tx.acknowledge(consumer, *records[:12])
             await consumer.commit()
-            again = await soon(consumer, 12)
+            again = await read_now(consumer, 12)
             assert sorted(seen(again)) == sorted((b"%d" % n, 2) for n in range(12))
             async with producer.transaction() as tx:
                 await tx.acknowledge(consumer, *again)
@@ -262,13 +262,13 @@ def test_the_record_of_a_timed_out_acknowledgement_in_a_transaction_is_redeliver
         await write(world, b"0", b"1")
         producer = await world.producer()
         async with sharer(world) as consumer:
-            one, other = await soon(consumer, 2)
+            one, other = await read_now(consumer, 2)
             world.faults.blackhole(NAME, when=when).once()
             with pytest.raises(AbortableTransactionError):
                 await bill(world, producer, consumer, one)
             consumer.acknowledge(other)  # at the same time: it is not refused because of the other record
             await consumer.commit()
-            (again,) = await soon(consumer, 1)
+            (again,) = await read_now(consumer, 1)
             assert seen([again]) == [(b"0", 2)]
             consumer.acknowledge(again)
         assert await left(world) == []

@@ -96,7 +96,6 @@ def test_begin_commit_and_abort_work_without_a_with_block(broker, topic, produce
 
 
 def test_blocking_run_in_transaction_repeats_work_after_an_abort(broker, topic, producer):
-    broker.faults.error("AddPartitionsToTxn", "TRANSACTION_ABORTABLE").once()
     broker.faults.error("Produce", "TRANSACTION_ABORTABLE").once()
     runs = []
 
@@ -331,7 +330,7 @@ def test_ctrl_c_aborts_an_open_transaction(broker, topic, doing):
     child.send_signal(signal.SIGINT)
     _, error = child.communicate(timeout=60)
     broker.faults.clear()
-    assert child.returncode in (1, 130, -signal.SIGINT)
+    assert child.returncode == -signal.SIGINT
     assert "KeyboardInterrupt" in error
     assert broker.lso(topic) == broker.hw(topic)
     assert values(broker, topic) == []

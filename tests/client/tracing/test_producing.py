@@ -208,6 +208,7 @@ async def test_a_record_without_room_for_traceparent_is_sent_without_that_header
 ) -> None:
     tracing, topic = fp.Tracing(spans.provider, record_spans=record_spans), f"large-{record_spans}".lower()
     async with fp.Producer(broker.bootstrap_servers, tracing=tracing) as producer:
+        # Below the limit by less than the record's own overhead and the header, by less than both, and by more.
         for smaller in (80, 80 + 60, 80 + 200):
             await producer.send_and_wait(topic, bytes((1 << 20) - smaller))
     assert [set(each) for each in await headers_in(broker, topic, 3)] == [set(), set(), {"traceparent"}]

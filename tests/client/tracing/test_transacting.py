@@ -160,7 +160,7 @@ async def test_a_pool_traces_and_counts_the_transactions_of_all_its_slots(
         await tx.send("orders", b"1")
         await other.send("orders", b"2")
     ids = [span.attributes["fencepost.transactional_id"] for span in spans.named("transaction") if span.attributes]
-    assert ids == ["p-1", "p-0"]
+    assert ids == ["p-1", "p-0"], "in the order in which they end"
     assert metrics.snapshot().transactions == {"committed": 2}
     assert {parent_of(span) for span in spans.named("send orders")} == set(map(id_of, spans.named("transaction")))
 

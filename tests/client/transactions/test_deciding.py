@@ -58,5 +58,5 @@ def test_a_committed_number_that_the_ledger_lacks_means_a_restored_broker(row, s
     ("row", "ledger", "is_older"), [(3, 4, True), (NONE_YET, 0, True), (4, 4, False), (5, 4, False)]
 )
 def test_a_number_in_the_ledger_that_the_database_lacks_means_a_restored_database(row, ledger, is_older):
-    """The database was restored from a backup older than the broker."""
+    """The database was restored from a backup that is older than the ledger's last decision."""
     assert (older_database(Row(1, row, True), Standing(ledger, True, None)) is not None) == is_older

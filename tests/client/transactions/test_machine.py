@@ -329,6 +329,7 @@ def test_kgo_f25fe06_an_unanswered_abort_must_be_sent_again_before_the_next_begi
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_failed_transaction_may_write_only_to_partitions_that_it_has_written_to(version):
+    """So that batches that were sent before can be sent again, and each gets an answer."""
     client = begun(version)
     client.failed(error_of(ErrorCode.INVALID_RECORD_STATE))
     assert client.state is State.ABORTABLE_ERROR
