@@ -72,7 +72,7 @@ class Reading:
         self._run_length = 0
         self._run_records: list[Record] = []
         self._unfinished: dict[PartitionState, int] = {}  # the first offset of what was returned last
-        self.on_given: Callable[[PartitionState, int], None] | None = None  # counts, if anybody does
+        self.on_given: Callable[[PartitionState, int], None] | None = None  # counts, for ClientMetrics
         self.spans: Any = None  # a ConsumerSpans, where they are traced
 
     # ---- available records -------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ class HeartbeatTask:
         while True:
             await self._sleep()
             now_ms = self._clock.monotonic_ms()
-            self.times.look(now_ms)
+            self.times.apply_was_polled(now_ms)
             if self._membership.is_member and self.times.poll_is_late(now_ms):
                 await self._left_behind()
             elif self._membership.in_generation and now_ms >= self.times.due_ms:

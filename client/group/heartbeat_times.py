@@ -15,7 +15,8 @@ class HeartbeatTimes:
         self._heard_ms = now_ms
         self._polled_ms = now_ms
         self._polls = 0  # running polls
-        self.was_polled = False  # since the last `look`; set for each record, where reading the clock is too slow
+        # since the last apply_was_polled(); set for each record, where reading the clock is too slow
+        self.was_polled = False
 
     def joined(self, now_ms: int) -> None:
         """Restart the timers at the start of a generation."""
@@ -55,8 +56,8 @@ class HeartbeatTimes:
     def polled(self, now_ms: int) -> None:
         self._polled_ms = now_ms
 
-    def look(self, now_ms: int) -> None:
-        """Count a poll at now_ms if one was noted in was_polled since the last call."""
+    def apply_was_polled(self, now_ms: int) -> None:
+        """Count a poll at now_ms if was_polled was set since the last call."""
         if self.was_polled:
             self.was_polled = False
             self._polled_ms = now_ms

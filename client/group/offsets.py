@@ -295,7 +295,9 @@ def fetch_codes(response: OffsetFetchResponse) -> list[ErrorCode]:
 
 
 def _unless_later(codes: list[ErrorCode]) -> list[ErrorCode]:
-    """Return the codes without UNSTABLE_OFFSET_COMMIT (pending offsets of an open transaction)."""
+    """Return the codes without UNSTABLE_OFFSET_COMMIT, so that nobody waits for offsets that are pending in an open
+    transaction.
+    """
     return [code for code in codes if code is not _E.UNSTABLE_OFFSET_COMMIT]
 
 

@@ -157,7 +157,7 @@ class ClientMetrics:
         self._not_ended[why] += 1
 
     def watch_consumer(self, reading: Any, subscription: Any) -> None:
-        """Count what this consumer returns."""
+        """Count the records that this consumer returns, and read its lag for each snapshot."""
 
         def given(state: Any, records: int) -> None:
             topic = state.tp.topic

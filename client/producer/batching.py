@@ -243,7 +243,7 @@ class Accumulator:
         self.filled = False
         self.waiting = 0  # calls that wait for room; new calls wait behind them
         self.hurried = 0  # calls of flush that are running: batches do not linger
-        self.on_finished: Callable[[Batch, Exception | None], None] | None = None  # counts, if anybody does
+        self.on_finished: Callable[[Batch, Exception | None], None] | None = None  # counts, for ClientMetrics
         self.on_room: Callable[[], Any] | None = None
         self.on_batch: Callable[[], Any] | None = None
         self.random_number = random_number

@@ -344,8 +344,8 @@ class Sender:
         if batch.done:
             return
         entry = batch.partition.entry
-        is_out_of_line = self._transactional and entry.gap and not batch.maybe_written
-        if not is_retriable(error) or batch.attempts > self._settings.most_retries or is_out_of_line:
+        follows_gap = self._transactional and entry.gap and not batch.maybe_written  # its transaction is aborted
+        if not is_retriable(error) or batch.attempts > self._settings.most_retries or follows_gap:
             self.sequences.dropped(entry, batch)
             self._give_up(batch, error if isinstance(error, KafkaError) else ClosedByLoop())
         else:

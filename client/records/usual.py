@@ -98,6 +98,8 @@ def _bare_heads(wide_time: int, width: int) -> tuple[_BareHead, int, _BareHead, 
 def _bare(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> _Columns:
     """Decode records up to the first that has a key, headers, no value, or longer varints than this module decodes."""
     short, short_size, long, long_size = _bare_heads(wide_time, width)
+    # around: the size of a record, as its first field has it, without the value; one more if the value's length has two
+    # bytes. It shows that the lengths of record and value agree. A key length of 1 is the varint of -1, for no key.
     around, times_of = 6 + wide_time + width, _TIMES[wide_time]
     one, two = _ONE, _TWO
     around_twice, around_more = 2 * around, around + 1

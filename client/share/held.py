@@ -338,8 +338,9 @@ class Held:
         return found
 
     def drain_doubtful(self, session: Session, now_ms: float) -> Acks:
-        """Return records to release in this session, of which it is unknown whether the broker still counts them as
-        acquired (`doubt`). At most one group of each partition, because the broker answers for a partition as a whole.
+        """Return the releases to send in this session for records of which it is unknown whether the broker still
+        counts them as acquired (`doubt`). The broker answers for a partition as a whole. So they are sent in groups,
+        one of each partition at a time; a group that is refused is divided (`answered`).
         """
         found: Acks = {}
         for place, group in self._doubtful.pop(session, ()):

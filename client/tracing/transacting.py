@@ -45,7 +45,7 @@ class TransactionSpans:
         driver.begin, driver.send_offsets = traced_begin, traced_offsets
 
     def _begin(self, sources: Any) -> None:
-        """Start the span of a transaction that begins now. sources: those of the transaction."""
+        """Start the span of a transaction that begins now. sources: its batches and its label."""
         try:
             identity = self._machine.identity
             attributes: dict[str, Any] = {

@@ -74,7 +74,7 @@ class ClientTransaction:
         self.attempted = self.maybe_ended = self.suspect = self.forgotten = False
         self.error: KafkaError | None = None  # the error that failed the transaction, or ended the producer
         self._outcome: Outcome | None = None
-        self.on_outcome: Callable[[Outcome], None] | None = None  # counts, if anybody does
+        self.on_outcome: Callable[[Outcome], None] | None = None  # counts, for ClientMetrics
         # creates the error that is raised in UNKNOWN_OUTCOME
         self.unknown_outcome: Callable[[], CommitOutcomeUnknownError] = CommitOutcomeUnknownError
         self.on_failed: Callable[[], None] = lambda: None  # called when nothing more can be written

@@ -239,10 +239,11 @@ class DatabaseCommits:
             )
 
     async def _tell(self, wait: Wait) -> None:
-        """End the transaction, again and again until that succeeds: readers wait for it, and may be what this producer
-        gets its next work from. What cannot change is logged, and the next transaction raises it again.
+        """End at the broker the transaction that the database has decided; try again until it succeeds, because readers
+        wait for it, and this producer's input may come from them. Logs an error that is not retriable; the next
+        transaction raises it again.
         """
-        is_first = wait == "decided"  # which has not been tried
+        is_first = wait == "decided"  # with "ended", the commit itself has tried once
         while self.is_unsettled:
             if not is_first:
                 await asyncio.sleep(AGAIN_S)

@@ -31,7 +31,7 @@ def plain(world, **keywords):
 
 
 def fill_disk(world):
-    """From now on the disk has less space than storage.min.free.bytes."""
+    """Let the disk have less free space than storage.min.free.bytes from now on."""
     store = world.broker.store
     store.look_at_free_space = lambda: None
     store.space_low = True

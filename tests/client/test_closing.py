@@ -189,7 +189,9 @@ class Dawdler:
 
 
 def counted_polls(monkeypatch):
-    """Each poll is counted; a loop that never waits ends in an error instead of never."""
+    """Return a list that gets an item for each poll. After 1,000 polls the next one fails, so that a loop that never
+    waits ends.
+    """
     polls = []
     poll = Polls.poll
 

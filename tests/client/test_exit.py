@@ -22,7 +22,7 @@ def broker():
 
 @pytest.fixture
 def leave(monkeypatch):
-    """Does what the interpreter would do at its exit, for the clients of the test."""
+    """Give a function that does for the clients of the test what the interpreter's exit would do."""
     registered = []
     monkeypatch.setattr(unclosed, "_open", WeakSet())
     monkeypatch.setattr(

@@ -54,7 +54,7 @@ class Issuing:
 
 
 def opened(*good, by_challenge=True, **keywords):
-    """What was said to the server when a connection was opened."""
+    """Open a connection with a login by token. Returns what the client sent to the server for it."""
 
     async def main(world):
         issuing = Issuing(world.net, *good, by_challenge=by_challenge)

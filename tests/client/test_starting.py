@@ -126,7 +126,7 @@ def clients_at_work() -> list[str]:
 
 
 async def leaves_nothing(world: TxnWorld, starting, error: type[BaseException]) -> BaseException:
-    """Await what is to fail. Returns what was raised; neither a task of a client is left then, nor a connection."""
+    """Assert that `starting` raises this error, and leaves no task of a client and no connection. Returns the error."""
     with pytest.raises(error) as raised:
         await starting
     assert not clients_at_work()

@@ -42,7 +42,7 @@ def keeping(topics, owned=(), generation=GENERATION):
 
 @st.composite
 def groups(draw, alike):
-    """Partitions, what members want, and what each had of that in the last generation."""
+    """Draw numbers of partitions, the topics each member wants (alike: all), and the partitions of them that it had."""
     partitions = draw(st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), min_size=1))
     names = draw(st.lists(st.text("xyz", min_size=1, max_size=3), min_size=1, max_size=4, unique=True))
     topics = st.sets(st.sampled_from(sorted(partitions)), min_size=1)

@@ -36,7 +36,7 @@ async def offsets(consumer):
 
 
 async def one_from_each_partition(world, consumer, how):
-    """Give a record of T1, then one of T0."""
+    """Let the consumer return a record of T1, then one of T0."""
     if how == "one by one, then a batch":
         assert await one_by_one(consumer, 1, T1) == [b"1"]
         consumer.pause(T1)

@@ -24,7 +24,7 @@ class Making:
         return self.accumulator.append(self.topic, partition, key, value, headers, at)
 
     def drain(self):
-        """Every batch there is, taken in the order in which partitions are served."""
+        """Take all batches, as the sender does, in the order in which partitions are served."""
         taken = []
         for partition in list(self.accumulator.active):
             while self.accumulator.ready_at(partition) is not None:

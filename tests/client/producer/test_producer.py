@@ -28,7 +28,7 @@ def plain(world: TxnWorld, **keywords) -> Producer:
 
 
 async def log_of(world: TxnWorld, partition: int = 0) -> list[bytes | None]:
-    """All values of a partition; one response need not hold them all."""
+    """Return all values of a partition, from as many fetches as that takes."""
     cluster, seen, offset = await world.world.cluster(), [], 0
     while True:
         wanted = FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)

@@ -25,7 +25,7 @@ ALICE = {
 
 
 def cutting(serve):
-    """Ends each connection at its next Produce, which is not carried out."""
+    """Cut each connection at its next Produce, without writing anything."""
 
     def served(connection, frame):
         if read_request_header(frame).api_key == schema_of(ProduceRequest).api:

@@ -11,6 +11,8 @@ from scripted_cluster import ScriptedCluster
 
 BUSY = ErrorCode.NOT_ENOUGH_REPLICAS
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+UNKNOWN_PRODUCER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.PRODUCER_FENCED)
+HANDLED_OTHERWISE = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER, *UNKNOWN_PRODUCER)
 TOPIC_ID = bytes(range(16))
 
 
@@ -239,23 +241,7 @@ def test_a_single_too_large_record_fails_without_affecting_others(world):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "code",
-    [
-        code
-        for code in ErrorCode
-        if not code.retriable
-        and code
-        not in (
-            ErrorCode.NONE,
-            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-            OUT_OF_ORDER,  # this code and the next three: the batch is sent again, with a new epoch or producer id
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            ErrorCode.UNKNOWN_PRODUCER_ID,
-            ErrorCode.PRODUCER_FENCED,
-        )
-    ],
-)
+@pytest.mark.parametrize("code", [code for code in ErrorCode if not code.retriable and code not in HANDLED_OTHERWISE])
 def test_a_permanent_error_fails_only_its_own_batch(world, code):
     cluster = world()
     delivery = cluster.put()

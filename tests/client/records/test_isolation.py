@@ -47,7 +47,9 @@ steps = st.lists(
 
 
 def log_of(drawn):
-    """(batches, base offsets of what committed or was never in a transaction, aborted (producer, first, marker))."""
+    """Return the batches of a log; the base offsets of those that are committed or not in a transaction; and of each
+    aborted transaction the producer id, the first offset and the offset of the marker.
+    """
     batches, visible, aborted = [], [], []
     open_since: dict[int, int] = {}
     written: dict[int, list[int]] = {}

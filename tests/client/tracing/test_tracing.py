@@ -59,7 +59,7 @@ class FailingPropagator:
 
 
 async def work_through(broker: fp.Broker, topic: str, tracing: Any) -> None:
-    """Plain records, a transaction, one that is aborted, reading, processing and committing."""
+    """Send plain records, commit and abort transactions, and read, process and commit records, all with tracing."""
     at = broker.bootstrap_servers
     async with fp.Producer(at, tracing=tracing) as plain:
         await plain.send_and_wait(topic, b"1", headers={"traceparent": TRACEPARENT})

@@ -20,7 +20,7 @@ async def _place(world):
 
 
 async def _copy(producer, place):
-    """One transaction with the next two rows. Returns the place after it."""
+    """Copy the next two rows from `place` on in one transaction. Returns the place after them."""
     rows = ROWS[place : place + 2]
     async with producer.transaction() as tx:
         for row in rows:
