@@ -288,7 +288,7 @@ def _check_idempotence(settings: ProducerSettings) -> None:
 
 
 def _check_group(settings: ConsumerSettings) -> None:
-    """Raise InvalidConfigurationError if a consumer's settings about its group are invalid or contradict each other."""
+    """Raise InvalidConfigurationError for invalid or contradictory group settings; put group_protocol in lower case."""
     if settings.group_id == "":
         raise InvalidConfigurationError("group_id is empty", hint="leave it out to read without a group")
     if settings.group_instance_id == "":

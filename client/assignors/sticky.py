@@ -81,7 +81,9 @@ class CooperativeStickyAssignor:
 
 
 def claim_in_user_data(subscription: Subscription) -> Claim:
-    """Return what a member of the sticky assignor claims: partitions, from version 1 with generation (KIP-341)."""
+    """Return what a member of the sticky assignor claims: partitions, from version 1 with generation (KIP-341). If the
+    user data is malformed, it claims nothing.
+    """
     if not subscription.user_data:
         return Claim((), None)
     reader = Reader(subscription.user_data)
@@ -144,7 +146,7 @@ def settle(partitions: Partitions, members: Members, claims: dict[str, Claim]) -
                 kept.append(place)
                 holder[place] = member
                 continue
-            other_since = members[other].generation  # as in Kafka, even if claims are in user data
+            other_since = members[other].generation  # of the subscription, as Kafka does, not of the claim
             other_since = NO_GENERATION if other_since is None else other_since
             if claim.since < other_since:
                 continue

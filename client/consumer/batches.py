@@ -245,7 +245,7 @@ class Batch(Sequence[Record]):
                 state.rewinds.add(first)
                 state.move(first)
             else:
-                state.rewinds.add(0)
+                state.rewinds.add(0)  # how far back the committed offset is, is not known yet
                 state.look_up(Need.COMMITTED, fallback=min(first, state.committed_below))
         self._settled(self)
         self._subscription.on_change()

@@ -314,7 +314,7 @@ class Consumer:
         return Batches(lambda: self._batch(most, max_wait_ms, self._until_ms(timeout_ms)))
 
     async def _batch(self, most: int, max_wait_ms: float, deadline_ms: float) -> Batch | None:
-        """Return the next batch of at most `most` records; None if none comes before deadline_ms (monotonic clock)."""
+        """Return the next batch of at most `most` records; None at deadline_ms. Waits max_wait_ms until it is full."""
         reading = self._reading
         self._note_asked()
         while True:
@@ -390,14 +390,14 @@ class Consumer:
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Continue at the first record in the log; without arguments, in all assigned partitions."""
         self._reading.settle()
-        self._subscription.seek_to_end_of_log(partitions or self.assignment(), EARLIEST)
+        self._subscription.seek_to_earliest_or_latest(partitions or self.assignment(), EARLIEST)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continue after the last record that is visible now; without arguments, in all assigned partitions."""
         self._reading.settle()
         chosen = partitions or tuple(self.assignment())
-        self._subscription.seek_to_end_of_log(chosen, LATEST)
-        for tp in chosen:
+        self._subscription.seek_to_earliest_or_latest(chosen, LATEST)
+        for tp in chosen:  # position() raises if a partition that the caller named is revoked meanwhile
             await (self.position if partitions else self._position)(tp)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> None:

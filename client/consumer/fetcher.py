@@ -19,7 +19,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import ZERO_UUID
 from ..errors import ClosedError, FatalError, OffsetOutOfRangeError, code_of, error_of, is_retriable
-from ..group.subscription import LATEST, Need, PartitionState, Subscription
+from ..group.subscription import EARLIEST, LATEST, Need, PartitionState, Subscription
 from ..net.cluster import Cluster
 from ..net.connection import Connection, broken
 from ..records.fetched import Fetched
@@ -423,7 +423,7 @@ class Fetcher:
             self._retry_later(state)
             return False
         offset = state.fetch_offset
-        policy = {"earliest": -2, "latest": LATEST}.get(self._policy or "none")
+        policy = {"earliest": EARLIEST, "latest": LATEST}.get(self._policy or "none")
         if policy is None:
             state.refused = OffsetOutOfRangeError(f"{state.tp}: offset {offset} is outside the log")
         else:

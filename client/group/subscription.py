@@ -340,8 +340,8 @@ class Subscription:
     ) -> None:
         """Set the assigned partitions; those that stay keep their state. held: not read until `release`."""
         before = self.assigned
-        need = Need.COMMITTED
-        self.assigned = {tp: before.get(tp) or PartitionState(tp, need) for tp in dict.fromkeys(partitions)}
+        chosen = dict.fromkeys(partitions)
+        self.assigned = {tp: before.get(tp) or PartitionState(tp, Need.COMMITTED) for tp in chosen}
         self._revoked.update(state for tp, state in before.items() if tp not in self.assigned)
         for tp in held:
             self.assigned[tp].held = True
@@ -366,11 +366,11 @@ class Subscription:
         self.state(tp).move(offset, leader_epoch)
         self.on_change()
 
-    def seek_to_end_of_log(self, partitions: Iterable[TopicPartition], reset_to: int) -> None:
-        """Seek to EARLIEST or LATEST; the offset is looked up later."""
+    def seek_to_earliest_or_latest(self, partitions: Iterable[TopicPartition], which: int) -> None:
+        """Seek to `which`, EARLIEST or LATEST; the offset is looked up later."""
         states = [self.state(tp) for tp in partitions]
         for state in states:
-            state.look_up(Need.OFFSET, reset_to)
+            state.look_up(Need.OFFSET, which)
         self.on_change()
 
     def seek_to_committed(self, partitions: Iterable[TopicPartition]) -> None:

@@ -92,7 +92,7 @@ class TaskProducer(Producer):
         is_plain = self._driver is None
         for key, value in zip(keys, values, strict=True):
             placed = append(topic, None, key, value, None, now_ms)
-            if placed is None or self._accumulator.filled or (is_plain and not placed[1]):
+            if placed is None or self._accumulator.filled or (is_plain and not placed[1]):  # index 0: a new batch
                 await self._after_append(placed, topic, None, key, value, None, now_ms)
 
     async def _take(

@@ -428,7 +428,7 @@ class TransactionDriver:
             if self.machine.state in OPEN or self.machine.state is State.ABORTABLE_ERROR:
                 aborting = asyncio.get_running_loop().create_task(self.abort())
                 await self._await_end(aborting, deadline.left_ms() / 1000)
-                if not aborting.cancelled():  # by asyncio.run, before its first step
+                if not aborting.cancelled():  # asyncio.run() may cancel it before its first step: then once more
                     break
         if self.databases.is_unsettled:
             settling = asyncio.get_running_loop().create_task(self.databases.settle())

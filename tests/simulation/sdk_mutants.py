@@ -292,7 +292,7 @@ def sdk_what_is_paused_is_given(stack):
 @breaks("sdk.md: each record of `async for` and each `getone` counts")
 def sdk_records_given_one_by_one_are_one_poll(stack):
     """A member is expelled while it is polled."""
-    replaced(stack, HeartbeatTimes.look, lambda self, now_ms: None)
+    replaced(stack, HeartbeatTimes.apply_was_polled, lambda self, now_ms: None)
 
 
 @mutant
