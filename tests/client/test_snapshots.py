@@ -7,7 +7,7 @@ import json
 import pytest
 from fencepost.client.admin.admin import Admin
 from fencepost.client.consumer.consumer import Consumer
-from fencepost.client.errors import KafkaError
+from fencepost.client.errors import BrokerUnreachableError
 from fencepost.client.producer.pool import ProducerPool
 from fencepost.client.producer.producer import Producer
 from reading import member, write
@@ -116,7 +116,7 @@ def test_the_error_in_a_connections_snapshot_shows_no_password():
     async def main() -> None:
         async with asyncio.timeout(20):
             consumer = Consumer("127.0.0.1:1", connect_timeout_ms=100, sasl_plain_password="hunter2")
-            with pytest.raises(KafkaError):
+            with pytest.raises(BrokerUnreachableError):
                 await consumer.start()
             (failed,) = consumer.state().connections
             assert failed.last_error

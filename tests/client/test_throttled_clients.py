@@ -49,6 +49,8 @@ def test_a_producer_over_its_quota_sends_everything_once_at_its_rate(request_tim
         await limited(world, producer_byte_rate=1_000)
         begun = seconds(world)
         await produced(world, client_id="slow", request_timeout_ms=request_timeout_ms, max_batch_size=5_000)
+        # 60 s for all bytes, less 11 s, which are free while no window is full, and 5 s, for which the last batch of
+        # 5,000 bytes makes nobody wait
         assert 40 < seconds(world) - begun < 75
         assert await read(world) == list(range(RECORDS))
         assert world.broker is not None
@@ -69,6 +71,8 @@ def test_a_consumer_over_its_quota_gets_everything_at_its_rate(request_timeout_m
             world, client_id="slow", request_timeout_ms=request_timeout_ms, max_partition_fetch_bytes=9_000
         )
         assert read_ == list(range(RECORDS))
+        # an answer has three batches of 3,000 bytes; two such answers do not fit into the same 11 s, so one comes every
+        # 13 s
         assert 40 < seconds(world) - begun < 90
         assert world.broker.metrics.accepted_connections - before <= 2, "no connection was given up while it waited"
         assert world.broker.metrics.throttles["consumer_byte_rate"] > 3

@@ -66,7 +66,7 @@ async def test_a_refused_quota_names_the_entity_in_the_error(admin: Admin) -> No
     assert refused.value.code == ErrorCode.INVALID_REQUEST
     with pytest.raises(KafkaError, match="ip 10"):
         await admin.alter_client_quotas(ADDRESS, set={"producer_byte_rate": 1})
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError, match="an address goes with no user or client id"):
         await admin.describe_client_quotas(QuotaEntity(user="alice", ip="10.0.0.1"))
 
 

@@ -4,9 +4,9 @@ import asyncio
 import contextvars
 
 import pytest
-from fencepost.client.errors import DeliveryTimeoutError
+from fencepost.client.errors import AuthorizationError, DeliveryTimeoutError
 from fencepost.effects.simulated.loop import SimulatedLoop
-from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.errors import ErrorCode
 from scripted_cluster import ScriptedCluster
 
 FINAL = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -48,7 +48,7 @@ def test_asyncio_wait_with_first_exception_ends_at_the_first_failed_delivery(wor
     done, pending = run(cluster, asyncio.wait([bad, waiting], return_when=asyncio.FIRST_EXCEPTION))
     assert (done, pending) == ({bad}, {waiting})
     assert bad.exception().code == FINAL
-    with pytest.raises(KafkaError):
+    with pytest.raises(AuthorizationError):
         bad.result()
     assert not bad.cancelled()
     assert not caplog.records, "who was told needs no line in the log"
@@ -138,7 +138,7 @@ def test_a_failed_delivery_that_is_awaited_is_not_logged(world, caplog):
         return waiting
 
     async def ask(delivery):
-        with pytest.raises(KafkaError):
+        with pytest.raises(AuthorizationError):
             await delivery
 
     waiting = run(cluster, main())

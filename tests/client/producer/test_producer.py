@@ -148,7 +148,7 @@ def test_send_uses_the_partition_argument_else_the_partitioner_else_the_keys_has
 def test_a_topic_that_never_appears_is_an_error_after_max_block_ms():
     async def main(world):
         async with plain(world, max_block_ms=500) as producer:
-            with pytest.raises(KafkaError):
+            with pytest.raises(UnknownTopicError, match="did not appear within 500 ms"):
                 await producer.send("never", b"v")
 
     within(main, auto_create_topics_enable=False)

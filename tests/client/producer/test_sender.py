@@ -3,7 +3,12 @@
 import asyncio
 
 import pytest
-from fencepost.client.errors import DeliveryTimeoutError, RecordTooLargeError, UnsupportedVersionError
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    DeliveryTimeoutError,
+    RecordTooLargeError,
+    UnsupportedVersionError,
+)
 from fencepost.client.values import ProducerIdentity
 from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -409,7 +414,7 @@ def test_in_a_transaction_batches_refused_as_out_of_order_fail_without_a_retry(w
     cluster.turn()
     requests[0].answer(OUT_OF_ORDER)
     for delivery in (first, second):
-        with pytest.raises(KafkaError):
+        with pytest.raises(AbortableTransactionError):
             cluster.result(delivery)
     assert len(cluster.permission.failures) == 2
     assert cluster.sender.sequences.is_broken
@@ -440,7 +445,7 @@ def test_dropping_unsent_batches_keeps_those_in_flight(world):
     cluster.permission.open = False
     waiting = cluster.put(b"waiting")
     cluster.sender.drop_unsent(KafkaError(ErrorCode.TRANSACTION_ABORTABLE))
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError, match="TRANSACTION_ABORTABLE"):
         cluster.result(waiting)
     assert not on_its_way.done()
     settling = cluster.loop.create_task(cluster.sender.settle())

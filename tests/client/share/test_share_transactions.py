@@ -9,7 +9,7 @@ from fencepost.broker.share.values import AckRange
 from fencepost.client.errors import (
     AbortableTransactionError,
     IllegalStateError,
-    KafkaError,
+    ProducerFencedError,
     RecordNotHeldError,
     UnsupportedVersionError,
 )
@@ -344,7 +344,7 @@ def test_a_record_in_a_dead_producers_transaction_is_redelivered_after_its_abort
             again = await consumer.getone(timeout_ms=5_000)
             assert seen([again]) == [(b"0", 2)]
             await bill(world, producer, consumer, again)
-            with pytest.raises(KafkaError):
+            with pytest.raises(ProducerFencedError, match="an operator aborted"):
                 await tx.__aexit__(None, None, None)
         assert await left(world) == []
 
