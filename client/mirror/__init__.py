@@ -42,11 +42,11 @@ Which file to open (those marked * are pure):
     what a task does next        task (one member, its cycles), machine* (what may follow what), membership, assignor*
     reading the source           source (in the background), ahead* (what was read, and what is a whole cycle), cut*
     writing the target           writing (records and map), offset_map* (its bytes), positions* (their bytes), names*
-    what stops a topic           ahead (StoppedError; other records), source (a log that is too short or begins too
-                                 late), topic_ids (deleted), others (other mirrors), writing (a record that is refused),
+    what stops a topic           ahead (other records), source (a log that is too short, or begins too late),
+                                 topic_ids (deleted), others (other mirrors), writing (a record that is refused),
                                  topics (a topic that cannot be made), task (a target with records of others)
     what dead tasks leave        leftovers
     before the start             preflight* judges what describing has found; topics makes what is missing
-    what people see              status and progress* (how far it is), findings* (problems)
+    what people see              findings* (StoppedError, and other problems), status and progress* (how far it is)
     moving groups                cutover; group_offsets* (an offset through the map), map_reader, committed
 """

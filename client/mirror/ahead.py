@@ -10,15 +10,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...protocol.batches import Batch
-from ..errors import IllegalStateError
 from ..records.decoding import records_of
 from ..records.isolation import AbortedFilter
 from ..values import Record, TopicPartition
 from .cut import MAX_BYTES, MAX_MS, Spans
+from .findings import ANEW, StoppedError
 from .positions import BatchMark, Position, mark_of
-
-ANEW = "delete the copied topic on the target, and start the mirror again, which copies it anew"
-"""What to do about a topic that the mirror has stopped, as a hint."""
 
 
 class Chunk(NamedTuple):
@@ -42,17 +39,6 @@ class _Read(NamedTuple):
     mark: BatchMark
     records: list[Record]
     size: int
-
-
-class StoppedError(IllegalStateError):
-    """The mirror of a topic cannot go on without skipping or repeating records. topic: its name. why: the cause, and
-    what to do about it.
-    """
-
-    def __init__(self, topic: str, text: str, *, hint: str = "") -> None:
-        super().__init__(f"{topic}: {text}", hint=hint)
-        self.topic = topic
-        self.why = f"{text} ({hint})" if hint else text
 
 
 class Ahead:

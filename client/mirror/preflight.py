@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .findings import Finding, fatal
+from .findings import Finding, fatal, named
 
 NEEDED_HERE = ("read", "describe", "describe_configs")
 NEEDED_THERE = ("write", "describe")
@@ -17,8 +17,6 @@ TRANSACTION_TIMEOUT_MS = 300_000
 """How long a transaction of a task may take, where to.transaction.timeout.ms does not say it: enough for a slow target.
 The target has to allow it. Those of dead tasks are ended sooner (leftovers.py).
 """
-
-NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def _of_target(topic: TopicSeen) -> Iterator[Finding]:
         yield fatal(f"topic {topic.name} has records at the target that this mirror did not write", hint)
     elif there.writers:
         yield fatal(
-            f"others write to topic {topic.name} at the target: {_named(there.writers)}",
+            f"others write to topic {topic.name} at the target: {named(there.writers)}",
             "only the mirror may, until the cutover: stop them, and mirror into a new topic",
         )
 
@@ -169,12 +167,6 @@ def _of_records(topic: TopicSeen) -> Iterator[Finding]:
     if topic.share_groups:
         yield Finding(
             False,
-            f"share groups read topic {topic.name}, and are not moved: {_named(topic.share_groups)}",
+            f"share groups read topic {topic.name}, and are not moved: {named(topic.share_groups)}",
             "let them finish at the source, and make new ones at the target",
         )
-
-
-def _named(names: tuple[str, ...]) -> str:
-    """Return a text with the first names in order, and how many more there are."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(sorted(names)[:NAMED]) + more

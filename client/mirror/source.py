@@ -14,7 +14,8 @@ from ..admin.admin import Admin
 from ..admin.offsets import EARLIEST, LATEST
 from ..net.environment import Environment
 from ..values import TopicPartition
-from .ahead import ANEW, Ahead, StoppedError
+from .ahead import Ahead
+from .findings import ANEW, StoppedError
 
 log = logging.getLogger("fencepost.client")
 

@@ -28,7 +28,8 @@ from ..producer.producer import Producer
 from ..settings import AdminSettings, ConsumerSettings, ProducerSettings
 from ..values import OffsetAndMetadata, TopicPartition
 from . import machine, others
-from .ahead import ANEW, Ahead, Chunk, StoppedError
+from .ahead import Ahead, Chunk
+from .findings import ANEW, StoppedError
 from .leftovers import Leftovers
 from .machine import Step
 from .membership import Membership

@@ -12,7 +12,7 @@ from ..errors import UnknownTopicError
 from ..net.environment import Environment
 from ..net.retry import Deadline
 from ..values import TopicPartition
-from .ahead import ANEW, StoppedError
+from .findings import ANEW, StoppedError
 from .positions import Position
 from .source import SETTLING_MS
 

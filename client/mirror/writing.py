@@ -12,7 +12,8 @@ from ..errors import AbortableTransactionError, IllegalStateError, RecordTooLarg
 from ..producer.delivery import Delivery
 from ..producer.producer import Producer
 from ..values import TopicPartition
-from .ahead import Chunk, StoppedError
+from .ahead import Chunk
+from .findings import StoppedError
 from .names import MAP_TOPIC
 from .offset_map import FULL, EntryKey, Run, add_run, encode_entry, encode_key, entries_of
 

@@ -12,16 +12,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ...values import OffsetAndMetadata, TopicPartition
-from ..ahead import ANEW
-from ..findings import Finding, fatal
+from ..findings import ANEW, Finding, fatal, named
 from ..group_offsets import MapDamaged, PartitionMap
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Barrier = Literal["setting", "rule", "none"]
 """How the source refuses writes: the topic's setting (fencepost), a rule of access, or not at all."""
-
-NAMED = 5
-"""Of many members or partitions so many are named in a line."""
 
 
 @dataclass(frozen=True)
@@ -324,10 +320,3 @@ def refuse_written(written: Iterable[Written], side: Literal["source", "target"]
     return [
         fatal(f"{one.by} has written to {one.partition} at the {side}, at offset {one.offset}", hint) for one in written
     ]
-
-
-def named(names: Iterable[str]) -> str:
-    """Return a text with the first few names, and how many more there are."""
-    found = sorted(set(names))
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return ", ".join(found[:NAMED]) + more

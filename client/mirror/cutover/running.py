@@ -13,8 +13,7 @@ from typing import Literal, Protocol
 
 from ...errors import KafkaError, ProducerFencedError
 from ...values import OffsetAndMetadata, TopicPartition
-from ..ahead import ANEW
-from ..findings import Finding, fatal
+from ..findings import ANEW, Finding, fatal
 from ..group_offsets import MapDamaged, PartitionMap
 from .plan import (
     Barrier,

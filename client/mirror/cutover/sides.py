@@ -11,9 +11,8 @@ from ...admin.values import OpenTransaction, TransactionDescription
 from ...errors import AuthorizationError, KafkaError, UnsupportedVersionError
 from ...producer.producer import Producer
 from ...values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from ..ahead import ANEW
 from ..committed import committed_batches
-from ..findings import Finding, fatal
+from ..findings import ANEW, Finding, fatal, named
 from ..group_offsets import MapDamaged, PartitionMap
 from ..map_reader import maps_in, read_newest
 from ..names import MAP_TOPIC, cutover_id
@@ -27,7 +26,6 @@ from .plan import (
     Offsets,
     Written,
     find_overtaken,
-    named,
     planned_by,
     preview,
     refuse_written,

@@ -1,8 +1,9 @@
 """What is read ahead of a partition: where chunks end, and what shows that the source has another log."""
 
 import pytest
-from fencepost.client.mirror.ahead import Ahead, Chunk, StoppedError
+from fencepost.client.mirror.ahead import Ahead, Chunk
 from fencepost.client.mirror.cut import MAX_MS
+from fencepost.client.mirror.findings import StoppedError
 from fencepost.client.mirror.positions import Position, decode_position, encode_position
 from fencepost.client.values import TopicPartition
 from fencepost.protocol.batches import Batch, read

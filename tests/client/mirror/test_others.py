@@ -9,7 +9,7 @@ from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import ConfigEntry, NewTopic
 from fencepost.client.group.commits import GroupCommits
 from fencepost.client.mirror import others, topics
-from fencepost.client.mirror.ahead import StoppedError
+from fencepost.client.mirror.findings import StoppedError
 from fencepost.client.mirror.machine import Step
 from fencepost.client.mirror.names import group_id
 from fencepost.client.mirror.positions import Position, encode_position

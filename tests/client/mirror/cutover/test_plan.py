@@ -9,10 +9,10 @@ from fencepost.client.mirror.cutover.plan import (
     find_overtaken,
     find_refusals,
     move_groups,
-    named,
     refuse_written,
     steps,
 )
+from fencepost.client.mirror.findings import named
 from fencepost.client.mirror.group_offsets import PartitionMap
 from fencepost.client.mirror.offset_map import Run
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
