@@ -26,6 +26,7 @@ from ..errors import (
 from ..net.environment import SYSTEM, Environment
 from ..producer.producer import Producer
 from ..settings import AdminSettings, ConsumerSettings, ProducerSettings
+from ..transactions.cancellation import outlast
 from ..values import OffsetAndMetadata, TopicPartition
 from . import machine, others
 from .ahead import Ahead, Chunk
@@ -55,6 +56,8 @@ RETRY_MS = 1_000
 FOLLOW_MS = 30_000
 """How often the source is asked for new topics and partitions."""
 CLOSING_MS = 5_000
+LEAVING_S = 60
+"""How long leaving the group and closing may take in all."""
 _USUAL = {
     "max.request.size": 100 << 20,  # the target decides
     "buffer.memory": 128 << 20,
@@ -179,15 +182,16 @@ class MirrorTask:
     async def _close(self) -> None:
         """Abort what is open, leave the group, and close all connections, even if cancelled meanwhile. Never hangs."""
         self._source.close()
-        closing = [self._end_producer()]
+        closing = [self._end_producer(), self._source_admin.close(), self._target_admin.close()]
         if self._membership is not None:
             closing.append(self._membership.close())
-        try:
-            for error in await asyncio.gather(*closing, return_exceptions=True):
-                if error is not None:
-                    log.info("mirror: closing: %s", error)
-        finally:
-            await asyncio.gather(self._source_admin.close(), self._target_admin.close())
+        closed = asyncio.gather(*closing, return_exceptions=True)
+        cancelled = await outlast(closed, LEAVING_S)
+        for error in closed.result() if closed.done() else ():
+            if error is not None:
+                log.info("mirror: closing: %s", error)
+        if cancelled is not None:
+            raise cancelled
 
     async def _start_again_after(self, error: KafkaError) -> None:
         """Log an error that may pass, forget all but the membership of the group, and pause."""

@@ -153,34 +153,35 @@ async def test_a_task_cancelled_while_its_producer_starts_closes_the_producer(si
     assert len(closed) == 1
 
 
-async def test_a_task_cancelled_while_it_leaves_its_group_closes_all_connections(sides: Sides, monkeypatch) -> None:
-    leaving, closed = asyncio.Event(), list[Admin]()
-    close = Admin.close
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_task_cancelled_again_at_any_turn_while_it_closes_closes_everything(
+    sides: Sides, monkeypatch, turns: int
+) -> None:
+    closed = list[str]()
 
-    async def hang(membership: Membership) -> None:
-        leaving.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await membership._cluster.close()
+    def noting(kind: type, name: str) -> None:
+        close = kind.close
 
-    async def note(admin: Admin) -> None:
-        closed.append(admin)
-        await close(admin)
+        async def note(self, **more: int) -> None:
+            await close(self, **more)
+            closed.append(name)
 
-    await make(sides.source, "leaving", 1)
-    await write(sides.source, "leaving", range(10), 1)
-    task = sides.task("leaving")
-    work = asyncio.ensure_future(task.run())
-    await sides.drained("leaving")
-    monkeypatch.setattr(Membership, "close", hang)
-    monkeypatch.setattr(Admin, "close", note)
+        monkeypatch.setattr(kind, "close", note)
+
+    topic = f"leaving-{turns}"
+    await make(sides.source, topic, 1)
+    await write(sides.source, topic, range(10), 1)
+    work = asyncio.ensure_future(sides.task(topic).run())
+    await sides.drained(topic)
+    for kind in (Admin, Membership, Producer):
+        noting(kind, kind.__name__)
     work.cancel()
-    await leaving.wait()
+    for _ in range(turns):
+        await asyncio.sleep(0)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    assert closed == [task._source_admin, task._target_admin]
+    assert sorted(closed) == ["Admin", "Admin", "Membership", "Producer"]
 
 
 class FastClock(SystemClock):
