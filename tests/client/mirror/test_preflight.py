@@ -1,5 +1,6 @@
 """What stands against a mirror is said before it starts, and nothing else."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -141,7 +142,10 @@ async def test_the_preflight_check_names_share_groups_that_read_the_topic_at_the
     async with two_clusters() as to:
         await to.source.create_topics(NewTopic("a", 1))
         async with ShareConsumer(to.source_at, group_id="workers", topics=["a"]) as consumer:
-            await consumer.getmany(timeout_ms=2_000)
+            async with asyncio.timeout(60):
+                await consumer.getmany(timeout_ms=100)
+                while not await to.source.list_share_group_offsets("workers"):
+                    await consumer.getmany(timeout_ms=100)
             found = [each.text for each in await look(to.source, to.target, ["a"], "m")]
     assert found == ["share groups read topic a, and are not moved: workers"]
 
