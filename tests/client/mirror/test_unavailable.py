@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from fencepost.broker.embedded.broker import Broker
@@ -109,3 +110,34 @@ async def test_a_source_partition_that_refuses_every_fetch_holds_up_only_itself(
         refused.clear()
         await sides.drained("away", "led")
     assert await assert_exact(sides, "away") == 10
+
+
+@pytest.mark.parametrize("is_partition", [True, False], ids=["a partition", "the source"])
+async def test_what_comes_back_with_other_records_stops_its_topic_though_none_is_new(
+    sides: Sides, is_partition: bool
+) -> None:
+    """It may have been restored meanwhile, to the same length."""
+    await make_topics(sides)
+    await write(sides, range(10))
+    task = sides.task()
+    leaders, ends, is_away = Leaders(task, -1), task._source_admin.ends, [False]
+    leaders.is_back = True
+
+    async def fail_while_away(*args: Any, **more: Any) -> dict[TopicPartition, int]:
+        if is_away[0]:
+            raise refusal(ErrorCode.NETWORK_EXCEPTION)
+        return await ends(*args, **more)
+
+    task._source_admin.ends = fail_while_away  # type: ignore[method-assign]
+    async with sides.running(task):
+        await sides.drained("away", "led")
+        ahead = task._aheads[AWAY]
+        assert ahead._last is not None
+        ahead._last = ahead._last._replace(crc=ahead._last.crc ^ 1)
+        leaders.is_back, is_away[0] = not is_partition, not is_partition
+        await sides.told_something()
+        leaders.is_back, is_away[0] = True, False
+        async with asyncio.timeout(PATIENCE_S):
+            while not task.counts.stopped:  # noqa: ASYNC110  # a dict of the task
+                await asyncio.sleep(0.05)
+    assert "partition 1 of the source has other records at offset" in task.counts.stopped["away"].text
