@@ -10,8 +10,8 @@ from typing import Protocol
 
 from ..protocol.schema import OWN_APIS_FROM
 
-API_KEYS = 160  # Kafka's keys end below 100
-OWN_APIS_AT = 120  # our own are counted behind them
+API_KEYS = 160  # APIs that can be counted; Kafka's keys end below 100
+OWN_APIS_AT = 120  # APIs of our own are counted from this index on
 
 KEPT_FAILURES = 20
 

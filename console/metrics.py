@@ -43,8 +43,8 @@ METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_PARTITIONS = 20_000
 MAX_GROUPS = 2_000
 MAX_BYTES = 32 << 20  # of all series with names of topics or groups
-SERIES_OF_PARTITION, SERIES_OF_GROUP = 9, 3  # in each partition
-SERIES_BYTES = 90  # of one, beside these names
+SERIES_OF_PARTITION, SERIES_OF_GROUP = 9, 3  # series of a partition; of a group in each partition
+SERIES_BYTES = 90  # of one series, without these names
 GROUPS_AT_ONCE = 20
 
 TOPIC, PARTITION, GROUP = "topic", "partition", "consumergroup"

@@ -42,7 +42,7 @@ GUEST_DEFAULTS: dict[str, Setting] = {
     "group_initial_rebalance_delay_ms": 0,
     "offsets_topic_num_partitions": 4,
     "transaction_state_log_num_partitions": 4,
-    # What may be asked to happen within seconds is looked for each second: it is found when time is moved ahead.
+    # Each second, so that what should happen within seconds does happen when time is moved ahead by that much.
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": 1_000,
     "log_retention_check_interval_ms": 1_000,
 }

@@ -34,7 +34,7 @@ from .authenticator import Authenticator
 from .certificates import Certificate, CertificateWatch
 from .tokens import TokenSource
 
-PASSWORD_THREADS = 1  # hundreds of logins a second, and no more of the processor
+PASSWORD_THREADS = 1  # one checks hundreds of passwords a second, and takes at most one processor
 SECRET_BYTES = 32
 
 

@@ -40,7 +40,7 @@ Steps: TypeAlias = Generator[int, None, R]
 
 SLICE_MS = 4
 SLICE_UNITS = 2_000
-SHORT_UNITS = 100  # of one in the queue of the short: what needs more goes to that of the long
+SHORT_UNITS = 100  # a job that needs more moves from the queue of short jobs to that of long ones
 ARRIVAL_UNITS = 4_000
 REQUEST_UNITS = 8
 MAX_ANSWER_BYTES = 16 << 20
@@ -48,7 +48,7 @@ LEAST_ANSWER_BYTES = 256 << 10  # of one answer, however many connections there 
 ALL_ANSWERS_BYTES = 256 << 20  # for all connections: they may all ask at once, and read nothing
 BYTES_PER_UNIT = 8  # of a request: reading it is work too
 LOOK_UNITS = 20  # between two looks at the clock
-BEHIND_SHORT = -1  # yielded: what comes now is more, and waits behind all that is short
+BEHIND_SHORT = -1  # a job yields this before long work, which then waits behind all short jobs
 SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up: these take some 100 us
 
 

@@ -41,8 +41,8 @@ _named = itemgetter(0, 1)  # of an AbortedTransaction: producer id and first off
 TOPIC_IDS_SINCE = 13
 STORAGE_ERROR_SINCE = 6  # before, clients know NOT_LEADER_OR_FOLLOWER only, and retry it
 READ_COMMITTED = 1
-FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
-WAITING_FETCH_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
+FEW_PARTITIONS = 50  # of the fetches with more partitions, a connection has one waiting at a time
+WAITING_FETCH_BYTES = 64 << 10  # a waiting fetch counts as this many bytes, which limits how many wait on a connection
 ANSWER_BYTES, PARTITION_BYTES = 30, 60  # of what goes around records, with a short name of a topic
 READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
 
@@ -93,7 +93,7 @@ class RunningFetch:
         self.when_read: Callable[[], None] | None = None  # instead of answering, once all is read from the disk
         self.jobs_left = 0
         self.ends_count = self.committed  # the end of a transaction may show more, though nothing was appended
-        self.behind = False  # some reader has segments before it, which one read does not cross: it need not wait
+        self.behind = False  # a read ended with a segment, and more can be read: do not wait
 
     def begin(self) -> FetchResponse | Parked:
         """Read the partitions. Returns the response, or a Parked that will get it later."""
@@ -246,7 +246,7 @@ class RunningFetch:
 
     def _missing(self, read: PartitionRead, topic_too: bool, allowed: bool) -> KafkaError:
         """Return the error of a missing or forbidden partition. topic_too: whether its topic does not exist either."""
-        read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
+        read.missing = self.parked is None or read.key in self.missing  # else it ends the wait, as an error does
         if not allowed:
             return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         by_id = topic_too and self.by_id is not None

@@ -10,7 +10,7 @@ OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC = "__consumer_offsets", "__transaction_
 PRODUCERS_TOPIC, SHARE_STATE_TOPIC = "__fencepost_producers", "__share_group_state"
 # Topics of coordinators, compacted whatever their settings say.
 COMPACTED = frozenset({OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC, PRODUCERS_TOPIC})
-INTERNAL = COMPACTED | {SHARE_STATE_TOPIC}  # the last loses nothing but by its coordinator's own doing
+INTERNAL = COMPACTED | {SHARE_STATE_TOPIC}  # only its coordinator deletes records of SHARE_STATE_TOPIC
 TopicIdPartition = tuple[bytes, int]
 """The id of a topic, and the number of a partition (Kafka's TopicIdPartition)."""
 CLUSTER_TOPIC = "__cluster_metadata"  # the log of Kafka's controllers: no topic may have its name

@@ -17,7 +17,7 @@ from ...storage.store import Store
 
 log = logging.getLogger("fencepost.broker")
 
-EVICTED_AT_ONCE = 2000  # in a round, beside as many as it brought: about 4 ms, if the setting was lowered
+EVICTED_AT_ONCE = 2000  # after a round, if the setting was lowered (about 4 ms), besides as many as the round brought
 
 
 class ProducerLimit:

@@ -48,7 +48,7 @@ from .producer_ids import ProducerIds
 
 log = logging.getLogger("fencepost.broker")
 
-KEPT = "delete"  # with no retention: what may go is cut off by the coordinator
+KEPT = "delete"  # with no limits of retention: the coordinator itself deletes old records
 SKIPPED_LEADER_EPOCHS = 1 << 16  # by restored data: more than a store gets owners since a backup; they go up to 2^31
 LAST_MINUTE = 1 << 30  # the largest that is taken for a leader epoch: a clock far ahead must not use them all up
 MAX_PARTITIONS = 10_000  # of one request, as Kafka's controller has it

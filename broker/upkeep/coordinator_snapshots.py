@@ -35,7 +35,7 @@ KEPT = 2
 SLICE_ROWS = 1_500  # some 2 ms
 SLICE_BYTES = 256 << 10
 PAUSE_S = 0.002
-AFTER_BYTES = 4 << 20  # appended to the logs since the last one, or as many as it had itself
+AFTER_BYTES = 4 << 20  # appended to the logs after a snapshot, or the snapshot's size if that is more: the next is due
 
 _UNUSABLE = (checkpoints.Damaged, ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException)
 

@@ -25,12 +25,12 @@ from .cleaning import Cleaning
 T = TypeVar("T")
 
 TICK_S = 0.1
-FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
-FLUSH_AFTER_MS = 2_000  # or when something was for so long
+FLUSH_AT_BYTES = 4 << 20  # a flush starts when so many released bytes are unflushed
+FLUSH_AFTER_MS = 2_000  # a flush starts when this time has passed since the last one
 FLUSH_THREADS = 2  # of a flush that is not paced; the executor's others are for checkpoints, removals, journal files
 SOON_MS = 1_000  # between checkpoints while deleted topics take room, or the age is to be saved
 AFTER_FAILURE_S = 0.5
-SAVED_AGE_MS = 1_000  # an orderly end after so long at least is a checkpoint, for the age alone
+SAVED_AGE_MS = 1_000  # an orderly stop makes a checkpoint if this much of the store's age is not saved
 SLICE_PAUSE_S = 0.002
 
 
@@ -93,7 +93,7 @@ class Housekeeping:
         """Begin all background tasks."""
         settings, cleaning = self._settings, self._cleaning
         self._store.look_at_free_space()
-        self._fill_wanted.set()  # a journal begins with one file: where no other is ready, no client is read from
+        self._fill_wanted.set()  # a journal begins with one file: clients are not read from while no other is ready
         self.keep(self._watch())
         self.keep(self._flush())
         self.keep(self._fill())
@@ -235,7 +235,7 @@ class Housekeeping:
             if self._quiet:
                 self._watch_wanted.clear()
                 await self._watch_wanted.wait()
-                self._last_flush_ms = self._clock.monotonic_ms()  # what came since gathers first
+                self._last_flush_ms = self._clock.monotonic_ms()  # so that what has just arrived is not flushed alone
             self._store.look_at_free_space()
             waited_ms = self._clock.monotonic_ms() - self._last_flush_ms
             if self._store.journal.wants_recycling or waited_ms >= FLUSH_AFTER_MS:

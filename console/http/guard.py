@@ -90,7 +90,7 @@ class Guard:
         self._csrf_without_login = new_secret()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._tries = Tries(log)
-        self.cookie = COOKIE  # of the session, its name
+        self.cookie = COOKIE  # the name of the session's cookie
         self.changes_allowed = changes_allowed
         self.changes_hint = changes_hint
 

@@ -39,7 +39,7 @@ GROUPS_INTERVAL_MS = 2_000
 RIGHTS_INTERVAL_MS = 30_000
 LOAD = 3
 MAX_PAUSE_AFTER_FAILURE_MS = 5_000
-LOOK_MS = 10_000  # how long a request counts as somebody who looks
+LOOK_MS = 10_000  # for how long after a request the cluster is read again and again
 FRESH_MS = 2_000  # how old a view may be that answers a request
 SHOWN_OPEN = 100
 
@@ -133,7 +133,7 @@ class ClusterModel:
         """Read the cluster again and again while somebody needs views. A failed reading is published as a problem, and
         tried again.
         """
-        while self.is_wanted or self._next is not None:  # a pause may be longer than somebody who waits counts
+        while self.is_wanted or self._next is not None:  # somebody may still wait, if a pause was long
             began_ms = self._clock.monotonic_ms()
             try:
                 self._adopt(await self._read())

@@ -21,7 +21,7 @@ from .app import refusal, secure
 
 REQUEST_S = 30.0  # for the head of the first request of a connection
 KEPT_S = 75.0  # for the head of each later one: aiohttp's own timer
-STUCK_S = 60.0  # for an answer of which nothing is taken
+STUCK_S = 60.0  # for an answer of which the browser reads nothing
 log = logging.getLogger(__name__)
 
 

@@ -98,7 +98,7 @@ class Console:
         if self._listening is not None:
             self._listening.close()
         await self._runner.cleanup()
-        for each in self.parts.connections.open():  # of answers that nobody takes
+        for each in self.parts.connections.open():  # whose answers the browsers do not read
             each.abort()
         await asyncio.sleep(0)  # connections see their end in the next turn of the loop
 

@@ -170,7 +170,7 @@ def test_partitions_above_max_partitions_get_policy_violation_until_some_are_del
             assert made_in(again, create("c", 4)) == (OK, None)
 
 
-# ---- what is in memory and not in segments -------------------------------------------------------------------
+# ---- batches in memory, not yet in segments ------------------------------------------------------------------
 
 
 @pytest.mark.slow

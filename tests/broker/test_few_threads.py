@@ -12,7 +12,7 @@ from fencepost.effects.disk import CannotStartThread
 from few_threads import threads_left
 
 OWN = 1  # the thread in which an embedded broker lives
-FIRSTS = 5  # the first of each pool
+FIRSTS = 5  # one thread for each pool of the broker
 LOGIN = {"users": {"ada": "secret"}}
 
 

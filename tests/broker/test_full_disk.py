@@ -106,7 +106,7 @@ def delete_records(broker, name, offset):
     return broker.ask(request).topics[0].partitions[0]
 
 
-# ---- what is said of it ----------------------------------------------------------------------------------------
+# ---- log lines and metrics -------------------------------------------------------------------------------------
 
 
 def test_low_disk_space_is_logged_as_an_error_and_its_end_as_a_warning(disk, caplog):

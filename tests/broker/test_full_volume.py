@@ -144,12 +144,12 @@ def test_filling_and_emptying_a_real_small_volume_loses_no_acknowledged_record(v
             producer.check()
             assert producer.acknowledged > 200
 
-            def is_nearly_full() -> bool:  # what was refused for want of memory may find room later
-                producer.fill()
+            def is_nearly_full() -> bool:
+                producer.fill()  # again: what was refused because memory was short may find room later
                 return volume.free_bytes() < 8 * MIB
 
-            def is_full() -> bool:  # what the broker removes in the meantime is taken too
-                volume.take_all()
+            def is_full() -> bool:
+                volume.take_all()  # again: the broker frees space when it removes files
                 return volume.free_bytes() == 0 and producer.send() == REFUSED
 
             wait_until(is_nearly_full, WITHIN_S)
@@ -157,7 +157,7 @@ def test_filling_and_emptying_a_real_small_volume_loses_no_acknowledged_record(v
             producer.check()
             asked = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="other")], timeout_ms=1000)
             assert client.call(asked).responses[0].error_code == OK
-            time.sleep(1)  # for five checkpoints, flushes and looks at what may be removed, which find no room either
+            time.sleep(1)  # five checkpoints, flushes and removals of files are tried, and find no room either
             producer.check()
         broker.kill()
         with pytest.raises(AssertionError, match="the disk is full"):

@@ -33,8 +33,8 @@ from wire_client import Closed, WireClient
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 13.0  # virtual; with a flush every two, a checkpoint every four
-PLACES = 3  # how many frames of ours make a place
+SECONDS = 13.0  # of virtual time; there is a flush every 2 s, and a checkpoint every 4 s
+PLACES = 3  # see place()
 SETTINGS = small(log_checkpoint_interval_ms=4_000)
 
 

@@ -149,7 +149,7 @@ class Story:
             self.client.send(request, version_of(request))
             self.fetched_of = [self.acknowledged["t"]]
 
-    # ---- what passes the job -------------------------------------------------------------------------------
+    # ---- while a job is held -------------------------------------------------------------------------------
 
     def nothing(self):
         pass
@@ -189,7 +189,7 @@ class Story:
         self.broker.wait(2)
         self.recreation()
 
-    # ---- what is to be seen --------------------------------------------------------------------------------
+    # ---- what readers see ---------------------------------------------------------------------------------
 
     def check(self):
         broker = self.broker

@@ -27,7 +27,7 @@ from txn_client import Txn
 GROUP = 32
 KIB, MIB = 1 << 10, 1 << 20
 MAX_TIMES = 2_000
-NOT_NEEDED = {LEDGER_TOPIC, PRODUCERS_TOPIC, SHARE_STATE_TOPIC}  # where there are groups and transactions only
+NOT_NEEDED = {LEDGER_TOPIC, PRODUCERS_TOPIC, SHARE_STATE_TOPIC}  # groups and transactions use none of these
 REPLICAS = "leader.replication.throttled.replicas"
 LONGEST_VALUE = "0:1," + "1" * (32_767 - 6) + ":1"
 LONGEST_NAME = "x" * 1_000

@@ -16,7 +16,7 @@ from served_broker import ServedBroker
 
 import fencepost as fp
 
-OFFSETS_PARTITIONS = 50  # of __consumer_offsets, which has no room either
+OFFSETS_PARTITIONS = 50  # of __consumer_offsets, for which MAX_BYTES leaves no room either
 
 Found = dict[str, dict[tuple[str, ...], float]]
 

@@ -57,8 +57,8 @@ READ_BYTES = 1 << 20  # of a partition
 LEAST_READ_BYTES = 256 << 10  # of a partition, where an answer may have so much
 MAX_BATCHES = 500  # whose headers one step looks at
 MAX_BYTES = 8 << 20  # of one answer, unless its first batch is larger
-WAITING_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
-FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
+WAITING_BYTES = 64 << 10  # a waiting fetch counts as this many bytes, which limits how many wait on a connection
+FEW_PARTITIONS = 50  # of the fetches with more partitions, a connection has one waiting at a time
 ANSWER_BYTES, PARTITION_BYTES = 30, 60  # of what goes around records
 
 

@@ -22,7 +22,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 HIGHEST_EPOCH = 2**31 - 1
 MAX_OF_A_SESSION = 40_000  # partitions; one request cannot name more
-ENOUGH_ROOM = 3 / 4  # of the sessions that are allowed, below which the next refusal is news
+ENOUGH_ROOM = 3 / 4  # of the allowed sessions: once there are fewer, the next refusal is logged again
 MAX_OF_ALL = 500_000  # that all sessions name together, some 100 MB
 
 
@@ -60,7 +60,7 @@ class ShareSessions:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._of_connection: dict[Hashable, dict[ShareSession, None]] = {}
         self.partitions = 0  # that all of them name
-        self.is_limit_known = False  # that a session was refused stands in the log, and there is still little room
+        self.is_limit_known = False  # a refusal was logged, and there was no ENOUGH_ROOM since
         self.evictions = 0  # sessions that ended with their connection
 
     def __len__(self) -> int:

@@ -57,7 +57,7 @@ def begin(call, *arguments):
     return result
 
 
-# ---- whoever waits for it, while it ends ----------------------------------------------------------------------
+# ---- calls that wait while the broker ends --------------------------------------------------------------------
 
 
 def stand_at(inner, count, standing):
@@ -247,7 +247,7 @@ def test_stop_and_kill_return_after_the_thread_of_the_broker_has_ended(monkeypat
         assert lives(before) == []
 
 
-# ---- stopped from several sides -------------------------------------------------------------------------------
+# ---- stopped by several callers -------------------------------------------------------------------------------
 
 
 def hold_the_end(inner, ending, go_on):
@@ -308,7 +308,7 @@ def test_simultaneous_stops_from_many_threads_raise_nothing():
             stopping.result(WITHIN_S)
 
 
-# ---- two that begin it at once --------------------------------------------------------------------------------
+# ---- started by two callers at once ---------------------------------------------------------------------------
 
 
 def hold_the_start(monkeypatch):

@@ -60,7 +60,7 @@ def is_served(client):
     return client.call(NO_TOPICS, 9).brokers[0].port
 
 
-# ---- who comes in ------------------------------------------------------------------------------------------------
+# ---- which clients are let in ------------------------------------------------------------------------------------
 
 
 def test_the_principal_is_the_subject_of_the_client_certificate(broker, authority):
@@ -328,7 +328,7 @@ def test_no_connection_is_dropped_while_certificates_change_under_load(changing,
     assert len(calls) > 100
 
 
-# ---- what is refused at the start --------------------------------------------------------------------------------
+# ---- settings that are refused at the start ----------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from simulated_client import SimulatedClient
 
 ENOUGH_S = JUDGED_AFTER_MS / 1000 + 2 * LOOK_S
 LARGE = batch(value=bytes(1_000_000))
-SMALL_POOL = 20 * MIB  # and no request may be larger
+SMALL_POOL = 20 * MIB  # of memory for requests; it is also the limit of one request
 
 
 @pytest.fixture(params=[None])

@@ -311,7 +311,7 @@ def test_a_short_request_does_not_wait_until_thirty_long_ones_have_ended(turns_b
     a_turn = turns.SLICE_UNITS // turns.SHORT_UNITS
     still_short = max(0, 30 - turns_before * a_turn)
     assert turns_taken == still_short // a_turn + 1
-    long_ones = turns_taken - 1  # of each turn before it
+    long_ones = turns_taken - 1  # each turn before the last also did one slice of a long one
     assert len(before) == still_short * turns.SHORT_UNITS + long_ones * turns.SLICE_UNITS
     while later:
         turn()

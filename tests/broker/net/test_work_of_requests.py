@@ -378,7 +378,7 @@ READING = {name for name in ROWS if name.startswith(("Describe", "List"))} | {
     "OffsetForLeaderEpoch",
 }
 
-CPU_RATIO = 10  # of time, which varies, to lines, which do not: a loop inside of C that is quadratic takes more
+CPU_RATIO = 10  # how much faster CPU time may grow than lines: time varies; a quadratic loop in C exceeds this
 TURN_LINES = 20_000  # of one turn, while the units of a turn are as few as below
 
 

@@ -160,7 +160,7 @@ def test_of_a_hundred_thousand_addresses_at_most_1001_rates_are_kept(monkeypatch
     assert len(place.pace) <= 1_001
 
 
-# ---- with sockets of a kind ----------------------------------------------------------------------------------
+# ---- with a whole broker -------------------------------------------------------------------------------------
 
 
 def test_a_connection_above_the_rate_of_its_address_is_closed_without_an_answer() -> None:

@@ -143,7 +143,7 @@ def test_replies_wait_until_the_journal_is_synced_except_api_versions_and_metada
     submit, executor.submit = executor.submit, lambda job, done: held.append((job, done))
     client.send(create("t"))
     broker.wait(0.1)
-    other.send(create("t"))  # exists: an error that tells of what is not durable
+    other.send(create("t"))  # it exists: this error tells of a topic that is not durable yet
     assert client.quiet()
     assert other.quiet()
     third = SimulatedClient(broker)

@@ -133,7 +133,7 @@ def test_a_produce_request_with_false_lengths_closes_its_connection(broker, vers
     for cut in range(9, len(frame) - 4):
         body = frame[4:-cut] if cut < len(frame) - 12 else frame[4:12]
         liar = SimulatedClient(broker)
-        liar.ask(produce("t", batch()), version)  # so that it has a route
+        liar.ask(produce("t", batch()), version)  # its parsed head (the route) serves the next request
         liar.send_raw(len(body).to_bytes(4, "big") + body)
         assert liar.closed(0.1)
     assert answers(good.ask(produce("t", batch()), version))[0][0] == OK

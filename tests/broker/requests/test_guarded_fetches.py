@@ -41,7 +41,7 @@ def test_a_fetch_session_of_another_user_is_not_found(world: Guarded) -> None:
     assert opened.session_id
     more = {"session_id": opened.session_id, "topics": []}
     assert ask(world, "bob", fetch(epoch=1, **more)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert ask(world, "bob", fetch(epoch=-1, **more)).error_code == OK  # it would end one of his own
+    assert ask(world, "bob", fetch(epoch=-1, **more)).error_code == OK  # -1 ends a session of his own, if there is one
     assert ask(world, "bob", fetch("t", epoch=0, session_id=opened.session_id)).session_id != opened.session_id
     assert ask(world, "alice", fetch(epoch=1, **more)).error_code == OK
 

@@ -33,7 +33,7 @@ ALL = AclFilter(ResourceType.ANY, PatternType.ANY, None, None, None, Operation.A
         {"host": ""},
         {"host": "10.0.0.0/8"},
         {"operation": Operation.ALL},
-        {"operation": Operation.CLUSTER_ACTION},  # of no topic, and yet Kafka takes it
+        {"operation": Operation.CLUSTER_ACTION},  # topics have no such operation, but Kafka accepts it
         {"resource_type": ResourceType.CLUSTER, "resource_name": "kafka-cluster"},
         {"resource_type": ResourceType.USER, "permission": Permission.DENY},
     ],

@@ -86,7 +86,7 @@ def authorizer_of(*rules: str, **more: Any) -> Authorizer:
         (["allow alice READ = orders", "deny alice READ ^ o"], False),
         (["allow alice READ = orders", "deny alice READ = orders @10.0.0.1"], False),
         (["allow alice ALL = *", "deny * ALL ^ orders"], False),
-        # … but not what it does not speak of.
+        # … but only what the rule names.
         (["allow alice READ = orders", "deny bob READ = orders"], True),
         (["allow alice READ = orders", "deny alice WRITE = orders"], True),
         (["allow alice READ = orders", "deny alice READ = order"], True),

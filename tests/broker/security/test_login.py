@@ -84,7 +84,7 @@ def code(reply):
 OK, ENDS, ILLEGAL_AND_ENDS, ILLEGAL = (0, False), (FAILED, True), (34, True), (34, False)
 
 
-# ---- once --------------------------------------------------------------------------------------------------------
+# ---- one login ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

@@ -61,7 +61,7 @@ def fails(exchange, client, first=lambda said: said, final=lambda said: said):
     return str(failed.value)
 
 
-# ---- SCRAM: who gets in ------------------------------------------------------------------------------------------
+# ---- SCRAM: logins that succeed ----------------------------------------------------------------------------------
 
 
 def test_a_scram_exchange_sends_the_messages_of_rfc_7677s_example():
@@ -114,7 +114,7 @@ def test_every_scram_exchange_has_a_new_server_nonce():
     assert len(firsts) == 5
 
 
-# ---- SCRAM: who does not -----------------------------------------------------------------------------------------
+# ---- SCRAM: logins that fail -------------------------------------------------------------------------------------
 
 
 def test_a_wrong_password_and_an_unknown_user_fail_at_the_same_step_alike():

@@ -143,7 +143,7 @@ def test_no_repr_of_a_request_shows_the_password():
     assert repr(put("alice", salt=b"12345", salted=b"secret")).endswith("salt=<5 bytes>, salted_password=<6 bytes>)")
 
 
-# ---- what is told ------------------------------------------------------------------------------------------------
+# ---- descriptions ------------------------------------------------------------------------------------------------
 
 
 def test_a_user_is_described_with_mechanisms_and_iterations(users):

@@ -17,7 +17,7 @@ from fencepost.protocol.messages.topics import CreatePartitionsRequest, DeleteTo
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from simulated_broker import SimulatedBroker
 
-NAME = "__share_group_state"  # changes of share partitions that nobody has begun mean nothing to its coordinator
+NAME = "__share_group_state"  # its coordinator ignores changes of share partitions that it does not know
 A, B, C = (record_key(Kind.UPDATE, SharePartitionKey(name, bytes(16), 0)) for name in "abc")
 ONE, TWO, THREE = (update_value(Update(0, number, ()), 0) for number in (1, 2, 3))
 Seen = list[tuple[int, int, bytes | None, bytes | None]]

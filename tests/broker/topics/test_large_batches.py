@@ -21,7 +21,7 @@ from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, Record
 from left_directory import left_in
 from simulated_broker import SimulatedBroker
 
-NAME = "__share_group_state"  # a change of a share partition that nobody has begun means nothing to its coordinator
+NAME = "__share_group_state"  # its coordinator ignores changes of share partitions that it does not know
 KEY = record_key(Kind.UPDATE, SharePartitionKey("g", bytes(16), 0))
 SMALL = BrokerSettings(log_dir="/d", log_checkpoint_interval_ms=300, journal_max_bytes=48 << 20)
 

@@ -256,8 +256,8 @@ class LimitMachine(RuleBasedStateMachine):
         assert self.limit.may_evict == bool(idle)
 
     def evict(self, log_ids):
-        """Evict from the reference what the limit has evicted, and check that it was right: idle producers only, those
-        silent longest first.
+        """Evict from the reference what the limit has evicted, and check that only idle producers were; after a round,
+        also that they were those silent longest.
 
         log_ids: the logs looked at between rounds, when the count is not exact; None after a round, when it is.
         """
@@ -269,7 +269,7 @@ class LimitMachine(RuleBasedStateMachine):
             for key in idle[: max(0, len(self.heard) - self.most)]:
                 del self.heard[key]
             assert known == set(self.heard)
-        else:  # between rounds not all is counted: whoever went was idle, and nobody silent for longer stays
+        else:  # between rounds the count is not exact: whoever was evicted must at least have been idle
             gone = [key for key in self.heard if key not in known]
             assert not self.open.intersection(gone)
             for key in gone:

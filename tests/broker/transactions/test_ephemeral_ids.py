@@ -97,7 +97,7 @@ def test_2000_ended_ephemeral_ids_leave_no_state(broker):
     client = Txn(broker, "client").client
     for number in range(2000):
         lives(broker, number, 1 + number % 2, client)
-    broker.wait(100)  # the timeouts
+    broker.wait(100)  # until all timeouts have passed
     unused = [name for name in broker.broker.transactions.transactions if int(name.removeprefix("once-")) % 50 == 49]
     assert len(unused) == len(broker.broker.transactions.transactions) == 40  # begun, and never used: they expire
     broker.broker.transactions.forget(unused)
@@ -115,7 +115,7 @@ def test_ended_ephemeral_ids_leave_no_state_after_a_power_cut(broker, version):
     client = Txn(broker, "client").client
     for number in range(15):
         lives(broker, number, version, client)
-    broker.wait(100)  # the timeouts
+    broker.wait(100)  # until all timeouts have passed
     with broker.after_power_cut() as again:
         assert left(again) == NOTHING
 

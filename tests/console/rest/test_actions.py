@@ -105,7 +105,7 @@ async def test_a_two_phase_transactional_id_can_be_fenced(console: ConsoleClient
     """Its transactions have the timeout 2^31-1, which brokers refuse from other producers (KIP-939)."""
     request = InitProducerIdRequest(transactional_id="two-phase", transaction_timeout_ms=1, enable2_pc=True)
     async with Admin(f"127.0.0.1:{broker.port}") as admin:
-        with WireClient("127.0.0.1", broker.port) as client:  # no broker lists the version of this request
+        with WireClient("127.0.0.1", broker.port) as client:  # ApiVersions lists no version with enable2_pc
             answer = client.call(request, version=6)
         assert answer.error_code == 0
         found = (await admin.describe_transactions("two-phase"))["two-phase"]

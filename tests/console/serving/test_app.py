@@ -120,7 +120,7 @@ async def test_consoles_on_two_ports_of_a_host_keep_their_logins_apart(
     await closed.ask("POST", "/v1/session", json={"token": TOKEN})
     async with console_of(f"127.0.0.1:{broker.port}", token=TOKEN) as other:
         other_base, here = other.base, closed.base
-        for closed.base in (other_base, here):  # one browser
+        for closed.base in (other_base, here):  # both logins with the cookies of one browser
             await closed.ask("POST", "/v1/session", json={"token": TOKEN})
         for closed.base in (other_base, here):
             assert (await closed.get("/v1/session"))["logged_in"]
