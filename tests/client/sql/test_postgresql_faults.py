@@ -264,6 +264,19 @@ async def test_close_number_raises_naming_the_session_that_holds_the_writers_row
         await db.rollback()
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_an_id_is_not_claimed_or_looked_at_while_a_decision_about_it_is_open(db, driver_url, monkeypatch, again):
+    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.1)
+    async with sql.connect(driver_url) as other:
+        generation = (await db.claim("orders-1")).generation
+        await db.begin()
+        assert await db.decide("orders-1", generation, WAITING)
+        with pytest.raises(RowHeld):
+            await other.claim("orders-1", again)
+        await db.commit()
+        assert await other.claim("orders-1", again) == Row(generation + (not again), 7, True)
+
+
 async def test_the_session_that_holds_a_row_is_named_despite_a_short_statement_timeout(db, postgres_url, monkeypatch):
     monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.5)
     await db.execute(f"alter database {postgres_url.rpartition('/')[2]} set statement_timeout = 100")

@@ -94,6 +94,15 @@ async def test_rolling_back_a_savepoint_of_sqlite_keeps_the_rest_of_the_transact
     assert await rows_of(db) == [1]
 
 
+async def test_a_table_made_in_a_savepoint_of_sqlite_is_committed_with_the_record(broker, db):
+    async with Producer(broker, transactional_id="orders-1") as producer, producer.transaction(db=db) as tx:
+        async with db.transaction():
+            await db.execute("create table lines (id integer)")
+        await tx.send("orders", b"1")
+    assert await db.fetch("select * from lines") == []
+    assert await records_of(broker) == [1]
+
+
 @pytest.mark.parametrize(
     "statement",
     ["commit", " COMMIT;", "rollback", "begin", "end transaction", "-- done\n commit", "/* a\n */ /**/commit"],

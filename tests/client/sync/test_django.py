@@ -1,6 +1,8 @@
 """Django's own connection takes part in transactions: with SQLite, and with PostgreSQL by psycopg."""
 
 import asyncio
+import contextlib
+import sqlite3
 import threading
 
 import pytest
@@ -194,6 +196,15 @@ def test_djangos_on_commit_functions_run_in_the_callers_thread_only_after_a_comm
         Order.objects.create(id=1, name="again")
     write(producer, own, 2)
     assert len(seen) == 2
+
+
+def test_a_block_of_django_locks_the_file_of_sqlite_from_its_begin_on(producer, configure, tmp_path):
+    path = tmp_path / "orders.db"
+    configure(settings_of(f"sqlite:///{path}"))
+    with sql.connect(connection) as own, contextlib.closing(sqlite3.connect(path, timeout=0)) as other:
+        with producer.transaction(db=own), pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("begin immediate")
+        other.execute("begin immediate")
 
 
 def test_a_django_connection_used_in_another_thread_is_refused(broker, db, own, producer):

@@ -229,6 +229,21 @@ def test_objects_of_a_scoped_session_are_committed_with_records(broker, db, engi
     assert rows_of(db) == asyncio.run(records_of(broker)) == [1]
 
 
+def test_a_sessions_block_in_another_sqlite_file_than_was_opened_is_refused(tmp_path, broker, producer):
+    path, engine = tmp_path / "orders.db", durable(create_engine(f"sqlite:///{tmp_path}/orders.db"))
+    with Session(engine) as session, sql.connect(session) as own:
+        own.execute(TABLE)
+        write(producer, own, 1)
+        engine.dispose()
+        path.rename(tmp_path / "moved.db")
+        with sql.connect(f"sqlite:///{path}") as other:
+            other.execute(TABLE)
+            with pytest.raises(InvalidConfigurationError, match="another database than the one that was opened"):
+                write(producer, own, 2)
+            assert rows_of(other) == []
+    engine.dispose()
+
+
 @pytest.mark.parametrize("place", [BEFORE, SENT])
 def test_the_outcome_of_a_blocking_sessions_commit_cut_off_is_looked_up(
     broker, postgres, postgres_url, producer, place
@@ -308,9 +323,9 @@ def test_a_session_that_chooses_a_second_database_in_a_block_commits_nothing(
         with pytest.raises(Exception) as refused, producer.transaction(db=own) as tx:  # noqa: PT012
             tx.send("orders", b"1")
             own.execute("insert into orders values (1, 'alice')")
-            session.add(Order(id=1, name="alice"))
             with contextlib.suppress(InvalidConfigurationError if goes_on else ()):
-                session.flush()
+                session.get(Order, 1)
+            session.add(Order(id=1, name="alice"))
         if not goes_on:
             assert "several databases" in str(refused.value)
         assert session.get(Order, 1) is None
