@@ -37,7 +37,8 @@ class Blocks(ABC):
     def __init__(self, connections: Connections, name: str) -> None:
         self._name = name
         self._connections = connections
-        self._id = ""
+        self._id = ""  # once it was open; who asks later what it has committed needs that, too
+        self._is_open = False
         self._is_owned = False  # by the block of a producer's transaction, or of an inbox
         self.block: Block | None = None
         self._must_find_mark = False  # whether the transaction was marked, and has to have the mark at its end
@@ -64,7 +65,7 @@ class Blocks(ABC):
     async def close(self) -> None:
         """Roll back an open transaction, and give the connection back."""
         await self.rollback()
-        self._id = ""
+        self._is_open = False
         await self._connections.close()
 
     # ---- for the user ----------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ class Blocks(ABC):
             raise IllegalStateError("this database is in another transaction: one connection has one at a time")
 
     def _check_open(self) -> None:
-        if not self._id:
+        if not self._is_open:
             raise IllegalStateError("the database is not open", hint="async with sql.connect(…) as db")
 
     def _open_adapter(self) -> Adapter:

@@ -45,13 +45,13 @@ class Database(Blocks):
         self._schema = ""  # in which our tables are, quoted and with a dot
 
     def __repr__(self) -> str:
-        return f"<Database {self.name} {'open' if self._id else 'closed'}>"
+        return f"<Database {self.name} {'open' if self._is_open else 'closed'}>"
 
     async def open(self) -> None:
         """Connect, and read the database's settings and its id. Raises InvalidConfigurationError, and the driver's
         error.
         """
-        if self._id:
+        if self._is_open:
             return
         adapter = await self._connections.another()
         try:
@@ -65,6 +65,7 @@ class Database(Blocks):
                 self._schema = f"{schema}."
             self._id = await self._checked_id(adapter)
             await adapter.commit()
+            self._is_open = True
         except BaseException:
             adapter.drop()
             raise

@@ -57,11 +57,11 @@ class Database(Blocks):
         self._create = create
 
     def __repr__(self) -> str:
-        return f"<Database sqlite {self.path} {'open' if self._id else 'closed'}>"
+        return f"<Database sqlite {self.path} {'open' if self._is_open else 'closed'}>"
 
     async def open(self) -> None:
         """Open the file, and read its settings and its id. Raises InvalidConfigurationError, sqlite3.Error."""
-        if self._id:
+        if self._is_open:
             return
         found = await call_blocking(self._prepared)
         try:
@@ -74,7 +74,7 @@ class Database(Blocks):
                 raise
             hint = "sqlite3.connect(…, check_same_thread=False)"  # it is another thread's
             raise InvalidConfigurationError(f"{self.path}: {error}", hint=hint) from None
-        self._id = found
+        self._id, self._is_open = found, True
 
     async def _another(self) -> Adapter:
         """Return a new connection of ours to the file."""

@@ -1,7 +1,10 @@
-"""One producer used by two tasks, each with a database of its own, and ended by its own methods inside a block."""
+"""One producer used by two tasks, each with a database of its own; ended by its own methods inside a block; and one
+whose database is closed before.
+"""
 
 import pytest
-from fencepost.client.errors import IllegalStateError
+from fencepost.client.errors import CommitOutcomeUnknownError, IllegalStateError
+from fencepost.client.transactions.participant import DatabaseAway
 from orders import TABLE, records_of, rows_of, write
 
 from fencepost import Producer, sql
@@ -75,3 +78,27 @@ async def test_a_producers_own_commit_inside_a_block_with_a_database_commits_not
                 await getattr(producer, name)()
         await write(producer, db, 2)
         assert await rows_of(db) == await records_of(broker) == [2]
+
+
+async def test_the_outcome_of_a_commit_is_asked_after_its_database_object_is_closed(broker, urls, monkeypatch):
+    """As at the end of `async with Producer(…) as producer, sql.connect(…) as db`, which closes the database first."""
+    async with Producer(broker, transactional_id="orders-1", max_block_ms=1_000) as producer:
+        async with sql.connect(urls[0]) as db:
+            commit = db.commit
+
+            async def lose_answer():
+                await commit()
+                raise ConnectionError("the connection is gone")
+
+            async def be_away(waiting):
+                raise DatabaseAway("it is away")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(db, "commit", lose_answer)
+                patch.setattr(db, "close_number", be_away)
+                with pytest.raises(CommitOutcomeUnknownError) as unknown:
+                    await write(producer, db, 1)
+                await db.close()
+        assert await unknown.value.resolve() == "committed"
+        with pytest.raises(IllegalStateError, match="not open"):
+            await write(producer, db, 2)
