@@ -158,7 +158,7 @@ def test_every_truncation_of_a_file_is_detected_or_changes_no_recovered_data(dis
 
 
 def seal_of(content):
-    """Where the last round begins: the empty one, which says that the round before it was synced.
+    """Return where the last round begins: the empty one, which says that the round before it was synced.
 
     What takes the seal together with what it seals looks like a write that was never finished, and nothing tells them
     apart. The seal has a block of the disk to itself, so this takes more than one bad block, and all at the end.

@@ -119,7 +119,7 @@ class History:
         self.open.difference_update((log_id, producer) for log_id in logs)
 
     def _once(self) -> None:
-        """A producer id that is used for one transaction begins, or ends: its marker forgets it."""
+        """Begin or end the transaction of a producer id that is used only once: its marker forgets it."""
         log = self.once
         mine = sorted(key for key in self.open if key[0] == log.log_id)
         if not mine:
@@ -134,7 +134,7 @@ class History:
         self.open.remove(mine[0])
 
     def _epoch(self) -> None:
-        """A producer comes back with a newer epoch, and begins at 0 everywhere."""
+        """Let a producer come back with a newer epoch; it begins with sequence number 0 everywhere."""
         producer = self.rng.randrange(4)
         self.epochs[producer] = self.epochs.get(producer, 0) + 1
         for key in [key for key in self.sequences if key[1] == producer]:

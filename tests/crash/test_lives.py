@@ -125,7 +125,7 @@ class Mixed(Workload):
         self.survives = survives
 
     def sync(self) -> None:
-        """A round as its units ask for it: synced if one of them is of mode fsync."""
+        """Write a round as its units ask for it: synced if one of them is of mode fsync."""
         self.round()
         store = self.store
         self.disk.note(Acknowledged(store.released_unit if self.survives == "kill" else store.synced_unit))

@@ -51,7 +51,7 @@ def java(tmp_path_factory):
 
 
 def broker(kind: Kind, directory: Path) -> BrokerProcess | KafkaProcess:
-    """A broker that compacts soon."""
+    """Return a broker that compacts soon."""
     if kind == "Kafka":
         return KafkaProcess(directory, **AUTHORIZED, **{"log.cleaner.backoff.ms": "1000"})
     soon = ("-X", "log.cleaner.backoff.ms=1000", "-X", "log.checkpoint.interval.ms=1000")

@@ -23,7 +23,7 @@ SETTINGS = BrokerSettings(log_dir="/d", journal_max_bytes=4 << 20)
 
 
 def known(world: SimulatedBroker) -> Any:
-    """The names, how far each is, and what is in the partitions; the two agree."""
+    """Return the names, how far each is, and what is in the partitions; check that the two agree."""
     names, topics = world.broker.named_producers.names, world.broker.topics
     written = {(name, index): values(world, name, index) for name in "tu" if name in topics.by_name for index in (0, 1)}
     for found in names.by_name.values():

@@ -54,7 +54,7 @@ class Volume:
         subprocess.run([*self.inside, "mount", "-o", "loop", str(self.image), str(self.directory)], check=True)
 
     def cut(self) -> None:
-        """From now on every call fails, and what was not synced is gone."""
+        """Cut the power: from now on every call fails, and what was not synced is gone."""
         subprocess.run([*self.inside, sys.executable, "-c", SHUT_DOWN, str(self.directory)], check=True)
 
     def power_on(self) -> None:

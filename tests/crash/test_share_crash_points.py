@@ -130,7 +130,7 @@ def write_whole_and_prune(world: SimulatedBroker, keys: list[SharePartitionKey])
 
 
 def snapshots_meanwhile(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
-    """A snapshot of the coordinators is being taken while a transaction acknowledges and is committed."""
+    """Take a snapshot of the coordinators while a transaction acknowledges and is committed."""
     worker, shares = ShareWorker(world), world.broker.share_partitions
     taking: list[asyncio.Task[None]] = []
     for number in range(20):  # whose rows come first
@@ -157,7 +157,7 @@ def snapshots_meanwhile(world: SimulatedBroker, keys: list[SharePartitionKey]) -
 
 
 def resets(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
-    """A group's offsets are set lower than what a snapshot of the coordinators knows, and then its log is pruned."""
+    """Set a group's offsets lower than what a snapshot of the coordinators knows, and then prune its log."""
     worker, shares = ShareWorker(world), world.broker.share_partitions
 
     def reset() -> None:

@@ -27,7 +27,9 @@ def url(request, tmp_path, monkeypatch):
 
 
 def adopted_owner(url: str, directory: Path) -> BrokerProcess:
-    """An owner that has put a directory with some records into the store, so that there is a checkpoint at once."""
+    """Return an owner that has put a directory with some records into the store, so that there is a checkpoint at
+    once.
+    """
     alone = BrokerProcess(str(directory))
     alone.start()
 

@@ -23,7 +23,7 @@ def url(request, tmp_path, monkeypatch):
 
 
 def serve(url: str, directory: Path) -> BrokerProcess:
-    """A started broker with a disk of its own."""
+    """Return a started broker with a disk of its own."""
     broker = BrokerProcess(str(directory), "--store", url, *QUICK)
     broker.start()
     return broker

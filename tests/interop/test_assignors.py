@@ -44,7 +44,9 @@ def java(tmp_path_factory) -> Iterator[Java]:
 
 
 def group(chance: random.Random, name: str) -> tuple[dict[str, int], dict[str, Subscription]]:
-    """Topics and members, some of which had partitions, some of these in older generations or claimed twice."""
+    """Return random topics and members. Some members had partitions, some of these in older generations or claimed
+    twice.
+    """
     topics = {f"t{number}": chance.choice([0, 1, 1, 2, 3, 5, 8]) for number in range(chance.randint(1, 5))}
     topics["t0"] = chance.choice([1, 2, 3, 7, 20])
     free = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]

@@ -79,7 +79,7 @@ class Rdkafka:
                     self.errors.append(error)
 
     def owned(self):
-        """The assignment at its last poll: librdkafka may wait for ever for one that another thread asks for."""
+        """Return the assignment at its last poll: librdkafka may wait for ever for one that another thread asks for."""
         return self._owned
 
     def close(self):

@@ -35,7 +35,7 @@ def taken(bootstrap, topic, *, isolation="read_committed"):
 
 
 def member(bootstrap, group, topic):
-    """A consumer that goes on at the committed offset, and commits by hand."""
+    """Return a consumer that goes on at the committed offset, and commits by hand."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
     consumer = Consumer(settings | {"auto.offset.reset": "earliest", "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(topic, 0)])

@@ -239,7 +239,7 @@ async def aio_until(done, seconds=15):
 
 @contextlib.asynccontextmanager
 async def aio_member(broker, topic, read, assignor, **more):
-    """A consumer that reads in a task and commits each record."""
+    """Yield a consumer that reads in a task and commits each record."""
     consumer = aiokafka.AIOKafkaConsumer(
         topic,
         bootstrap_servers=broker.bootstrap,

@@ -91,7 +91,7 @@ def reader(bootstrap: str, topic: str, **more: Any) -> Consumer:
 
 @contextlib.asynccontextmanager
 async def reading_all(bootstrap: str, topic: str) -> Any:
-    """A consumer of all partitions that is no member of its group, so that no rebalance keeps others off."""
+    """Yield a consumer of all partitions that is no member of its group, so that no rebalance keeps others off."""
     async with reader(bootstrap, topic) as consumer:
         consumer.assign([TopicPartition(topic, each) for each in range(PARTITIONS)])
         yield consumer

@@ -143,7 +143,7 @@ def test_a_client_logs_in_again_before_its_session_expires_and_loses_no_record(r
         began, sent = time.monotonic(), 0
 
         def renewals():
-            """Logins over connections that had one before."""
+            """Return the number of logins over connections that had one before."""
             return broker.inside(lambda inner: inner.metrics.logins - inner.metrics.accepted_connections)
 
         while renewals() < 2:

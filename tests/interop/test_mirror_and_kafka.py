@@ -32,7 +32,7 @@ def sides(request: pytest.FixtureRequest, ours: str) -> Sides:
 
 
 def name_of(sides: Sides, what: str) -> str:
-    """A name of this run, other in each direction."""
+    """Return a name that no other run uses, and that differs by direction."""
     return f"{RUN}-{what}-{'to' if sides.target == KAFKA else 'from'}"
 
 

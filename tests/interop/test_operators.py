@@ -43,7 +43,7 @@ def listed(admin, **filters):
 
 
 def in_partition(admin, name, partition):
-    """The producers with an open transaction in a partition."""
+    """Return the producers with an open transaction in a partition."""
     place = TopicPartition(name, partition)
     producers = admin.describe_producers([place])[place].active_producers
     return [producer for producer in producers if producer.current_transaction_start_offset >= 0]

@@ -53,7 +53,7 @@ class Supervisor:
             self.process.wait()
 
     def next_word(self):
-        """The next word; None when the copier has done all. A successor follows on one that failed or hangs."""
+        """Return the copier's next word; None when it has done all. A successor follows on one that failed or hangs."""
         until = time.monotonic() + IN_ALL_S
         while time.monotonic() < until:
             if self.process is None:

@@ -63,7 +63,7 @@ def librdkafka(broker: ServedBroker, user: str, **more: Any) -> dict[str, Any]:
 
 
 def in_python(broker: ServedBroker, user: str) -> dict[str, Any]:
-    """Settings of kafka-python, aiokafka and the SDK."""
+    """Return the settings with which kafka-python, aiokafka and the SDK log in as this user."""
     return {
         "bootstrap_servers": bootstrap(broker),
         "security_protocol": "SASL_PLAINTEXT",

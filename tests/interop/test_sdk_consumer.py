@@ -33,7 +33,7 @@ async def read(consumer, count):
 
 
 def noted(monkeypatch):
-    """The fetches that were sent, with their versions."""
+    """Return a list to which each fetch that is sent is added, with its version."""
     fetches = []
     send = Connection.send
 

@@ -182,7 +182,7 @@ async def stable(admin, group):
 
 
 async def share(broker, topic, strategy, other):
-    """The SDK leads and another joins; then the other is left alone, leads, and the SDK joins it."""
+    """Let another client join the SDK, which leads; then leave the other alone, and let the SDK join it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     await asyncio.to_thread(admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result, 10)
     async with Sdk(broker.bootstrap, topic, strategy) as sdk:

@@ -74,30 +74,32 @@ BOMB_BYTES = 256 * MIB
 
 
 def zstd_bomb_without_size() -> bytes:
-    """A frame that does not state its content size: 2,048 blocks of one repeated byte, each 128 KiB from four bytes."""
+    """Return a frame that does not state its content size: 2,048 blocks of one repeated byte, each 128 KiB from four
+    bytes.
+    """
     block = (1 << 1 | 128 * 1024 << 3).to_bytes(3, "little") + b"a"
     last = (1 | 1 << 1 | 1 << 3).to_bytes(3, "little") + b"a"
     return b"\x28\xb5\x2f\xfd\x00\x38" + block * 2048 + last
 
 
 def raw_snappy_bomb() -> bytes:
-    """A raw block that says it holds 4 GiB - 1."""
+    """Return a raw block that says it holds 4 GiB - 1."""
     return b"\xff\xff\xff\xff\x0f" + b"\x00a"
 
 
 def xerial_bomb() -> bytes:
-    """Sixteen thousand blocks of 48 KiB each."""
+    """Return sixteen thousand blocks of 48 KiB each."""
     block = bytes(cramjam.snappy.compress_raw(bytes(48 * 1024)))
     return XERIAL + (len(block).to_bytes(4, "big") + block) * 16_000
 
 
 def xerial_lie() -> bytes:
-    """Blocks of six bytes that each announce 4 GiB - 1."""
+    """Return blocks of six bytes that each announce 4 GiB - 1."""
     return XERIAL + (b"\0\0\0\x06" + b"\xff\xff\xff\xff\x0f" + b"a") * 1000
 
 
 def lz4_bomb() -> bytes:
-    """4 MiB blocks, each one match of a single repeated byte."""
+    """Return blocks of 4 MiB, each of which is one match of a single repeated byte."""
     block = bytes(cramjam.lz4.compress_block(bytes(4 * MIB), store_size=False))
     return b"\x04\x22\x4d\x18\x60\x70\x73" + (len(block).to_bytes(4, "little") + block) * 64 + bytes(4)
 

@@ -34,7 +34,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> io.BytesIO:
-    """Standard input that is no terminal."""
+    """Replace standard input by a stream with this content, which is no terminal. Returns the stream."""
     stream = io.BytesIO(content)
     monkeypatch.setattr(login.sys, "stdin", SimpleNamespace(buffer=stream, isatty=lambda: False))
     return stream

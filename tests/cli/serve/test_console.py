@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 def url_of(broker: BrokerProcess, count: int = 1) -> str:
-    """The URL that the console has printed for the count-th time."""
+    """Wait until the console has printed its URL for the count-th time, and return it."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
         found = [line.split()[1] for line in broker.lines if line.startswith("console")]

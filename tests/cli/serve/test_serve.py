@@ -64,7 +64,7 @@ class Serve:
         return self.process.wait(READY_S)
 
     def refusal(self) -> tuple[int, str, str]:
-        """Exit code, cause and hint of a command that does not start."""
+        """Wait for the end of a broker that does not start, and return its exit code, cause and hint."""
         out, err = self.process.communicate(timeout=READY_S)
         assert "ready" not in out
         assert "Traceback" not in err

@@ -41,7 +41,7 @@ def owner(s3, tmp_path) -> Iterator[BrokerProcess]:
 
 
 def waits_to_produce(broker: BrokerProcess) -> confluent_kafka.Producer:
-    """A producer that waits for an acknowledgement of one record."""
+    """Return a producer that waits for the acknowledgement of one record."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 60_000})
     producer.produce("t", b"1")
     producer.flush(2)
@@ -50,7 +50,7 @@ def waits_to_produce(broker: BrokerProcess) -> confluent_kafka.Producer:
 
 
 def ready_of(port: int) -> tuple[int, list[str]]:
-    """Status and reasons that /readyz of a console answers."""
+    """Return the status and the reasons that /readyz of a console answers."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()

@@ -39,7 +39,7 @@ def test_two_writes_with_one_sink_id_in_one_run_of_a_foreachbatch_stop_the_query
 
 
 def foreachbatch_job(sink):
-    """A write of batch 7, always in the same run of the query."""
+    """Return the job of a write of batch 7, always in the same run of the query."""
     job = sink.job(False, sinkId=sink.topic, batchId="7")
     job.properties = {JOB_GROUP: RUNS[0], QUERY_ID: "q"}
     return job

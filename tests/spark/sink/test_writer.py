@@ -265,7 +265,7 @@ def killed(driver, made, rows, *, batch_id):
 
 
 def opened(driver):
-    """How many transactions are open in the driver's topic, prepared or not."""
+    """Return how many transactions are open in the driver's topic, prepared or not."""
     with sync.Admin(driver.servers) as admin:
         found = admin.list_transactions(states=["Ongoing"])
         return sum(

@@ -39,7 +39,7 @@ class Log:
         self._open = {}
 
     def write(self, count, gap, producer_id=-1, codec=0):
-        """A batch; gap: offsets that cleaning took before its first record."""
+        """Append a batch. gap: how many offsets cleaning took before its first record."""
         base = self.end
         made = [Record(base + gap + n, 1000 + n, None, b"%d" % (base + gap + n)) for n in range(count)]
         how = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0} if producer_id >= 0 else {}
@@ -53,7 +53,7 @@ class Log:
             self._open.setdefault(producer_id, []).extend(offsets)
 
     def decide(self, producer_id, commit):
-        """A marker, which may stand where the transaction wrote nothing."""
+        """Append a marker, which may stand where the transaction wrote nothing."""
         marker = bytearray(control_marker(Marker.COMMIT if commit else Marker.ABORT, producer_id, 0, 0, 1000))
         marker[:8] = self.end.to_bytes(8, "big")
         offsets = self._open.pop(producer_id, [])
@@ -73,7 +73,7 @@ class Log:
         self.end = end
 
     def fetch(self, position, most, isolation):
-        """From the batch that holds the position on, some batches; the last may be cut off, as by old brokers."""
+        """Return some batches, from the one that holds the position on; the last may be cut off, as by old brokers."""
         found = [each for each in self.batches if each[1] > position][:most]
         last = found[-1][1] if found else position
         Aborted = Part.AbortedTransaction
