@@ -363,7 +363,7 @@ class Broker(Services):
         participants = {OFFSETS_TOPIC: self.group_offsets.settle, SHARE_STATE_TOPIC: self.share_partitions.settle}
         self.transactions = TransactionCoordinator(shared, self.group_offsets, participants)
         self.share_partitions.transactional_id_of = self.transactions.by_producer_id.get
-        self.admission = Admission(self.transactions)
+        self.admission = Admission(self.transactions, self.group_offsets, shared.clock, self._loop.call_later)
 
     def _begin_quotas(self) -> None:
         measures = Measures(self.security_log.state.quotas, self._windows, self._controller_windows)
@@ -428,9 +428,8 @@ class Broker(Services):
                 await self.server.stop()
         self.waiting.stop()
         if hasattr(self, "groups"):
-            self.groups.stop()
-            self.consumer_groups.stop()
-            self.share_groups.stop()
+            for each in (self.admission.awaited, self.groups, self.consumer_groups, self.share_groups):
+                each.stop()
         if hasattr(self, "share_partitions"):
             self.share_partitions.stop()
         if hasattr(self, "coordinator_snapshots"):

@@ -215,6 +215,10 @@ class GroupOffsets:
         """Return whether any transaction with offsets of the group is open."""
         return self.state.has_pending(group)
 
+    def has_pending_of(self, partition: int, producer_id: int) -> bool:
+        """Return whether this producer's open transaction has offsets in this partition of __consumer_offsets."""
+        return (partition, producer_id) in self.state.pending
+
     def knows(self, group: str) -> bool:
         """Return whether the group has any offsets, so that it exists even if it has no members."""
         return self.state.has_pending(group) or self.has_committed(group)

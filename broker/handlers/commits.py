@@ -106,6 +106,7 @@ def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequ
     """Commit offsets within a transaction. They take effect if the transaction commits."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
+    broker.admission.awaited.came(request.transactional_id)
     wanted: list[_Wanted] = []
     response = TxnOffsetCommitResponse(topics=[])
     made = TxnOffsetCommitResponse.Topic.Partition

@@ -77,6 +77,7 @@ def _check_coordinator(broker: Services, call: Call, key_type: int, key: str) ->
     elif key_type == TRANSACTION:
         broker.access.check(call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         broker.transactions.topic.ensure()
+        broker.admission.awaited.asked(key, call.connection)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 

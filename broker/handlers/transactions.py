@@ -200,6 +200,8 @@ def add_offsets(broker: Services, call: Call, request: AddOffsetsToTxnRequest) -
     if error:
         error = _error_for_version(error, ADD_OFFSETS, call.version)
         broker.metrics.error("AddOffsetsToTxn", error)
+    else:
+        broker.admission.awaited.added(request.transactional_id, call.connection)
     return AddOffsetsToTxnResponse(error_code=error)
 
 

@@ -1,18 +1,26 @@
-"""Which other brokers are listed in Metadata: those that wait to own the same journal in an object store.
+"""Which other brokers are listed in Metadata: those that wait to own the same journal in an object store, and for some
+time those that have owned it.
 
-The rule: they are listed so that a client which was only told of the owner can find the next one. Nothing else depends
-on it. So no fence protects these objects, a failed call is not repeated before the next is due, and no clocks are
-compared: a broker that waits puts its object again and again, and counts as gone when the owner has seen the same
-object for too long.
+The rule: brokers that wait are listed so that a client which was only told of the owner can find the next one. Nothing
+else depends on it. So no fence protects these objects, a failed call is not repeated before the next is due, and no
+clocks are compared: a broker that waits puts its object again and again, and counts as gone when the owner has seen the
+same object for too long.
+
+Former owners are listed even if nobody knows whether they will come back, because of librdkafka from 2.10 on. It
+remembers the coordinator of a group for which it commits offsets in transactions. While Metadata lists that broker, it
+tries to connect to it, and after each failure asks for the coordinator again. If Metadata does not list it any more, it
+does neither: the next send_offsets_to_transaction never returns. It forgets a coordinator that it has not used for
+metadata.max.age.ms, by default 15 minutes.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
 
-from ...effects.objects import Missing, Objects, ObjectsError
+from ...effects.objects import Missing, Objects, ObjectsError, Refused
 from ...storage.journal.format import Malformed
 from ...storage.objects import format
-from ...storage.objects.format import NewerObject, Waiting
+from ...storage.objects.creating import Pause, until_clear
+from ...storage.objects.format import Claim, NewerObject, Waiting
 from ..config.listener_settings import ListenerSettings
 from ..net.advertised import EVERY_INTERFACE
 
@@ -21,6 +29,7 @@ log = logging.getLogger("fencepost.broker")
 LEASES_BETWEEN = 2  # so many leases pass between two puts of a waiting broker's object, and between two looks
 MISSED = 3  # puts after which it counts as gone
 MAX_NODES, MAX_READ = 16, 64  # that are named; whose objects are read in one look
+FORMER_EPOCHS, FORMER_MS = 4, 15 * 60_000  # before the owner's, whose owners are named; and how long they are named
 
 
 def told_addresses(listeners: Sequence[ListenerSettings]) -> tuple[tuple[str, str, int], ...]:
@@ -92,23 +101,46 @@ class Presence:
 
 
 class OtherNodes:
-    """The brokers that wait to take over from the owner of a store, as that owner knows them."""
+    """The brokers that wait to take over from the owner of a store, and its former owners, as that owner knows them."""
 
     def __init__(self, objects: Objects, own_node: int) -> None:
         self._objects = objects
         self._own_node = own_node
         self._seen: dict[int, tuple[Waiting, int]] = {}  # by node id, with the time at which it was first seen so
         self._alive: list[Waiting] = []
+        self._former: list[Claim] = []
+        self._former_until_ms = 0
 
     def at(self, listener: str) -> list[tuple[int, str, int]]:
-        """Return (node id, host, port) of each waiting broker that has a listener of this name."""
-        return [
-            (each.node, host, port) for each in self._alive for name, host, port in each.addresses if name == listener
-        ]
+        """Return (node id, host, port) of each waiting broker and each former owner that has a listener of this
+        name.
+        """
+        addresses = {each.node: each.addresses for each in self._alive}
+        for each in self._former:
+            addresses.setdefault(each.node, each.addresses)
+        return [(node, host, port) for node, its in addresses.items() for name, host, port in its if name == listener]
 
     def alive(self) -> list[int]:
         """Return the node id of each waiting broker."""
         return sorted(each.node for each in self._alive)
+
+    def recall(self, epoch: int, pause: Pause, now_ms: int) -> None:
+        """Read who owned the last epochs before this one. Call it before the first client is served. Blocks a worker
+        thread. pause: raises Refused for a refused call.
+        """
+        former: dict[int, Claim] = {}
+        for each in range(epoch - 1, max(0, epoch - 1 - FORMER_EPOCHS), -1):
+            claim = self._read_claim(each, pause)
+            if claim is not None and claim.node != self._own_node:
+                former.setdefault(claim.node, claim)
+        self._former, self._former_until_ms = list(former.values()), now_ms + FORMER_MS
+
+    def _read_claim(self, epoch: int, pause: Pause) -> Claim | None:
+        """Return who claimed this epoch; None if nobody did, it may not be read, or this version cannot read it."""
+        try:
+            return format.read_claim(epoch, until_clear(lambda: self._objects.read(format.claim_name(epoch)), pause))
+        except (Missing, Malformed, NewerObject, Refused):
+            return None
 
     def look(self, now_ms: int) -> None:
         """Read which brokers wait, and delete the objects of those that have stopped renewing them.
@@ -116,6 +148,8 @@ class OtherNodes:
         A broker that was only disconnected from the store for some time puts its object again. If the store does not
         answer, the result of the last call stays. Blocks a worker thread.
         """
+        if now_ms >= self._former_until_ms:
+            self._former = []
         try:
             found = [self._read(each.name) for each in self._objects.list(format.WAITING)[:MAX_READ]]
         except ObjectsError:

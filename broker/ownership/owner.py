@@ -109,6 +109,8 @@ class StoreOwner:
         source, opened = await self._candidate.take_over(settings, look_from)
         self._created_ms = self._clock.monotonic_ms()
         self.epoch = epoch = source.taken.claim.epoch
+        recall = partial(self.other_nodes.recall, epoch, self._calls.pause_unless_refused, self._created_ms)
+        await self._calls.in_worker(recall)
         log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
         if lost := ", ".join(source.replaced):
             log.warning("%s has lost %s; the next checkpoint replaces that", self._objects.where, lost)

@@ -10,11 +10,14 @@ AddPartitionsToTxnManager; KIP-890.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ...effects.clock import Clock
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.log.partition_log import PartitionLog
+from ..groups.offset_log import GroupOffsets
 from ..net.connection import Connection
 from ..topics.partition import Partition
+from .awaited_offsets import AwaitedOffsets, CallLater
 from .coordinator import TransactionCoordinator
 from .fence import HIGHEST_TV1_VERSION, PRODUCE, TXN_OFFSET_COMMIT, Kind
 from .states import machine
@@ -45,7 +48,10 @@ class Joining(NamedTuple):
 class Admission:
     """Admits transactional batches and offsets of one broker."""
 
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
+    def __init__(
+        self, coordinator: TransactionCoordinator, offsets: GroupOffsets, clock: Clock, call_later: CallLater
+    ) -> None:
+        self.awaited = AwaitedOffsets(coordinator.transactions, offsets, clock, call_later)
         self._coordinator = coordinator
         self._transactions = coordinator.transactions
         self._fence_policy = coordinator.fence_policy

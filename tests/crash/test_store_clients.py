@@ -13,11 +13,12 @@ import pytest
 from broker_process import BrokerProcess
 from confluent_kafka.admin import AdminClient, NewTopic
 from java_clients import JavaClients, JavaProducer
-from library_producers import LIBRARIES, Hung, KafkaPython, LibraryProducer, within
+from library_producers import LIBRARIES, Confluent, Hung, KafkaPython, LibraryProducer, copy, within
 from store_brokers import numbers, until, wait_for_name
 
 QUICK = ("-X", "store.heartbeat.ms=150", "-X", "store.puts.per.second=1000", "-X", "store.lease.ms=600")
 IN_SUITE = "aiokafka"
+NEVER_S = 120  # no call takes so long, on a slow machine either
 HANGS_S = 15  # kafka-python forgets requests for which it makes a connection; then a successor goes on
 
 Make = Callable[[str, str], LibraryProducer]
@@ -144,3 +145,17 @@ def test_transactions_are_whole_and_none_is_lost_when_the_owner_of_a_store_is_ki
     assert len(set(first)) == len(first)
     expected = {*load.committed, 1_000_000}
     assert expected <= set(first) <= expected | set(load.unknown)
+
+
+@pytest.mark.slow
+def test_a_producer_of_librdkafka_commits_offsets_to_the_next_owner(brokers):
+    """It waits for the coordinator of the group that it had until the broker wakes it."""
+    owner, standby = brokers
+    create_topic(owner.bootstrap)
+    producer = Confluent(f"{owner.bootstrap},{standby.bootstrap}", "copier", hangs_s=NEVER_S)
+    producer.init()
+    copy(producer, 1)
+    owner.kill()
+    transact(producer, 2)  # so that it knows the next owner, and none of its connections changes any more
+    copy(producer, 3)
+    assert numbers(standby) == [1, 2, 3]

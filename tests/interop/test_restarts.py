@@ -1,7 +1,7 @@
 """The broker is killed inside transactions of each library: what was consumed and what was made of it stay one.
 
 The copier is supervised, as it has to be with any broker: one that ends, or makes no progress, gets a successor with
-the same transactional id (librdkafka's send_offsets_to_transaction may wait for ever after a coordinator was lost).
+the same transactional id.
 """
 
 import queue
@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from broker_process import broker_process
-from library_producers import LIBRARIES
+from library_producers import LIBRARIES, Confluent, copy
 from long_runs import first_only
 from old_client import Looker, OldClient
+from store_brokers import numbers
 
 COPIER = Path(__file__).resolve().parent.parent / "support" / "clients" / "library_copier.py"
 COUNT = 100
@@ -128,3 +129,19 @@ def test_an_open_transaction_can_be_continued_and_ended_after_broker_kills(tmp_p
         with Looker(broker.bootstrap) as look:
             assert look.committed("topic") == [b"0-a", b"0-b"]
             assert look.offset("group", "topic") == 0
+
+
+@pytest.mark.slow
+def test_a_producer_of_librdkafka_that_was_idle_during_a_restart_commits_offsets(tmp_path):
+    """It waits for the coordinator of the group that it had, without a limit, until the broker wakes it."""
+    with broker_process(str(tmp_path)) as broker:
+        producer = Confluent(broker.bootstrap, "copier", hangs_s=IN_ALL_S)
+        producer.init()
+        copy(producer, 1)
+        broker.kill()
+        broker.start()
+        producer.begin()  # a transaction without offsets, so that all is connected again
+        producer.send("t", b"2")
+        producer.commit()
+        copy(producer, 3)
+        assert numbers(broker) == [1, 2, 3]

@@ -11,9 +11,11 @@ from contextlib import ExitStack
 from typing import Any
 
 from fencepost.broker.net.server import Server
+from fencepost.broker.ownership.other_nodes import OtherNodes
 from fencepost.broker.ownership.silence import Silence
 from fencepost.broker.rounds import Rounds
 from fencepost.broker.topics.topics import Topics
+from fencepost.broker.transactions.awaited_offsets import AwaitedOffsets
 from fencepost.effects.objects.deadlines import DEADLINES_S, Deadlines
 from fencepost.storage.objects import fence, restoring
 from fencepost.storage.objects.creating import RoundCreation
@@ -27,6 +29,7 @@ from simulation.planting import around, breaks, caught_in_store, killed_by, repl
 
 TAKEOVER = "tests/storage/objects/test_takeover.py"
 OTHER_NODES = "tests/broker/ownership/test_other_nodes.py"
+AWAITED = "tests/broker/transactions/test_awaited_offsets.py"
 FENCE = "tests/storage/objects/test_fence.py"
 ONE_OWNER = "store.md: what a consumer was shown is in the log of whoever takes over"
 NAMED = "store.md: **Objects that are lost or damaged** are named, and nobody takes over"
@@ -158,6 +161,24 @@ def fence_a_backup_from_before_the_store_keeps_leader_epoch_0(stack: ExitStack) 
 @breaks(RESTORED)
 def fence_each_restore_of_a_backup_gets_the_same_leader_epoch(stack: ExitStack) -> None:
     around(stack, Topics.fence_leader_epoch, lambda fence: lambda self, now_ms: fence(self, 0))
+
+
+@killed_by(OTHER_NODES)
+@breaks("store.md: Whoever owned one of the last four epochs is named for 15 minutes from a take-over on")
+def fence_metadata_does_not_list_the_former_owner(stack: ExitStack) -> None:
+    replaced(stack, OtherNodes.recall, lambda self, epoch, pause, now_ms: None)
+
+
+@killed_by(AWAITED)
+@breaks("store.md: it sees that no offsets come for 2 s, and closes a connection of that producer")
+def fence_a_producer_that_waits_for_a_lost_coordinator_is_not_woken(stack: ExitStack) -> None:
+    replaced(stack, AwaitedOffsets.added, lambda self, transactional_id, connection: None)
+
+
+@killed_by(AWAITED)
+@breaks("store.md: it sees that no offsets come for 2 s, and closes a connection of that producer")
+def fence_a_producer_that_waits_since_before_the_restart_is_not_woken(stack: ExitStack) -> None:
+    replaced(stack, AwaitedOffsets.asked, lambda self, transactional_id, connection: None)
 
 
 # ---- what carries it out -------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 from backed_up import restored_copy
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.ownership.other_nodes import MAX_NODES, MISSED, Presence, told_addresses
+from fencepost.broker.ownership.other_nodes import FORMER_MS, MAX_NODES, MISSED, Presence, told_addresses
 from fencepost.broker.ownership.owner import InStore
 from fencepost.broker.topics.topics import LAST_MINUTE, SKIPPED_LEADER_EPOCHS
 from fencepost.effects.simulated.clock import SimulatedClock
@@ -171,6 +171,57 @@ def test_a_waiting_broker_does_not_repeat_refused_puts_sooner_than_accepted_ones
     for now_ms in range(0, 60_000, LEASE_MS // 12):
         told.tell(1, now_ms)
     assert len(seen.calls) <= 60_000 / (2 * LEASE_MS) + 1
+
+
+def test_a_former_owner_is_listed_from_the_first_answer_on_for_fifteen_minutes():
+    """librdkafka finds the new coordinator of a group only while Metadata lists the old one, or it forgets it."""
+    objects = SimulatedObjects()
+    serve(objects).abandon()
+    with serve(objects, 2) as owner:
+        first, second = (1, "127.0.0.1", 9092), (2, "127.0.0.1", 9092)
+        assert nodes(owner, None) == [second, first]
+        assert nodes(owner, []) == [second]
+        owner.wait(FORMER_MS / 1000 - 30)
+        assert nodes(owner, None) == [second, first]
+        owner.wait(60)
+        assert nodes(owner, None) == [second]
+
+
+def test_a_former_owner_that_waits_again_is_listed_once_with_its_new_address():
+    objects = SimulatedObjects()
+    serve(objects).abandon()
+    with serve(objects, 2) as owner:
+        waiting(objects, 1).tell(2, 0)
+        owner.wait(13)
+        assert nodes(owner, None) == [(2, "127.0.0.1", 9092), (1, *OTHER[1:])]
+
+
+def test_owners_of_several_epochs_are_listed_each_once():
+    objects = SimulatedObjects()
+    for node in (3, 4, 3, 2):
+        serve(objects, node).abandon()
+    with serve(objects, 2) as owner:
+        assert [node for node, _, _ in nodes(owner, None)] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"FPOC of something else"], ids=["lost", "empty", "malformed"])
+def test_a_former_owner_whose_claim_cannot_be_read_is_not_listed(content):
+    objects = SimulatedObjects()
+    for node in (1, 3):
+        serve(objects, node).abandon()
+    if content is None:
+        del objects.content[form.claim_name(2)]
+    else:
+        objects.content[form.claim_name(2)] = content
+    with serve(objects, 2) as owner:
+        assert [node for node, _, _ in nodes(owner, None)] == [2, 1]
+
+
+def test_an_owner_does_not_send_clients_away_to_a_former_owner():
+    objects = SimulatedObjects()
+    serve(objects).abandon()
+    with serve(objects, 2) as owner:
+        assert owner.broker.other_nodes.alive() == []
 
 
 def test_objects_of_brokers_that_are_gone_are_removed_and_hide_no_waiting_broker():

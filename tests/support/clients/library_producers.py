@@ -44,6 +44,14 @@ def within(seconds: float, call: Callable[..., T], *arguments: Any) -> T:
         raise Hung(call.__name__) from None
 
 
+def copy(producer: "LibraryProducer", number: int) -> None:
+    """Write a number into topic t, and commit an offset for a group, in one transaction."""
+    producer.begin()
+    producer.send("t", b"%d" % number)
+    producer.send_offset("group", "t", number)
+    producer.commit()
+
+
 class LibraryProducer(Protocol):
     """The methods that all library producers have here. patience_ms, an argument of their constructors: how long they
     wait for an answer before they repeat a request on another connection.
@@ -61,11 +69,15 @@ class LibraryProducer(Protocol):
 class Confluent:
     """librdkafka.
 
-    Its send_offsets_to_transaction can wait for ever for a group coordinator whose connection it lost, at any broker:
-    the request is never sent. An application has to supervise that, and start a successor with the same id.
+    Its send_offsets_to_transaction can wait for ever for a group coordinator that is gone: the request is never sent.
+    This broker wakes it (broker/transactions/awaited_offsets.py). At another one an application has to supervise that,
+    and start a successor with the same id. hangs_s: how long such a call is waited for.
     """
 
-    def __init__(self, bootstrap: str, transactional_id: str, patience_ms: int | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, transactional_id: str, patience_ms: int | None = None, hangs_s: float = HANGS_S
+    ) -> None:
+        self._hangs_s = hangs_s
         settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0}
         quick = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "retry.backoff.ms": 10, "log_level": 0}
         if patience_ms is not None:
@@ -94,7 +106,7 @@ class Confluent:
         with contextlib.closing(member):
             place = confluent_kafka.TopicPartition(topic, 0, offset)
             send = self._producer.send_offsets_to_transaction
-            within(HANGS_S, send, [place], member.consumer_group_metadata(), TIMEOUT_S)
+            within(self._hangs_s, send, [place], member.consumer_group_metadata(), TIMEOUT_S)
 
     def commit(self) -> None:
         self._producer.commit_transaction(TIMEOUT_S)
