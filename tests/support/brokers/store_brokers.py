@@ -30,11 +30,11 @@ def wait_for_name(standby: BrokerProcess, owner: BrokerProcess) -> None:
     until(is_named, "the standby is not in Metadata")
 
 
-def numbers(broker: BrokerProcess, partition: int = 0) -> list[int]:
-    """Return all numbers that a consumer of committed records reads from a partition of topic t."""
+def numbers(broker: BrokerProcess, partition: int = 0, topic: str = "t") -> list[int]:
+    """Return all numbers that a consumer of committed records reads from a partition of the topic."""
     told = {"bootstrap.servers": broker.bootstrap, "group.id": "r", "enable.partition.eof": True}
     consumer = confluent_kafka.Consumer({**told, "enable.auto.commit": False, "isolation.level": "read_committed"})
-    consumer.assign([confluent_kafka.TopicPartition("t", partition, 0)])
+    consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
     found = []
     while (message := consumer.poll(30)) is not None and message.error() is None:
         found.append(int(message.value()))
