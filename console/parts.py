@@ -100,7 +100,7 @@ class Parts:
         """Return for how many seconds the broker's object store has not answered, so that nothing can be acknowledged;
         0 if the store answers, the journal is local, or this console may not see it.
 
-        The number is read again after CLUSTER_FRESH_MS. Raises: KafkaError, if the broker does not answer.
+        The number is read again after CLUSTER_FRESH_MS. Raises KafkaError if the broker does not answer.
         """
         now_ms = self.clock.monotonic_ms()
         if self._silence_ms is None or now_ms - self._silence_ms > CLUSTER_FRESH_MS:

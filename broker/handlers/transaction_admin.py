@@ -96,7 +96,7 @@ def _mark_or_refuse(broker: Services, marker: _Asked, name: str, index: int) -> 
 
 
 def _existing(broker: Services, name: str, index: int) -> Partition:
-    """Return the partition. Raises: UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""
     topic = broker.topics.by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -166,7 +166,7 @@ def describe_each(
         """
         try:
             broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-            if room.left_bytes <= 0:  # clients ask for these again
+            if room.is_full:  # clients ask for these again
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once.")
             return describe(group_id, room)
         except KafkaError as error:

@@ -153,7 +153,7 @@ class ScramExchange(Exchange):
         return self._first(message) if self._credential is None else self._final(message, self._credential)
 
     def _first(self, message: bytes) -> Challenge:
-        """Parse the client's first message. Returns the challenge. Raises: LoginFailed."""
+        """Parse the client's first message. Returns the challenge. Raises LoginFailed."""
         found = _FIRST.fullmatch(message)
         if found is None:
             raise LoginFailed

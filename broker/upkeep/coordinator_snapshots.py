@@ -159,7 +159,7 @@ class CoordinatorSnapshots:
     def restore(self) -> None:
         """Load the newest valid snapshot; the coordinators' loads then replay what came after it.
 
-        Raises: checkpoints.NewerFormat.
+        Raises checkpoints.NewerFormat.
         """
         names = [name for name in self._disk.list(self._directory) if name.startswith(f"{KIND}-")]
         foreign = [name for name in names if snapshot_number(name.removesuffix(checkpoints.UNFINISHED)) is None]

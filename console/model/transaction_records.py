@@ -64,8 +64,8 @@ def _read_value(data: bytes) -> Status:
 
 
 def _partitions(data: bytes, position: int) -> list[TopicPartition]:
-    """Decode the partitions of a value from version 1 on, which begin at `position`: compact arrays, with tagged
-    fields after each topic.
+    """Decode the partitions of a value from version 1 on, which begin at `position`: compact arrays, with tagged fields
+    after each topic. Raises ValueError or IndexError if they are damaged.
     """
     count, position = read_uvarint(data, position)
     found: list[TopicPartition] = []

@@ -39,7 +39,7 @@ class Ends:
 
 
 async def ends_of(admin: Admin, partition: TopicPartition) -> Ends:
-    """Read first offset, last stable offset and high watermark now. Raises: KafkaError, UnknownTopicError."""
+    """Read first offset, last stable offset and high watermark now. Raises KafkaError, UnknownTopicError."""
     high = (await admin.ends([partition], LATEST))[partition]
     stable = (await admin.ends([partition], LATEST, "read_committed"))[partition]
     start = (await admin.ends([partition], EARLIEST))[partition]

@@ -40,7 +40,7 @@ async def browse(
     admin: Admin, topic: str, partition: int, query: Mapping[str, str], *, names: Names | None = None
 ) -> dict[str, Any]:
     """Return a page of records as JSON: from an `offset` or `time_ms` on, or the `last` ones. query: the parameters as
-    they were sent. names: known transactional ids. Raises: Problem, KafkaError.
+    they were sent. names: known transactional ids. Raises Problem, KafkaError.
     """
     where = TopicPartition(topic, partition)
     asked = parse(PARAMETERS, query)
@@ -69,7 +69,7 @@ async def browse(
 
 async def raw(admin: Admin, topic: str, partition: int, offset: int, what: str) -> bytes:
     """Return the whole key, value or one header of a record. what: "key", "value" or "header-N", with N from 0.
-    Raises: Problem if there is no such record or part, KafkaError.
+    Raises Problem if there is no such record or part, KafkaError.
     """
     where = TopicPartition(topic, partition)
     ends = await ends_of(admin, where)

@@ -30,7 +30,7 @@ async def read(
     admin: Admin, topic: str, partition: int, query: Mapping[str, str], *, names: Names | None = None
 ) -> dict[str, Any]:
     """Return the batches and markers of offsets `from` to `to` (exclusive) as JSON; without these parameters the
-    newest ones. query: the parameters as they were sent. Raises: Problem, KafkaError.
+    newest ones. query: the parameters as they were sent. Raises Problem, KafkaError.
     """
     where = TopicPartition(topic, partition)
     ends = await ends_of(admin, where)

@@ -1,9 +1,10 @@
 """Batches that take long to look into: a worker does it, the connection keeps its order, everybody else goes on."""
 
+import math
 from itertools import count
 
 import pytest
-from fencepost.broker.topics.decompression_budget import LEAST_BYTES, RATIO
+from fencepost.broker.topics.decompression_budget import FAILURE_COSTS_BYTES, LEAST_BYTES, RATIO
 from fencepost.broker.topics.partition import BYTES_LIKE_A_RECORD, FEW_RECORDS, Partition
 from fencepost.protocol.batches import walk
 from fencepost.protocol.compression import Codec, compress
@@ -332,7 +333,7 @@ def test_corrupt_batches_use_up_the_decompression_budget_and_the_rest_are_too_la
     finish(client, workers)
     found = [error for error, _ in answers(client.receive())]
     refused = found.index(ErrorCode.MESSAGE_TOO_LARGE)
-    assert 10 < refused < 20
+    assert refused == math.ceil(RATIO * LEAST_BYTES / FAILURE_COSTS_BYTES)
     assert found == [ErrorCode.CORRUPT_MESSAGE] * refused + [ErrorCode.MESSAGE_TOO_LARGE] * (40 - refused)
 
 

@@ -62,6 +62,7 @@ def test_after_a_long_idle_time_housekeeping_flushes_and_checkpoints_again(idle)
     idle.wait(5)
     assert (store.tail_bytes, housekeeping.flushes) == (0, flushes + 1)
     idle.wait(30)
+    # Two, because the journal keeps what only the newest checkpoint covers.
     assert housekeeping.checkpoints == checkpoints + 2
     idle.wait(60)
     assert housekeeping.checkpoints == checkpoints + 2
