@@ -188,6 +188,7 @@ class _Unequal:
 def _imbalance(assigned: Assigned) -> int:
     """Return the sum, over all pairs of members, of the difference between their numbers of partitions."""
     sizes = sorted(len(places) for places in assigned.values())
+    # each size is added once for every smaller one, and subtracted once for every larger one
     return sum(size * (2 * place - len(sizes) + 1) for place, size in enumerate(sizes))
 
 

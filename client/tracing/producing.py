@@ -212,6 +212,7 @@ class _BatchSpan:
 
     def link(self, context: trace.SpanContext) -> None:
         """Add a link to this span, unless the batch has it already, or has MAX_LINKS."""
+        # _linked has begun_in as well, which is not a link
         if context.is_valid and context.span_id not in self._linked and len(self._linked) <= MAX_LINKS:
             self._linked.add(context.span_id)
             self.span.add_link(context)

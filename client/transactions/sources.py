@@ -121,7 +121,7 @@ class Sources:
         self.resolve: Callable[[], Awaitable[Outcome]] | None = None
         self.label: str | None = None
         self.cause: str | None = None
-        self.watch: Watch | None = None  # traces it, if anybody does
+        self.watch: Watch | None = None  # makes its span; None without tracing
         self.at_end: list[Callable[[], None]] = []  # called once, whatever the outcome
 
     def add(self, batch: FromGroup) -> None:

@@ -33,7 +33,7 @@ from .tries import Tries
 
 log = logging.getLogger("fencepost.client")
 AGAIN_S = 1.0
-"""The pause between attempts to end, behind the application's back, a transaction whose end had no answer."""
+"""The pause between attempts to end, in the background, a transaction whose end had no answer."""
 ROLL_BACK_S = 10.0
 """How long a cancelled caller waits for the database's rollback."""
 
@@ -57,7 +57,7 @@ class DatabaseCommits:
         self._tries = tries
         self._open: DecidingDatabase | None = None  # in which a transaction of this producer is open
         self._turn = asyncio.Lock()
-        self._telling: asyncio.Task[None] | None = None  # ends the last one, behind the application's back
+        self._telling: asyncio.Task[None] | None = None  # ends the last transaction in the background
 
     @property
     def is_unsettled(self) -> bool:
@@ -268,7 +268,7 @@ class DatabaseCommits:
         self.close()
 
     def close(self) -> None:
-        """End the attempts behind the application's back."""
+        """Stop the task that tries to end the last transaction."""
         if self._telling is not None:
             self._telling.cancel()
 
