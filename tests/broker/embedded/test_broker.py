@@ -86,7 +86,7 @@ async def test_an_embedded_broker_in_async_code_does_not_block_the_callers_loop(
         during_start = len(ticks)
         await asyncio.to_thread(make, broker)
     ticking.cancel()
-    assert during_start > 1
+    assert during_start > 1, "the loop has run during the start"
     assert not broker.running
 
 

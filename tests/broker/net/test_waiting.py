@@ -99,7 +99,7 @@ def test_answered_waiters_are_freed_before_their_deadlines():
     for _ in range(10_000):
         parked(waiting, ["a"], deadline_ms=2**31)
         waiting.wake(["a"])
-    assert len(waiting._deadlines) <= 1100
+    assert len(waiting._deadlines) <= 1100, "1024 that have ended may stay"
     assert waiting._by_log == {}
 
 

@@ -157,9 +157,13 @@ def test_a_user_is_described_with_mechanisms_and_iterations(users):
 def test_describing_an_unknown_user_or_one_user_twice_gets_kafkas_errors(users):
     unknown, twice = describe("nobody", infos_of(users, "nobody")), refuse_duplicate("bob")
     text = "Attempt to describe a user credential that does not exist: nobody"
-    assert (unknown.error_code, unknown.error_message, unknown.credential_infos) == (91, text, [])
+    assert (unknown.error_code, unknown.error_message, unknown.credential_infos) == (
+        ErrorCode.RESOURCE_NOT_FOUND,
+        text,
+        [],
+    )
     text = "Cannot describe SCRAM credentials for the same user twice in a single request: bob"
-    assert (twice.error_code, twice.error_message, twice.credential_infos) == (92, text, [])
+    assert (twice.error_code, twice.error_message, twice.credential_infos) == (ErrorCode.DUPLICATE_RESOURCE, text, [])
 
 
 def test_new_users_beyond_max_users_get_policy_violation(users):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from ledger_client import CONFLICT, HOUR_MS, decide, deciding, last_number, prepared, topics, waiting, written
@@ -117,7 +118,7 @@ def test_a_decision_with_more_markers_than_one_journal_unit_may_have_is_refused(
     txns = [prepared(broker, f"t{n}", partition=0) for n in range(2)]
     assert decide(broker, *txns).error_code == 0
     txns = fill(broker, 2, number=2)
-    assert decide(broker, *txns, number=2).error_code == 42
+    assert decide(broker, *txns, number=2).error_code == ErrorCode.INVALID_REQUEST
     assert len(waiting(broker)) == 2
 
 
@@ -125,7 +126,7 @@ def test_a_ledger_decision_without_room_in_the_journal_gets_a_retriable_error(br
     txn = prepared(broker, "t")
     with monkeypatch.context() as full:
         full.setattr(broker.broker.store, "admits", lambda *_, **__: False)
-        assert decide(broker, txn).error_code == 15
+        assert decide(broker, txn).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert (last_number(broker), waiting(broker)) == (-1, [("t", 1)])
     assert decide(broker, txn).error_code == 0
 

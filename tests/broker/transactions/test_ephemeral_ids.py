@@ -5,6 +5,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.transactions.states import machine
 from fencepost.broker.transactions.states.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from ledger_client import decide, prepare
 from simulated_broker import SimulatedBroker
@@ -12,6 +13,7 @@ from txn_client import Txn, state, values
 
 pytestmark = pytest.mark.slow
 
+UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 SETTINGS = BrokerSettings(
     transactional_id_ephemeral_prefix="once-", transaction_abort_timed_out_transaction_cleanup_interval_ms=1000
 )
@@ -128,12 +130,12 @@ def test_a_late_request_of_an_ended_ephemeral_id_is_refused(broker, version):
     pair = txn.producer_id, txn.epoch
     assert txn.commit() == 0
     txn.goes_on_as(*pair)
-    assert txn.send("a", b"late", sequence=1) == 49
-    assert txn.send("a", b"late", sequence=0) == 49
-    assert txn.add("a", 1) == [49]
-    assert txn.end(True) == 49
+    assert txn.send("a", b"late", sequence=1) == UNKNOWN
+    assert txn.send("a", b"late", sequence=0) == UNKNOWN
+    assert txn.add("a", 1) == [UNKNOWN]
+    assert txn.end(True) == UNKNOWN
     assert values(broker, "a", committed=False) == [b"v"]
-    assert state(broker, "once-1") == "105"
+    assert state(broker, "once-1") == str(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND))
 
 
 def test_an_ephemeral_id_that_is_used_again_gets_a_new_producer_id(broker):

@@ -138,7 +138,10 @@ def test_kafkas_status_dead_counts_as_no_state_and_epoch_fence_as_prepare_abort(
     assert state_of(transaction(Status.DEAD)) is State.UNKNOWN
     assert state_of(transaction(Status.PREPARE_EPOCH_FENCE)) is State.PREPARE_ABORT
     assert summary(begun(transaction(Status.DEAD))) == "Empty@0 of 900"
-    assert machine.end(transaction(Status.DEAD), True, PRODUCER, EPOCH, 2, Environment().inputs()).error == 49
+    assert (
+        machine.end(transaction(Status.DEAD), True, PRODUCER, EPOCH, 2, Environment().inputs()).error
+        is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    )
     assert answer(Event.INIT, None) is Action.CREATE
     assert answer(Event.TIMEOUT, prepared()) is Action.ABORT_AND_BUMP
 
