@@ -51,7 +51,7 @@ def test_after_any_answers_the_brokers_fetch_session_has_just_the_wanted_partiti
         if what == "lost":
             session.failed()
         elif error is not None:
-            assert what == "evicted" or broker.id == -1
+            assert (error, broker.id) == ("gone", -1), "only an evicted session is refused"
             session.failed(forgotten=True)
         else:
             assert broker.known == partitions

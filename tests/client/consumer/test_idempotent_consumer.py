@@ -102,7 +102,7 @@ def test_a_member_unaware_of_its_removal_processes_nothing_twice():
         await write(world)
         with closing(database()) as rows:
             await bill(world, rows)
-            for offset, value in enumerate(RECORDS):
+            for offset, value in enumerate(RECORDS):  # the removed member, which bills what it has read before
                 if rows.execute(PLACE, ("orders", 0, offset)).rowcount:
                     rows.execute("insert into bills values (?)", (value,))
             assert [value for (value,) in rows.execute("select order_id from bills")] == RECORDS

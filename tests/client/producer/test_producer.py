@@ -88,7 +88,7 @@ def test_mutable_buffers_are_copied_when_they_are_sent():
         ({"headers": [(b"h", b"v")]}, "header name must be a str, not bytes"),
     ],
 )
-def test_a_key_or_value_that_is_not_bytes_is_a_type_error_with_a_hint(what, hint):
+def test_an_argument_of_send_of_a_wrong_type_is_a_type_error_with_a_hint(what, hint):
     async def main(world):
         async with plain(world) as producer:
             with pytest.raises(TypeError, match=hint):

@@ -175,12 +175,12 @@ def test_an_abort_releases_records_whose_acknowledgement_was_sent_except_lost_on
 
 
 def test_after_an_abort_only_records_whose_lock_has_not_ended_are_released() -> None:
-    assert doubted(2).drain_doubtful(SESSION, LOCK_MS) == {}
+    assert doubted(2).drain_doubtful(SESSION, LOCK_MS) == {}, "the time of the locks is over"
     held = doubted(2)
     held.end_session(SESSION)
-    assert (held.drain_doubtful(SESSION, 2), held.unsent_sessions) == ({}, [])
+    assert (held.drain_doubtful(SESSION, 2), held.unsent_sessions) == ({}, []), "the session's end releases all"
     held = doubted(3)
-    again = given_out(held, 1, 1, 2)
+    again = given_out(held, 1, 1, 2)  # record 1 was released and delivered again
     assert listed(held.drain_doubtful(SESSION, 2)) == [(0, 0, [2]), (2, 2, [2])]
     held.answered(SESSION, ())
     held.acknowledge(again.number, 1, ACCEPT, 3)
