@@ -35,7 +35,6 @@ USUAL: dict[str, Any] = {
     "acquisition_lock_timeout_ms": 30_000,
     "current_leader": Leader(),
 }
-OWN_TAGS = 10_000  # from here on tagged fields are ours: Kafka has no answer to compare with
 USUAL_TEXTS = {  # the one broker there is, as every client sees it
     "cluster_id=$cluster",
     "controller_id=$node",
@@ -82,7 +81,7 @@ IDENTITY = (
     "user",
     "mechanism",
 )
-TAGS_OF_OUR_OWN = 10_000  # and above
+TAGS_OF_OUR_OWN = 10_000  # fields with this tag or a higher one are ours: Kafka has none to compare with
 MEMBERS = ("member_id", "leader")
 CODES = ("error_code", "partition_error_code")
 MEMBER = re.compile(r"(.*-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[\w-]{22}")
@@ -110,8 +109,6 @@ class Renderer:
         plain, nested = [start] if start else [], []
         for field in sorted(schema_of(type(message)).fields, key=lambda field: field.name != "error_code"):
             if version not in field.versions or field.name in given or _is_left_out(field, message):
-                continue
-            if field.tag is not None and field.tag >= OWN_TAGS:
                 continue
             value = getattr(message, field.name)
             if (_is_list_of_structs(field) and value) or _is_batches(field):

@@ -82,7 +82,9 @@ def rights() -> Iterator[tuple[ResourceType, Operation]]:
 
 
 def user_of(what: str) -> str:
-    """Return the name with which a user of the table logs in."""
+    """Return the name with which a user of the table logs in. It is also the client id: by it a broker of the tests
+    knows the user without a login.
+    """
     return what.replace(" + ", " and ").replace(" ", "-").lower()
 
 

@@ -10,8 +10,8 @@ from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
 from oracle.wire import Connection
 from served_broker import ServedBroker
 
-from .grants import SUPER, rules
-from .world import World, client_id
+from .grants import SUPER, rules, user_of
+from .world import World
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def own_broker() -> Iterator[World]:
     """Start a broker that has everything the rows have in common."""
     with ServedBroker(
         authorizer_class_name=STANDARD_AUTHORIZER,
-        super_users=f"User:{client_id(SUPER)}",
+        super_users=f"User:{user_of(SUPER)}",
         transaction_two_phase_commit_enable=True,
         transaction_v1_policy="allow",  # users take turns with one transactional id
     ) as broker:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from oracle.wire import Connection
 
-from .grants import SUPER, rules
+from .grants import SUPER, rules, user_of
 from .rows import ROWS
 from .share_rows import SHARE_ROWS
 from .table import read, text_of
-from .world import World, client_id
+from .world import World
 
 ANSWERS = Path(__file__).parent / "kafka.txt"
 PASSWORD = "secret"  # of every user
@@ -29,7 +29,7 @@ def main() -> int:
         return 0
     host, _, port = address.rpartition(":")
     users = rules()
-    world = World(lambda what: _logged_in(host, int(port), client_id(what)), settles_within_s=0.3)
+    world = World(lambda what: _logged_in(host, int(port), user_of(what)), settles_within_s=0.3)
     world.prepare(users)
     answers = read(ANSWERS, users) if names else {}
     for row in [*ROWS, *SHARE_ROWS]:
@@ -45,11 +45,11 @@ def _settings() -> list[str]:
     """Return the lines of Kafka's server.properties with which all users can log in and rules are enforced. Clients of
     any other listener are super users.
     """
-    users = " ".join(f'user_{client_id(what)}="{PASSWORD}"' for what in rules())
+    users = " ".join(f'user_{user_of(what)}="{PASSWORD}"' for what in rules())
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return [
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        f"super.users=User:ANONYMOUS;User:{client_id(SUPER)}",
+        f"super.users=User:ANONYMOUS;User:{user_of(SUPER)}",
         "sasl.enabled.mechanisms=PLAIN",
         f"listener.name.sasl_plaintext.plain.sasl.jaas.config={module} required {users};",
         "unstable.api.versions.enable=true",

@@ -18,7 +18,7 @@ from fencepost.protocol.records import Record, build
 from fencepost.protocol.schema import NONE, Array, Fixed, Nested, Text, schema_of
 from oracle.wire import Connection
 
-from .grants import PREFIX, SUPER
+from .grants import PREFIX, SUPER, user_of
 
 Make = Callable[[str], Connection]
 NAMED = ("name", "topic", "topic_name", "group_id", "transactional_id", "key", "resource_name", "user")
@@ -71,7 +71,7 @@ class World:
         if connection is None or connection.is_closed:
             connection = self._connections[what] = self._connect(what)
         self._correlation += 1
-        frame = encode_request(api, version, self._correlation, client_id(what), request)
+        frame = encode_request(api, version, self._correlation, user_of(what), request)
         connection.send(b"".join(bytes(piece) for piece in frame))
         return self._correlation
 
@@ -280,11 +280,6 @@ class World:
         return next(
             ("id of " + name.removeprefix(PREFIX) for name, each in self._ids.items() if each == topic_id), "id"
         )
-
-
-def client_id(what: str) -> str:
-    """Return the client id by which a broker of the tests knows this user."""
-    return what.replace(" + ", " and ").replace(" ", "-").lower()
 
 
 def made(cls: type, values: dict[str, Any]) -> Any:
