@@ -128,7 +128,7 @@ async def test_metrics_beyond_the_partition_limit_omit_whole_topics_and_count_th
     assert found["fencepost_scrape_left_out"] == {("partitions",): 3, ("groups",): 0}
 
 
-async def test_metrics_text_omits_topics_and_groups_that_would_exceed_most_bytes(
+async def test_metrics_text_omits_topics_and_groups_that_would_exceed_max_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name, odd = "t" * 249, 'g"\\\n' * 100

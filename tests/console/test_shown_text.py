@@ -86,7 +86,7 @@ ADDRESSES = ("inCluster(", "hatch-", "#/")
 
 def test_no_script_inserts_a_name_into_the_text_of_a_sentence() -> None:
     looked_at = list(FOLDER.rglob("*.js"))
-    assert len(looked_at) > 15
+    assert len(looked_at) > 15, "the folder still holds the scripts"
     lines = [(path.name, line) for path in looked_at for line in path.read_text().splitlines()]
     found = [(name, line.strip()) for name, line in lines if MIXED.search(line)]
     assert [each for each in found if not any(part in each[1] for part in ADDRESSES)] == []
@@ -98,5 +98,5 @@ def test_the_pages_listen_for_every_event_that_the_model_publishes() -> None:
         re.findall(r'"(\w+)"', Path(FOLDER, "stream.js").read_text().split("const NAMES = ", 1)[1].split(";")[0])
     )
     published = set(re.findall(r'yield "(\w+)"', inspect.getsource(changes)))
-    assert len(published) >= 5
+    assert len(published) >= 5, "the expression still finds them"
     assert published <= listened

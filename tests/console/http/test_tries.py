@@ -43,7 +43,9 @@ def test_an_address_with_many_wrong_tokens_is_blocked_for_a_minute() -> None:
         ("no address", "10.0.0.1", False),
     ],
 )
-def test_an_ipv6_network_of_one_household_counts_as_one_address(first: str, second: str, are_one: bool) -> None:
+def test_an_ipv6_64_network_and_an_ipv4_address_in_ipv6_count_as_one_address(
+    first: str, second: str, are_one: bool
+) -> None:
     tries = Tries(lambda line: None)
     wrong(tries, first, TRIES)
     assert is_over(tries, second) is are_one

@@ -52,7 +52,9 @@ def test_a_full_share_window_gives_an_alarm_naming_group_and_transaction() -> No
     assert (alarm["transactional_id"], alarm["state"], alarm["hangs"]) == ("worker-1", "Ongoing", False)
     assert alarm["partitions"] == [{"topic_name": "jobs", "partition_id": 0}]
     assert alarm["age_ms"] >= 0
-    assert alarm["sentence"].startswith("share group packing gets nothing new of jobs-0: its window is full, and 100 ")
+    assert alarm["sentence"].startswith(
+        f"share group packing gets nothing new of jobs-0: its window is full, and {LIMIT} "
+    )
 
 
 def test_a_nearly_full_disk_gives_an_alarm_naming_storage_min_free_bytes(tmp_path: Path) -> None:

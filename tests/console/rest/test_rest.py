@@ -356,7 +356,7 @@ async def test_concurrent_value_downloads_are_limited_in_number_and_duration(
         silent.append(writer)
     status, _, answer = await console.ask("GET", path)
     assert (status, answer["error_code"]) == (429, 42901)
-    for _ in range(150):
+    for _ in range(150):  # the downloads that nobody reads end after DOWNLOAD_S
         status, _, _ = await console.ask("GET", path)
         if status == 200:
             break

@@ -57,7 +57,7 @@ async def test_every_response_has_the_security_headers(console: ConsoleClient, p
         assert not [name for name in found if name.startswith("Access-Control")]
 
 
-async def test_a_query_string_longer_than_most_query_chars_gets_422(console: ConsoleClient) -> None:
+async def test_a_query_string_longer_than_max_query_chars_gets_422(console: ConsoleClient) -> None:
     status, _, body = await console.ask("GET", "/healthz?" + "x" * (app.MAX_QUERY_CHARS + 1))
     assert (status, body["message"]) == (422, f"the query is longer than {app.MAX_QUERY_CHARS} characters")
 
