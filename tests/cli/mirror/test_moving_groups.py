@@ -262,6 +262,23 @@ def test_mirror_status_and_dry_run_show_the_reason_that_a_task_has_written_down(
     assert "error: the mirror has stopped t-0: the target does not take it (raise its limit)" in err
 
 
+def test_a_cutover_leaves_out_a_stopped_topic_whose_positions_were_deleted(sides):
+    """So does docs/mirror.md say."""
+    group = names.group_id(DEFAULT_NAME)
+
+    async def stop(to):
+        position = decode_position((await to.target.list_group_offsets(group))[T0])
+        at = encode_position(position._replace(stopped="the target does not take it (raise its limit)"))
+        await to.target.alter_group_offsets(group, {T0: at})
+
+    sides.work(stop)
+    assert "the mirror has stopped t-0" in sides.run("cutover --groups billing --dry-run")[2]
+    sides.work(lambda to: to.target.delete_group_offsets(group, [T0, T1]))
+    err = sides.run("cutover --groups billing --dry-run")[2]
+    assert "the mirror has stopped" not in err
+    assert "error: the mirror has copied no topic; nothing was changed" in err  # t was the only one
+
+
 def test_mirror_status_shows_partitions_without_a_leader_at_the_source_and_others(sides, monkeypatch):
     leaders = Admin._leaders
 
