@@ -26,7 +26,7 @@ def client(authority):
 
 
 def texts(authority, client=None):
-    """The keywords for PEM texts."""
+    """Return the keywords for TLS with PEM texts, with a client's certificate if one is given."""
     found = {"security_protocol": "SSL", "ssl_ca_pem": authority.cert_pem.bytes().decode()}
     if client is not None:
         found["ssl_certificate_pem"] = b"".join(each.bytes() for each in client.cert_chain_pems).decode()

@@ -73,7 +73,7 @@ def uneven(assigned):
 
 
 def fewest_moves(partitions, owned):
-    """The reference, for members that want everything: of all ways to share evenly, how many places must move."""
+    """Return how many partitions must move at least so that all members, which want every topic, have equal shares."""
     count, members = sum(partitions.values()), list(owned)
     least, more = divmod(count, len(members))
     return min(

@@ -21,7 +21,7 @@ def group_protocol(request, monkeypatch):
 
 
 async def given(consumer, most=2):
-    """The values of the next batch."""
+    """Return the values of the next batch."""
     return values(await anext(consumer.batches(max_records=most)))
 
 

@@ -330,7 +330,7 @@ def test_closing_a_fenced_member_leaves_the_group_empty(polls):
             polling = asyncio.ensure_future(a.poll())
             await asyncio.sleep(0)
             await a.close()
-            await asyncio.gather(polling, return_exceptions=True)
+            assert await polling == set()
         else:
             await a.close()
         assert (await described(broker)).group_state == "Empty"

@@ -33,7 +33,7 @@ class Application:
 
 
 def tokens_of(application, *pauses_s, provider=None):
-    """The tokens that a source gives, one after each pause."""
+    """Return the tokens that a source gives, one after each pause."""
 
     async def main(world):
         source = TokenSource(provider or application.later, world.environment.clock)

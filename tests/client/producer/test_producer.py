@@ -296,7 +296,8 @@ def test_sends_waiting_for_buffer_memory_continue_in_order_or_can_be_cancelled()
             waiting = [asyncio.create_task(producer.send_and_wait("t", b"%d" % n + bytes(900))) for n in range(1, 6)]
             await asyncio.sleep(0)
             waiting[1].cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
+            ended = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [isinstance(each, asyncio.CancelledError) for each in ended] == [False, True, False, False, False]
         assert [value[:1] for value in await world.values()] == [b"0", b"1", b"3", b"4", b"5"]
 
     within(main)

@@ -70,7 +70,7 @@ def test_a_record_expiring_after_a_refused_login_names_the_login(idempotent):
             await (await producer.send("t", b"second"))
         assert isinstance(caught.value.__cause__, AuthenticationError)
         assert caught.value.maybe_written
-        assert 19 < asyncio.get_running_loop().time() - began < 22
+        assert 19 < asyncio.get_running_loop().time() - began < 22, "after delivery_timeout_ms"
         assert "AuthenticationError" in producer.state().last_error
 
     shut_out(main, enable_idempotence=idempotent)

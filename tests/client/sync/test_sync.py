@@ -358,7 +358,7 @@ def test_starting_a_blocking_client_raises_if_the_broker_is_unreachable():
 
 
 def killed_in_its_transaction(broker, topic, doing=""):
-    """A process wrote in a transaction, and was killed before it ended it."""
+    """Let a process write in a transaction, and kill it before it ends it. doing: a statement after the write."""
     child = run_script(
         f"""
         import time

@@ -11,7 +11,7 @@ both = pytest.mark.parametrize("version", [1, 2])
 
 
 async def _failed_commit(world, producer, value=b"lost"):
-    """A transaction whose record is refused for good, so that its commit fails."""
+    """Begin a transaction whose record is refused for good, so that its commit fails."""
     await producer.begin_transaction()
     await producer.send("t", value)
     world.faults.error("Produce", "INVALID_RECORD").once()
