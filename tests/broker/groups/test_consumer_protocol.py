@@ -22,7 +22,7 @@ WHOLE = encode_subscription(Subscription(("t", "u"), b"data", OWNED, 5, "rack"))
 
 
 def older(version):
-    """The subscription as a member of an older version wrote it."""
+    """Return the subscription as a member of an older version writes it."""
     plain = encode_subscription(Subscription(("t",), b"data", OWNED, 5))
     ends = {0: len(plain) - 2 - 4 - len(_partitions()), 1: len(plain) - 2 - 4, 2: len(plain) - 2}
     return version.to_bytes(2, "big") + plain[2 : ends[version]]

@@ -17,7 +17,9 @@ OTHER = (("range", b"changed"),)
 
 
 def group_in(state: State, *, static: bool = False) -> GroupDriver:
-    """A group with the members m1 (the leader; static: instance i0) and m2, as far as that state has members."""
+    """Return a group in this state, with the members m1 (the leader; static: instance i0) and m2 as far as that state
+    has members.
+    """
     driver = GroupDriver()
     if state is EMPTY:
         ids = driver.stable(static=static)

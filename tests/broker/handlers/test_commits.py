@@ -25,7 +25,7 @@ def committing(offset: int) -> OffsetCommitRequest:
 
 
 def reported(answer):
-    """The committed offsets in an answer to OffsetFetch."""
+    """Return the committed offsets in an answer to OffsetFetch."""
     return [part.committed_offset for topic in answer.groups[0].topics for part in topic.partitions]
 
 

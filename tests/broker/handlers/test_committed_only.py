@@ -41,7 +41,7 @@ def place_records(broker, where):
 
 
 def shown(part):
-    """The value of each record, and "marker" for each marker, in order."""
+    """Return the value of each record, and "marker" for each marker, in order."""
     found = []
     for one in walk(memoryview(bytes_of(part))):
         found += ["marker"] if one.is_control else [record.value.decode() for record in records(one)]

@@ -257,7 +257,7 @@ def test_a_fetch_never_returns_a_record_that_is_not_durable(client):
 
 
 def timed(client, request, version=NAMED):
-    """The response, and how long it took (s of virtual time)."""
+    """Return the response, and how long it took (s of virtual time)."""
     before = client.broker.loop.time()
     response = client.ask(request, version)
     return response, client.broker.loop.time() - before
@@ -383,7 +383,7 @@ def session(client, *topics):
 
 
 def named(response):
-    """The partitions in an answer, as (topic, number)."""
+    """Return the partitions in an answer, as (topic, number)."""
     return {(topic.topic, part.partition_index) for topic in response.responses for part in topic.partitions}
 
 

@@ -40,7 +40,7 @@ def prepared(world: Guarded, name: str, number: int = 1) -> Txn:
 
 
 def waiting(world: Guarded, user: str = "root") -> list[str]:
-    """The ids of the prepared transactions that this user is shown."""
+    """Return the ids of the prepared transactions that this user is shown."""
     answer = world.as_user(user, lambda: world.client.ask(DescribeLedgerRequest(keys=None)))
     return sorted(each.transactional_id for key in answer.keys for each in key.waiting)
 

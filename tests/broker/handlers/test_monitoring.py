@@ -36,14 +36,14 @@ def broker() -> Iterator[SimulatedBroker]:
 
 
 def clients(broker: SimulatedBroker) -> dict[str | None, tuple[int, int]]:
-    """The number of connections and of requests of each client, by client id."""
+    """Return the number of connections and of requests of each client, by client id."""
     answer = broker.ask(DescribeClientsRequest())
     assert (answer.error_code, answer.left_out) == (OK, 0)
     return {each.client_id: (each.connections, each.requests) for each in answer.clients}
 
 
 def exported(broker: SimulatedBroker) -> dict[str, dict[tuple[str, ...], float]]:
-    """The value of each metric, by name and labels; of a histogram, how many values it has counted."""
+    """Return the value of each metric, by name and labels; of a histogram, how many values it has counted."""
     answer = broker.ask(DescribeMetricsRequest())
     return {
         family.name: {

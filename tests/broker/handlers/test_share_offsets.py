@@ -97,7 +97,7 @@ def test_altering_offsets_creates_a_share_group_only_if_a_partition_is_altered(b
 
 
 def window(broker: SimulatedBroker) -> Any:
-    """The window of the group's first partition, as it is described."""
+    """Return the window of the group's first partition, as it is described."""
     asked = DescribeShareGroupOffsetsRequest.Group(group_id="g", topics=None)
     (found,) = broker.ask(DescribeShareGroupOffsetsRequest(groups=[asked])).groups
     return next(iter(found.topics[0].partitions)).window

@@ -39,7 +39,7 @@ class World:
         return self.broker.broker.share_partitions
 
     def states(self) -> dict[str, int]:
-        """How many records are in each state: A available, L acquired, K acknowledged, X archived, P pending."""
+        """Return how many records are in each state: A available, L acquired, K acknowledged, X archived, P pending."""
         found = ShareClient(self.broker, "wide", group=share_work.GROUP).states()
         return {letter: found.count(letter) for letter in sorted(set(found))}
 

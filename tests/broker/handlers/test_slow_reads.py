@@ -83,7 +83,7 @@ def slowly(client, request, version, meanwhile, until=None):
 
 
 def seen(part):
-    """The first four bytes of each record that a read_committed consumer would deliver."""
+    """Return the first four bytes of each record that a read_committed consumer would deliver."""
     found = []
     named = [(each.producer_id, each.first_offset) for each in part.aborted_transactions]
     for each in walk(memoryview(bytes_of(part))):

@@ -13,7 +13,7 @@ OFTEN = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 1000}
 
 
 def listed(broker):
-    """The highest version of InitProducerId that ApiVersions lists."""
+    """Return the highest version of InitProducerId that ApiVersions lists."""
     answer = broker.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
     return {each.api_key: each.max_version for each in answer.api_keys}[22]
 

@@ -18,7 +18,7 @@ def topic(broker: SimulatedBroker) -> SimulatedBroker:
 
 
 def beyond(row: Option) -> list[str]:
-    """Values that are just out of a setting's bounds."""
+    """Return values that are just out of a setting's bounds."""
     found = [] if row.at_least is None else [str(int(row.at_least) - 1)]
     return found if row.at_most is None else [*found, str(int(row.at_most) + 1)]
 

@@ -53,7 +53,7 @@ def describing(*names: str) -> DescribeUserScramCredentialsRequest:
 
 
 def described(broker: Any, *names: str) -> dict[str, list[int] | int]:
-    """The mechanisms of each user, or its error code."""
+    """Return the mechanisms of each user, or its error code."""
     answer = broker.ask(describing(*names))
     assert answer.error_code == OK
     return {each.user: each.error_code or [info.mechanism for info in each.credential_infos] for each in answer.results}

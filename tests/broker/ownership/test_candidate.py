@@ -29,7 +29,7 @@ SETTINGS = BrokerSettings(offsets_topic_num_partitions=1, transaction_state_log_
 
 
 def serve(objects: SimulatedObjects, disk: SimulatedDisk | None = None) -> SimulatedBroker:
-    """A broker on a store, as another client of it; with an empty disk, if none is given."""
+    """Return a broker on a store, as another client of it. It has an empty disk if none is given."""
     return SimulatedBroker(SETTINGS, disk=disk, in_store=InStore(objects.client(), lambda seconds: None))
 
 

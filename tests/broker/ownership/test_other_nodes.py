@@ -38,7 +38,7 @@ def waiting(objects: SimulatedObjects, node: int = 2, addresses=(("PLAINTEXT", *
 
 
 def nodes(broker: SimulatedBroker, topics: list[str] | None) -> list[tuple[int, str, int]]:
-    """The brokers that Metadata names."""
+    """Return the brokers that Metadata names."""
     wanted = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
     found = broker.ask(MetadataRequest(topics=wanted))
     assert found.controller_id == broker.settings.node_id
@@ -51,7 +51,7 @@ def leader_epoch(broker: SimulatedBroker) -> int:
 
 
 def end_of_epoch(broker: SimulatedBroker, epoch: int) -> tuple[int, int]:
-    """What OffsetForLeaderEpoch answers: (leader epoch, end offset)."""
+    """Return what OffsetForLeaderEpoch answers: (leader epoch, end offset)."""
     asked = OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=epoch)
     named = OffsetForLeaderEpochRequest.Topic(topic="t", partitions=[asked])
     (part,) = broker.ask(OffsetForLeaderEpochRequest(topics=[named])).topics[0].partitions

@@ -23,7 +23,7 @@ SETTINGS = BrokerSettings(offsets_topic_num_partitions=1, transaction_state_log_
 
 
 def serve(objects: SimulatedObjects, disk: SimulatedDisk | None = None) -> SimulatedBroker:
-    """A broker on a store, as another client of it; with an empty disk, if none is given."""
+    """Return a broker on a store, as another client of it. It has an empty disk if none is given."""
     return SimulatedBroker(SETTINGS, disk=disk, in_store=InStore(objects.client(), lambda seconds: None))
 
 
@@ -275,7 +275,7 @@ def test_a_directory_with_its_journal_in_a_store_is_refused_without_that_store()
 
 
 def plain_directory() -> SimulatedDisk:
-    """The disk of a broker without a store."""
+    """Return the disk of a broker without a store."""
     with SimulatedBroker(SETTINGS) as broker:
         broker.ask(create("t"))
         assert answers(broker.ask(produce("t", batch(2)), 11)) == [(OK, 0)]

@@ -5,7 +5,7 @@ from fencepost.broker.ownership.pacing import LARGE_BYTES, Pace
 
 
 def begun(pace: Pace, until_ms: int, open_bytes: int = 100) -> int:
-    """How many rounds begin, if there is always one that is open."""
+    """Return how many rounds begin, if there is always one that is open."""
     count = now_ms = 0
     while now_ms < until_ms:
         wait_ms = pace.wait_ms(now_ms, open_bytes)

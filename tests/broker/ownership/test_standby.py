@@ -33,7 +33,7 @@ def serve(objects: SimulatedObjects, disk: SimulatedDisk | None = None, *, is_st
 
 
 def batches(broker: SimulatedBroker) -> int:
-    """How many batches a consumer reads."""
+    """Return how many batches a consumer reads."""
     return len(list(walk(memoryview(bytes_of(fetched(SimulatedClient(broker).ask(fetch("t"), 11)))))))
 
 

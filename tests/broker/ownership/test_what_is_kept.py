@@ -72,7 +72,7 @@ def tell_all(broker: SimulatedBroker) -> Txn:
 
 
 def facts(broker: SimulatedBroker) -> dict[str, Any]:
-    """All that clients can ask of it."""
+    """Return all that clients can ask of this broker."""
     users = broker.ask(DescribeUserScramCredentialsRequest(users=None)).results
     consumers = broker.ask(ConsumerGroupDescribeRequest(group_ids=["consumer"])).groups[0]
     return {
@@ -130,7 +130,7 @@ def test_rules_groups_ledger_and_transactions_are_there_after_a_takeover(orderly
 
 
 def serve(objects: SimulatedObjects) -> SimulatedBroker:
-    """A broker on the store, with an empty disk."""
+    """Return a broker on the store, with an empty disk."""
     return SimulatedBroker(SETTINGS, in_store=InStore(objects.client(), lambda seconds: None))
 
 

@@ -17,7 +17,7 @@ def exported(world):
 
 
 def ended(world):
-    """How many calls to the store have ended, by (call, kind of object, how)."""
+    """Return how many calls to the store have ended, by (call, kind of object, how)."""
     families = world.ask(DescribeMetricsRequest()).families
     calls = next(family for family in families if family.name == "fencepost_store_calls_total")
     return {tuple(each.labels): each.value for each in calls.samples}

@@ -66,7 +66,7 @@ def add(users, name, salt, iterations, mechanism=Mechanism.SHA_256):
 
 
 def answered(users, name):
-    """What a client learns that names a user: the salt and the iterations."""
+    """Return what a client that names a user learns: the salt and the iterations."""
     exchange = ScramExchange(users, Mechanism.SHA_256, fresh_nonce(b"n" * 24))
     fields = dict(
         part.split(b"=", 1) for part in exchange.receive(ScramClient(name, "").first(), 0).message.split(b",")

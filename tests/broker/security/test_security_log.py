@@ -149,7 +149,7 @@ def test_without_disk_space_acl_changes_get_kafka_storage_error(monkeypatch: pyt
 
 
 def stopped(*rules: str) -> SimulatedDisk:
-    """A disk with these rules in segments, and without a journal."""
+    """Return a disk with these rules in segments, and without a journal."""
     broker = SimulatedBroker(guarded(log_dir="/d"))
     broker.ask(creating(*rules))
     broker.wait(60)

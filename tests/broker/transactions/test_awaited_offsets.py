@@ -16,7 +16,7 @@ SHORTLY_S, LONG_S = WAIT_MS / 1000 - 0.5, WAIT_MS / 1000 + 0.5
 
 
 def producer(broker: SimulatedBroker, software: tuple[str, str] = PYTHON, name: str = "x") -> Txn:
-    """A transactional producer of a library that has introduced itself so, with its id."""
+    """Return a transactional producer with its id. Its client has named this software in ApiVersions."""
     client = SimulatedClient(broker)
     client.ask(ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1]), 3)
     txn = Txn(broker, name, client=client)

@@ -192,7 +192,7 @@ RESOURCES = [(TOPIC, T), (TOPIC, GONE), (BROKER, "")]
 
 
 def _altered_configs(world: World, version: int) -> Fields:
-    """Fields of AlterConfigs and IncrementalAlterConfigs: without settings, and only to be validated."""
+    """Return fields of AlterConfigs and IncrementalAlterConfigs; they are only to be validated."""
     resources = [
         {"resource_type": kind, "resource_name": name, "configs": []}
         for kind, name in [*RESOURCES[:2], (BROKER, str(world.node_id))]
@@ -205,7 +205,7 @@ def _configs_of_groups(world: World, version: int) -> Fields:
 
 
 def _altered_configs_of_groups(world: World, version: int) -> Fields:
-    """Fields of AlterConfigs and IncrementalAlterConfigs: without settings, and only to be validated."""
+    """Return fields of AlterConfigs and IncrementalAlterConfigs for groups; they are only to be validated."""
     resources = [{"resource_type": GROUP, "resource_name": name, "configs": []} for name in (G, GONE_GROUP)]
     return {"resources": resources, "validate_only": True}
 
