@@ -152,12 +152,12 @@ def test_the_guarantees_page_states_what_is_not_guaranteed():
 
 
 def prose(document: Path) -> str:
-    """The document without its fenced blocks."""
+    """Return the document without its fenced blocks."""
     return re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(document: Path) -> set[str]:
-    """The anchors that a forge gives the headings: lower case, spaces as hyphens, most punctuation dropped."""
+    """Return the anchors that a forge gives the headings: lower case, spaces as hyphens, most punctuation dropped."""
     found: set[str] = set()
     for heading in re.findall(r"^#+ +(.*)", prose(document), flags=re.MULTILINE):
         shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)

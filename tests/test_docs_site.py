@@ -30,7 +30,7 @@ def pages():
 
 
 def titled(page: str) -> dict[str, str]:
-    """The files that a page has its reader save, by name."""
+    """Return the files that a page has its reader save, by name."""
     text = (DOCS / page).read_text()
     return dict(re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```', text, re.M | re.S))
 
@@ -155,7 +155,7 @@ def typed(session: str) -> list[tuple[str, str]]:
 
 
 def alike(printed: str) -> list[str]:
-    """Its lines, without producer ids, times, and the number of spaces."""
+    """Return its lines, without producer ids, times, and the number of spaces."""
     lines = [" ".join(line.split()) for line in printed.splitlines()]
     lines = [re.sub(r"\b\d+:(\d+)\b", r"P:\1", line) for line in lines]
     return [re.sub(r"of producer \d+ (.*) for .*", r"of producer P \1", line) for line in lines]

@@ -78,7 +78,7 @@ def text_of(path: Path) -> str:
 
 @functools.cache
 def nodes_by_type(path: Path) -> dict[type[ast.AST], list[ast.AST]]:
-    """The nodes of a module's syntax tree, by their types: most checks look at one type of a hundred."""
+    """Return the nodes of a module's syntax tree, by their types: most checks look at one type of a hundred."""
     found: dict[type[ast.AST], list[ast.AST]] = {}
     todo: list[ast.AST] = [ast.parse(text_of(path))]
     while todo:
@@ -93,7 +93,7 @@ def nodes_by_type(path: Path) -> dict[type[ast.AST], list[ast.AST]]:
 
 
 def nodes_of(path: Path, *types: type[ast.AST]) -> list[Any]:
-    """The nodes of these types in a module's syntax tree."""
+    """Return the nodes of these types in a module's syntax tree."""
     return [node for each in types for node in nodes_by_type(path).get(each, ())]
 
 
@@ -107,7 +107,7 @@ def short(path: Path) -> str:
 
 
 def lines_of(paths: Iterable[Path]) -> Iterator[tuple[Path, int, str]]:
-    """Each line of these files, with its file and number."""
+    """Return each line of these files, with its file and number."""
     return ((path, n, line) for path in paths for n, line in enumerate(text_of(path).splitlines(), 1))
 
 
@@ -162,7 +162,7 @@ def modules_imported_by(path: Path) -> list[tuple[str, int]]:
 
 
 def modules_imported_by_a_test(path: Path) -> list[tuple[str, int]]:
-    """The same by the lines alone: to parse all tests would take ten times as long."""
+    """Return the imported modules and their lines, found by lines alone: parsing all tests takes ten times as long."""
     return [(match[1].replace(".", "/"), n) for _, n, line in lines_of([path]) if (match := IMPORT.match(line))]
 
 
@@ -189,7 +189,7 @@ def module_of(path: Path) -> str:
 
 @functools.cache
 def imports_within(package: str) -> dict[str, set[str]]:
-    """Of each module of a package, which others of it are imported, those for types alone too."""
+    """Return, by module of a package, which others of it are imported there, also for types alone."""
     paths = {module_of(path): path for path in MODULES if area_of(path) == package}
     graph: dict[str, set[str]] = {name: set() for name in paths}
     for name, path in paths.items():
@@ -227,7 +227,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def rooms_of(package: str) -> dict[str, set[str]]:
-    """Of each sub-package, and each module beside them, which others it imports."""
+    """Return, by sub-package and by module beside them, which others it imports."""
     rooms: dict[str, set[str]] = {}
     for name, imports in imports_within(package).items():
         room, *uses = (".".join(each.split(".")[:2]) for each in (name, *imports))

@@ -37,7 +37,7 @@ RULES = (
 
 
 def target(*, is_guarded: bool) -> SimulatedBroker:
-    """A broker with topics, a group and an open transaction. is_guarded: clients may only read and write."""
+    """Return a broker with topics, a group and an open transaction. is_guarded: clients may only read and write."""
     small: dict[str, Any] = {"journal_max_bytes": 8 << 20, "storage_min_free_bytes": 0, "log_dir": "/d"}
     broker = SimulatedBroker(guarded(**small) if is_guarded else BrokerSettings(**small))
     for name, configs in ((HONEST, {}), ("t", {}), ("u", {}), ("compacted", {"cleanup_policy": "compact"})):

@@ -30,7 +30,7 @@ LARGEST_FRAME = 300
 
 
 def filled(cls: type, version: int, number: int) -> Any:
-    """An instance in which every field has a value of its own; number: 0 for one with as little as possible."""
+    """Return an instance in which every field has a value of its own. number: 0 for one with as little as possible."""
     values = {}
     for f in schema_of(cls).fields:
         if version not in f.versions:
@@ -149,7 +149,7 @@ def look_at_request_frame(data: bytes) -> None:
 
 
 def request_frames(number: int) -> Iterator[bytes]:
-    """A frame of every request in every version, without its length."""
+    """Yield a frame of every request in every version, without its length."""
     for api in APIS.values():
         for version in api.declared:
             message = filled(api.request, version, number)

@@ -102,7 +102,7 @@ def by_own_loop(target: Target, seconds: int) -> Result:
 
 
 def too_costly(target: Target) -> list[bytes]:
-    """The inputs of the corpus, or of a sample of MEASURED, that exceed the limits of lines or memory."""
+    """Return the inputs of the corpus, or of a sample of MEASURED, that exceed the limits of lines or memory."""
     found, watch = [], Watch()
     corpus = read_inputs(PLACE / "corpus" / target.name)
     for data in Random(len(corpus)).sample(corpus, min(len(corpus), MEASURED)):

@@ -55,7 +55,7 @@ def two(data: bytes) -> tuple[bytes, bytes]:
 
 
 def joined(first: bytes, second: bytes) -> bytes:
-    """The inverse of `two`."""
+    """Join two byte strings into one that `two` splits again."""
     return len(first).to_bytes(2, "big") + first + second
 
 
@@ -69,5 +69,5 @@ def several(data: bytes) -> list[bytes]:
 
 
 def all_joined(parts: Iterable[bytes]) -> bytes:
-    """The inverse of `several`."""
+    """Join byte strings into one that `several` splits again."""
     return b"".join(joined(part, b"") for part in parts)

@@ -128,7 +128,7 @@ def _configure(module: str, files: str, timeout_s: float) -> None:
 
 
 def _annotations(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where they are: line and column of begin and end."""
+    """Return where the annotations are: line and column of begin and end."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
@@ -163,7 +163,9 @@ def _forget(database: sqlite3.Connection, jobs: list[str]) -> None:
 
 
 def _results(session: Path) -> tuple[Counter[str], list[str]]:
-    """How many were killed, survived, or neither (a run that took too long, or could not begin), and the survivors."""
+    """Return how many were killed, survived, or neither (a run that took too long, or could not begin), and the
+    survivors.
+    """
     with sqlite3.connect(session) as database:
         rows = list(database.execute("SELECT worker_outcome, test_outcome, output, diff FROM work_results"))
     reported = [(_outcome(worker, test, output), diff) for worker, test, output, diff in rows]
@@ -171,7 +173,7 @@ def _results(session: Path) -> tuple[Counter[str], list[str]]:
 
 
 def _outcome(worker: str, test: str, output: str) -> str:
-    """The tool counts what took too long as killed."""
+    """Return the outcome of a run. The tool counts one that took too long as killed; here it is `timed out`."""
     if output == "timeout":
         return "timed out"
     word = test if worker.lower().endswith("normal") and not worker.lower().endswith("abnormal") else worker

@@ -43,7 +43,7 @@ class World:
     kept: list[Any] = field(default_factory=list[Any])  # clients that live as long as the state
 
     def logged(self, *names: str) -> str:
-        """What loggers wrote whose names begin so."""
+        """Return what the loggers wrote whose names begin so."""
         return "\n".join(each.getMessage() for each in self.records if each.name.startswith(names))
 
 
@@ -55,7 +55,7 @@ def served(**settings: Any) -> Iterator[World]:
 
 
 def error_of(work: Callable[[], Any]) -> str:
-    """What a person reads of a client's error."""
+    """Return what a person reads of a client's error."""
     with pytest.raises((ClientError, fp.KafkaError)) as raised:
         asyncio.run(work())
     return str(raised.value)
@@ -217,7 +217,7 @@ def console_transaction(world: World) -> str:
 
 
 def metrics(world: World) -> str:
-    """The samples that are not 0, of the console's page."""
+    """Return the samples that are not 0, of the console's page."""
     from fencepost.console.metrics import metrics_text
 
     async def scraped() -> str:

@@ -40,12 +40,12 @@ def no_call_is_slow(monkeypatch):
 
 
 def contexts() -> int:
-    """How many the kernel has for this process: each has its ring in our memory."""
+    """Return how many contexts the kernel has for this process: each has its ring in our memory."""
     return Path("/proc/self/maps").read_text().count("[aio]")
 
 
 def descriptors() -> list[str]:
-    """Those of this process but sockets: threads of clients of earlier tests may open and close those meanwhile."""
+    """Return the open descriptors, without sockets: threads of clients of earlier tests may open and close those."""
     gc.collect()
     found = []
     for fd in sorted(os.listdir("/proc/self/fd")):

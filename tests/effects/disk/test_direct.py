@@ -52,7 +52,7 @@ def calls(monkeypatch):
 
 
 def refuse(monkeypatch, error):
-    """Of every write that syncs itself. Returns how often it was asked."""
+    """Let each write that syncs itself fail with this error. Returns their positions, in a list that grows."""
     real, asked = os.pwritev, []
 
     def refusing(fd, buffers, position, flags=0):

@@ -30,7 +30,7 @@ class Two:
         self.lock = disk.lock(f"{self.path}/lock")
 
     def replace(self) -> None:
-        """The directory is moved, and another one is there that looks the same."""
+        """Move the directory away, and put another one in its place that looks the same."""
         self.other.rename(self.path, self.moved)
         self.other.make_directory(f"{self.path}/folder/inner")
         write(self.other, f"{self.path}/file", b"theirs")

@@ -16,7 +16,7 @@ def framed(payload):
 
 
 def scanned(content, *, with_crc=True):
-    """The payloads up to the first that is torn, and where they end."""
+    """Return the payloads up to the first that is torn, and where they end."""
     payloads, position = [], 0
     while size := int.from_bytes(content[position : position + 4], "big"):
         payload = content[position + 8 : position + 8 + size]
