@@ -54,7 +54,7 @@ class Noted(Driven):
 
 
 def check(image, description):
-    """What must hold of any image, and that recovering it twice gives the same."""
+    """Check what must hold of any image, and that recovering it twice gives the same. Returns what recovery found."""
     sent: dict[int, bytes] = {}
     synced = safe = 0
     started = (0, 1)
@@ -83,7 +83,7 @@ def check(image, description):
 
 
 def begin_anew(image, description):
-    """A new life on the image: its units, and no other, are there after the next power cut."""
+    """Begin again on the image, write a unit, and check that it alone is there after the next power cut."""
     again = Driven(image, fill=False)
     number = again.append(b"of the new life")
     again.round()
@@ -101,7 +101,7 @@ def each_crash(disk, *, limit=None, seed=0, anew_every=5):
 
 
 def new_disk():
-    """A disk whose history begins with the journal's directory in place."""
+    """Return a disk whose history begins with the journal's directory in place."""
     disk = SimulatedDisk()
     disk.make_directory(DIRECTORY)
     disk.sync_directory("/")
@@ -197,7 +197,7 @@ def rounds_in_flight_together(driven):
 
 
 def syncs_beside_rounds(driven):
-    """As a checkpoint has it done, in mode os."""
+    """Sync the journal beside its rounds, as checkpoints have it done in mode os."""
     for number in range(5):
         driven.append(bytes([number]) * 1200)
         driven.round(sync=False)
@@ -391,7 +391,7 @@ STEPS = st.one_of(
 
 
 def run_model(steps, seed, limit):
-    """The model is a list: what was sent, and how far it was promised. Any crash must agree with it."""
+    """Run these steps and check each crash against a list: what was sent, and how far it was promised."""
     disk = new_disk()
     driven = Noted(disk)
     for step, (kind, value) in enumerate(steps):

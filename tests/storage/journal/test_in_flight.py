@@ -11,7 +11,7 @@ from step_writer import StepWriter
 
 
 def begun(driven, writer, data):
-    """A round of one unit that the writer has."""
+    """Return a round of one unit that the writer has."""
     driven.append(data)
     write = driven.journal.take_round(sync=True)
     assert write.begin(writer, lambda error: None)

@@ -33,7 +33,7 @@ def begun() -> Driven:
 
 
 def copied(disk: SimulatedDisk, folder: str) -> dict[str, bytes]:
-    """A copy of a folder, as an operator has one."""
+    """Return a copy of a folder, as an operator has one."""
     files = {}
     for name in disk.list(folder):
         file = disk.open(f"{folder}/{name}", read_only=True)
@@ -48,7 +48,7 @@ def lose(disk: SimulatedDisk, folder: str) -> None:
 
 
 def put_back(disk: SimulatedDisk, folder: str, files: dict[str, bytes]) -> None:
-    """The folder as in the copy, whatever was in it."""
+    """Replace the folder by the copy, whatever was in it."""
     if disk.exists(folder):
         disk.remove_tree(folder)
     disk.make_directory(folder)
@@ -117,7 +117,7 @@ def test_journal_parts_kept_for_an_offline_log_survive_a_power_cut():
 
 
 def delete_a_topic_that_is_offline():
-    """Its folder was lost in a power cut. Returns the disk, and the store in which it was deleted."""
+    """Delete a topic whose folder was lost in a power cut. Returns the disk, and the store in which it was deleted."""
     driver = begun()
     disk = driver.disk.after_power_cut()
     lose(disk, driver.log("t").directory)
@@ -283,7 +283,7 @@ def test_an_offline_log_does_not_prevent_the_others_from_opening():
 
 
 def offline_with_copy() -> tuple[SimulatedDisk, str]:
-    """A disk whose log is whole again, with its parts still to be applied; and their file."""
+    """Return a disk whose log is whole again, with its parts still to be applied; and their file."""
     driver = begun()
     folder = driver.log("t").directory
     disk = driver.disk.after_power_cut()
@@ -333,7 +333,7 @@ def test_after_its_damaged_kept_journal_parts_are_removed_a_log_opens_without_th
 
 
 def offline_with_copy_and_several_files(monkeypatch) -> tuple[SimulatedDisk, list[str]]:
-    """As above; each of the two parts has a file of its own."""
+    """Return what offline_with_copy() returns, but each of the two parts has a file of its own."""
     monkeypatch.setattr(kept_parts, "FILE_BYTES", 1)
     disk, _ = offline_with_copy()
     return disk, [f"{KEPT}/{name}" for name in disk.list(KEPT)]

@@ -69,7 +69,7 @@ class Play:
             self.at_worker.append(write)
 
     def go_on(self):
-        """One begun write is written, or synced, or told of; or a worker does its next round."""
+        """Go on with one begun write (it is written, synced, or its end is told), or let a worker do its next round."""
         if self.at_worker and self.rng.random() < 0.4:
             self.at_worker.pop(0).run()
         elif self.writer.steps:
@@ -101,7 +101,7 @@ class Play:
             self.journal.synced(self.run_jobs.pop(0))
 
     def use_files_again(self):
-        """A checkpoint through what is released, synced or not: files before the older one's start are made ready."""
+        """Make a checkpoint through what is released, synced or not; make files before the older one's start ready."""
         through = self.rng.randint(self.newer.through_unit, self.journal.released_unit)
         known = Known(through, self.journal.synced_unit, self.journal.start_after(through))
         self.older, self.newer = self.newer, known
@@ -114,7 +114,7 @@ class Play:
         self.rng.choice(steps)()
 
     def come_to_rest(self):
-        """All that was begun ends; then no file is kept that no checkpoint needs."""
+        """End all that was begun; then check that no file is kept that no checkpoint needs."""
         while self.in_flight or self.jobs or self.run_jobs:
             if self.at_worker:
                 self.at_worker.pop(0).run()
@@ -126,7 +126,7 @@ class Play:
             assert self.journal._files.held[0].sequence >= self.older.start.file
 
     def check(self):
-        """What must hold of all that a power cut may leave now."""
+        """Check what must hold of all that a power cut may leave now."""
         done = len(self.disk.operations)
         _, cut = next(iter(self.disk.cuts(done)))
         unsynced = [operation.index for operation in cut.unsynced()]

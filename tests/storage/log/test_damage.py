@@ -34,7 +34,7 @@ def plain() -> LogDriver:
 
 
 def compacted() -> LogDriver:
-    """A compacted segment with gaps, and one as appended."""
+    """Return a log with a compacted segment that has gaps, and one as appended."""
     driver = LogDriver(cleanup_policy="compact", segment_bytes=300, min_cleanable_dirty_ratio=0.0)
     for number in range(8):
         driver.append(keyed([(b"k%d" % (number % 3), b"v%d" % number)]))
@@ -45,7 +45,7 @@ def compacted() -> LogDriver:
 
 
 def consumed(log: PartitionLog, driver: LogDriver) -> Seen:
-    """All a read_committed consumer gets, as it would check it. Raises if anything is refused."""
+    """Return all that a read_committed consumer gets, as it would check it. Raises if anything is refused."""
     found: Seen = []
     aborted = log.aborted_between(log.start_offset, log.last_stable_offset)
     spans = aborted if isinstance(aborted, list) else aborted.run()
@@ -66,7 +66,7 @@ def opened(made: LogDriver, disk: SimulatedDisk) -> LogDriver:
 
 
 def outcome(made: LogDriver, disk: SimulatedDisk, expected: Seen, producers: object) -> str:
-    """What becomes of a damaged copy: harmless, offline; or silent."""
+    """Return what becomes of a damaged copy: harmless, offline; or silent."""
     driver = opened(made, disk)
     if driver.log.offline is not None:
         return "offline"

@@ -38,7 +38,7 @@ def flushed(sizes=(100,) * 10, **settings) -> LogDriver:
 
 
 def read_all(driver, offset=0, max_bytes=ALL):
-    """By copying, as the first reader does."""
+    """Read the log by copying, as its first reader does. Returns (offset, bytes, next offset) of each read."""
     found = []
     while offset < driver.log.high_watermark:
         got = driver.read(offset, max_bytes)

@@ -370,7 +370,7 @@ class Compacted(LogMachine):
 
     @rule(data=st.data(), max_bytes=st.integers(1, 1000))
     def reads_go_on_over_gaps(self, data: Any, max_bytes: int) -> None:
-        """From any offset, successive reads get to the high watermark, and return every batch that is there."""
+        """Check that successive reads get from any offset to the high watermark, and return every batch there."""
         offset = data.draw(st.integers(self.start_offset, self.released))
         all_found = [batch.base_offset for batch in self.driver.batches() if batch.last_offset >= offset]
         found: list[int] = []

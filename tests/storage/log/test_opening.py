@@ -451,7 +451,9 @@ def test_open_transactions_of_a_log_survive_a_restart() -> None:
 
 
 def without_records() -> LogDriver:
-    """A log after DeleteRecords of all its records: its producers are in a snapshot and in a copy of that snapshot."""
+    """Return a log after DeleteRecords of all its records: its producers are in a snapshot and in a copy of that
+    snapshot.
+    """
     driver = LogDriver(segment_bytes=150)
     produce(driver, 12)
     driver.flush()

@@ -41,7 +41,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> Checks:
 
 
 def flushed(count: int = 10, **settings: int) -> LogDriver:
-    """One segment of this many batches, of two records each."""
+    """Return a log with one segment of this many batches, of two records each."""
     driver = LogDriver(**settings)
     for number in range(count):
         driver.values(b"%d " % number + VALUE, VALUE)

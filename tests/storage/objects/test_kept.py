@@ -11,7 +11,7 @@ from owner_driver import Owning, pause
 
 
 def written(rounds: int) -> tuple[SimulatedObjects, Owning]:
-    """A store with an owner that has written this many rounds after round 0."""
+    """Return a store with an owner that has written this many rounds after round 0."""
     objects = SimulatedObjects()
     owner = Owning(objects.client())
     owner.create("t")
@@ -21,7 +21,7 @@ def written(rounds: int) -> tuple[SimulatedObjects, Owning]:
 
 
 def reads(objects: SimulatedObjects) -> list[str]:
-    """The names of rounds that were read, in order."""
+    """Return the names of rounds that were read, in order."""
     return [name for call, name in objects.calls if call == "read" and name.startswith(form.JOURNAL)]
 
 

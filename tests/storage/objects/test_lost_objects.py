@@ -19,7 +19,9 @@ Reader = Callable[[SimulatedObjects], list[bytes]]
 
 
 def written() -> tuple[SimulatedObjects, list[bytes], str]:
-    """A store that had two owners, each with a checkpoint in it; what they acknowledged; the newest round's name."""
+    """Return a store that had two owners, each with a checkpoint in it; what they acknowledged; the newest round's
+    name.
+    """
     objects, acked = SimulatedObjects(), []
     for node in (1, 2):
         owner = Owning(objects, node=node)
@@ -36,13 +38,13 @@ def written() -> tuple[SimulatedObjects, list[bytes], str]:
 
 
 def taken_over(objects: SimulatedObjects) -> list[bytes]:
-    """What an owner with an empty disk has."""
+    """Return the values that an owner with an empty disk has."""
     owner = Owning(objects, node=3)
     return owner.values() if "t" in {log.topic for log in owner.store.logs.values()} else []
 
 
 def restored(objects: SimulatedObjects) -> list[bytes]:
-    """What a plain directory has that is restored from the store."""
+    """Return the values of a plain directory that is restored from the store."""
     disk = SimulatedDisk()
     Restoring(objects, disk, SimulatedClock(), SeededRng(2), DIRECTORY, pause).run()
     driven = Driven(disk)
@@ -85,7 +87,7 @@ def test_a_rotten_object_is_named_or_not_needed_by_whoever_reads_the_journal(rea
 
 
 def owner_with_points(count: int = 30) -> tuple[SimulatedObjects, Owning, list[bytes]]:
-    """An owner whose first rounds are deleted, since newer checkpoints in the store have all of them; and its
+    """Return an owner whose first rounds are deleted, since newer checkpoints in the store have all of them; and its
     records.
     """
     objects, acked = SimulatedObjects(), []

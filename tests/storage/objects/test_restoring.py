@@ -23,7 +23,7 @@ def restore(objects: SimulatedObjects, disk: SimulatedDisk) -> Restored:
 
 
 def values(disk: SimulatedDisk) -> list[bytes]:
-    """What a plain broker reads from a directory."""
+    """Return what a plain broker reads from a directory."""
     store = Driven(disk).store
     found = [value for log in store.logs.values() if log.topic == "t" for _, value in values_of(log)]
     store.close()

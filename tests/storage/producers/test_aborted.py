@@ -20,7 +20,7 @@ OFFSETS = st.integers(0, 30)
 
 
 def history(steps: list[tuple[int, str]]) -> list[AbortedTransaction]:
-    """What an index holds after these steps: (producer, what it writes), an offset each."""
+    """Return what an index holds after these steps: (producer, what it writes), an offset each."""
     begun: dict[int, int] = {}
     aborted = []
     for offset, (producer, step) in enumerate(steps):
@@ -92,7 +92,7 @@ def test_an_aborted_transaction_entry_of_another_version_is_refused(version):
 
 
 def followed(*steps):
-    """What a span is told of for each of these, an offset each: (producer, "data", "plain" or a marker)."""
+    """Return what a span is told of for each of these, an offset each: (producer, "data", "plain" or a marker)."""
     spans, found = TransactionSpans(), []
     for offset, (producer_id, step) in enumerate(steps):
         if isinstance(step, Marker):

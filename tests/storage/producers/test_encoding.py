@@ -106,7 +106,7 @@ def test_restoring_a_truncated_or_damaged_snapshot_raises_and_changes_nothing():
 
 
 def as_documented(payload: bytes) -> dict[int, dict[str, object]]:
-    """What docs/formats.md says that these bytes say, read without the code that wrote them."""
+    """Return what docs/formats.md says that these bytes say, read without the code that wrote them."""
     _, *rows = msgpack.Unpacker(io.BytesIO(payload), use_list=True)
     found = {}
     for producer_id, epoch, coordinator_epoch, next_sequence, first_open, age_ms, last_timestamp, *batches in rows:

@@ -30,7 +30,7 @@ class Reference:
         self.forgotten: set[int] = set()
 
     def answer(self, who: int, epoch: int, sequence: int, count: int, transactional: bool) -> int | ErrorCode | None:
-        """An offset: the duplicate's; None: append."""
+        """Return the answer to a batch: the offset of the batch that it repeats, an error, or None to append it."""
         if who not in self.epoch:
             return None
         if epoch < self.epoch[who]:
@@ -63,7 +63,7 @@ class Reference:
             self.open.setdefault(who, offset)
 
     def end(self, who: int, epoch: int, ms: int) -> None:
-        """A marker of a producer that is not known changes nothing."""
+        """Apply a marker. That of a producer that is not known changes nothing."""
         if who not in self.epoch:
             return
         if epoch > self.epoch[who]:
@@ -78,7 +78,9 @@ class Reference:
                 self.forget(who)
 
     def evict(self, count: int) -> int:
-        """The longest silent; producers heard of in the same millisecond go in the order in which they were heard."""
+        """Forget up to `count` producers, the longest silent first; among those heard of in one millisecond, the first
+        heard. Returns how many were forgotten.
+        """
         idle = [who for who in self.heard_ms if who not in self.open]
         for who in idle[:count]:
             self.forget(who)

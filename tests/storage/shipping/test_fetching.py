@@ -232,7 +232,9 @@ def test_the_backup_status_has_the_points_the_newest_time_and_the_follower(objec
 
 
 def numbered(number):
-    """A value so large that the journal uses its files again soon: a new point needs nothing that old ones needed."""
+    """Return a value so large that the journal uses its files again soon: a new point needs nothing that old ones
+    needed.
+    """
     return b"%d" % number + b" " * 40_000
 
 

@@ -324,7 +324,7 @@ def test_bytes_that_changed_under_the_same_name_are_shipped_again(work):
 
 
 def restored_first(objects):
-    """What is restored of the first point alone."""
+    """Return what is restored of the first point alone."""
     first = SimulatedObjects()
     points = named(objects, "points")
     parts = {name: objects.content[name] for name in named(objects, "parts")}

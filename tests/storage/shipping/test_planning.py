@@ -37,7 +37,7 @@ class Sizes:
         return planned
 
     def ranges_of(self, path):
-        """The bytes of a file that its extents hold, in order, as (from, to)."""
+        """Return the bytes of a file that its extents hold, in order, as (from, to)."""
         found = []
         for extent in self.shipped[path].extents:
             at = 0
