@@ -13,7 +13,7 @@ TP = TopicPartition("t", 0)
 
 
 def records(offset: int, *values: bytes, producer_id: int = -1) -> Batch:
-    """A batch of records from this offset on, of a transaction where a producer is named."""
+    """Return a batch of records from this offset on. It is of a transaction if a producer is named."""
     made = [Record(offset + each, 1000 + each, None, value) for each, value in enumerate(values)]
     more = {} if producer_id < 0 else {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": offset}
     return read(memoryview(build(made, base_offset=offset, transactional=producer_id >= 0, **more)))
@@ -26,7 +26,7 @@ def marker(offset: int, producer_id: int, kind: Marker = Marker.COMMIT) -> Batch
 
 
 def fed(*log: Batch, position: int = 0, aborted: tuple[tuple[int, int], ...] = ()) -> Ahead:
-    """What was read of this log, from this position on."""
+    """Return what was read of this log, from this position on."""
     ahead = Ahead(TP, Position(position, b""))
     ahead.feed(log, aborted, 0)
     return ahead

@@ -9,7 +9,7 @@ LOGS = st.lists(st.tuples(st.sampled_from([RECORD, RECORD, MARKER, PLAIN]), st.i
 
 
 def transactions_of(log: list[tuple[str, int]]) -> list[list[int]]:
-    """The offsets of each transaction: its records, and its marker if there is one."""
+    """Return the offsets of each transaction: its records, and its marker if there is one."""
     open_, done = dict[int, list[int]](), list[list[int]]()
     for offset, (kind, producer_id) in enumerate(log):
         if kind == RECORD:

@@ -21,7 +21,7 @@ KEY = EntryKey("default", "orders", bytes(15) + b"\x07", 3, 41)
 
 
 def runs_of(first: int, steps: list[tuple[int, int, int]]) -> tuple[Run, ...]:
-    """The runs with these gaps before them on source and target, and these counts."""
+    """Return the runs with these gaps before them on source and target, and these counts."""
     source, target, runs = first, 0, list[Run]()
     for source_gap, target_gap, count in steps:
         runs.append(Run(source + source_gap, target + target_gap, count))

@@ -31,14 +31,14 @@ def test_decoding_an_offset_that_no_mirror_committed_raises_illegal_state(metada
 
 
 def batch(first: int, *values: bytes, producer_id: int = -1, sequence: int = -1) -> Batch:
-    """A batch of records from this offset on, as a producer has written it."""
+    """Return a batch of records from this offset on, as a producer has written it."""
     made = [Record(first + each, 1000 + each, b"k", value) for each, value in enumerate(values)]
     more = {} if producer_id < 0 else {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
     return read(memoryview(build(made, base_offset=first, **more)))
 
 
 def compacted(whole: Batch, *kept: int, horizon_ms: int | None = None) -> Batch:
-    """What compaction leaves of a batch: the records at these places, or none."""
+    """Return what compaction leaves of a batch: the records at these places, or none."""
     if not kept:
         return read(memoryview(drop_records(whole)))
     stays = bytes(each in kept for each in range(whole.record_count))

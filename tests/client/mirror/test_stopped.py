@@ -44,7 +44,7 @@ async def write(sides: Sides, topic: str, *values: bytes) -> None:
 
 
 async def all_stopped(sides: Sides) -> dict[TopicPartition, str]:
-    """What the status of the mirror says of stopped partitions."""
+    """Return what the status of the mirror says of stopped partitions."""
     async with Admin(sides.source) as source, Admin(sides.target) as target:
         return dict((await gather(Looking(source, target, "default", ""))).stopped)
 

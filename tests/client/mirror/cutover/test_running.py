@@ -43,12 +43,12 @@ class World:
     mirror_runs: bool = True
 
     def write(self, partition, *, by_force=False):
-        """A record of a producer that has no transaction; by_force: a super user's."""
+        """Write a record with a producer that has no transaction. by_force: as a super user."""
         if by_force or partition.topic not in self.refusing:
             self.logs[partition].append(True)
 
     def target_of(self, partition, source):
-        """Where a reader goes on that is at this source offset, by looking at each record."""
+        """Return where on the target a reader goes on that is at this source offset. Looks at each record."""
         ahead = [there for offset, there in self.copies[partition].items() if offset >= source]
         return min(ahead, default=self.target_end(partition))
 
