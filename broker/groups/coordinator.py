@@ -149,7 +149,7 @@ class GroupCoordinator:
 
     def _has_room(self, growth: int, max_bytes: int, group_id: str) -> bool:
         """Return whether all groups together have room for `growth` more bytes, if they may use max_bytes in all. To
-        make room, delete empty groups without offsets.
+        make room, delete empty groups without offsets, and count those with offsets, which must stay, no longer.
 
         group_id: the group that grows, which is not deleted.
         """
@@ -187,7 +187,7 @@ class GroupCoordinator:
         """Return a new member id: the instance id or client id, cut to a limited length, and a random UUID."""
         unique = f"-{UUID(bytes=self._rng.bytes(16), version=4)}"
         name = asked.instance_id if asked.instance_id is not None else asked.client_id
-        if len(name) > MAX_OF_A_NAME // 4:  # an id must fit into a string, and is stored
+        if len(name) > MAX_OF_A_NAME // 4:  # an id must fit into a Kafka string, and is stored
             name = name.encode()[:MAX_OF_A_NAME].decode(errors="ignore")
         return name + unique
 
@@ -240,7 +240,7 @@ class GroupCoordinator:
     # ---- finding and deleting groups -------------------------------------------------------------------------
 
     def group(self, group_id: str) -> Group | None:
-        """Return the group; None if it has never had members."""
+        """Return the group; None if none of this id is in memory. Its offsets may exist all the same."""
         return self.groups.get(group_id)
 
     def ids(self) -> list[str]:
@@ -320,6 +320,7 @@ class GroupCoordinator:
         value = group_records.value(kept)
         if not self.fits_a_record(value):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the group is larger than a record may be")
+        # The record counts up to twice (see memory.py), and may take up to twice the memory that is allowed for joins.
         growth = 2 * (len(value) - len(self._values.get(group.group_id, b"")))
         if not self._has_room(growth, 2 * self._settings.now.group_metadata_max_bytes, group.group_id):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)

@@ -81,7 +81,9 @@ class GroupKinds:
     # ---- members ---------------------------------------------------------------------------------------------
 
     def join(self, group_id: str, asked: Joining, reply: JoinReply) -> None:
-        """Handle a JoinGroup, for a group of any kind. `reply` is called once with the answer, now or later."""
+        """Handle a JoinGroup, for a group of any kind. `reply` is called once with the answer, now or later. An empty
+        consumer group is deleted first: it becomes a classic one.
+        """
         found = self._consumer.groups.get(group_id)
         if group_id in self._share.groups:
             reply(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER))

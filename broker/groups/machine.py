@@ -104,7 +104,7 @@ class Group(Roster):
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def join(self, asked: Joining, reply: JoinReply, now_ms: int, new_id: Callable[[], str]) -> None:
-        """Handle a JoinGroup; `reply` is called once, now or later. new_id: makes an id for a member that has none."""
+        """Handle a JoinGroup, or remove a member that has no room. `reply` is called once, now or later."""
         member_id = asked.member_id
         if not self._has_room(member_id):
             self._remove(member_id)
@@ -181,7 +181,7 @@ class Group(Roster):
         if unchanged and (step is Step.REPEAT_OR_REBALANCE or (step is Step.ANSWER_OR_REBALANCE and not leads)):
             reply(self._join_answer(member, roster=leads))
             return
-        # A leader that joins again knows of a change that its own subscription does not show.
+        # A leader joins again when it has seen a change, such as new partitions, that its subscription does not show.
         self._change(member, asked)
         member.tell_joined(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))  # its former request
         member.join = reply

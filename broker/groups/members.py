@@ -127,7 +127,7 @@ class Member:
         self.client_id = client_id
         self.client_host = client_host
         self.assignment = assignment
-        self.is_new = False  # it waits for the first generation that it is part of
+        self.is_new = False  # whether it waits for the first generation that it is part of
         self.join: JoinReply | None = None
         self.sync: SyncReply | None = None
         self.deadline_ms: int | None = None

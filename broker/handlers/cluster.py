@@ -149,7 +149,7 @@ def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[Me
         topics = Lazy(len(topics), map(partial(_with_operations, broker, call), topics))
     host, port = call.advertised
     brokers = [MetadataResponse.Broker(node_id=broker.node_id, host=host, port=port)]
-    if everything or request.topics:  # who asks for brokers alone is about to ask each of them something
+    if everything or request.topics:  # a client that asks for no topics sends a request to each broker next
         brokers += [MetadataResponse.Broker(node_id=id_, host=at, port=on) for id_, at, on in _waiting(broker, call)]
     return MetadataResponse(
         brokers=brokers,
@@ -194,7 +194,7 @@ def _topic_operations(broker: Services, call: Call, name: str) -> int:
 
 
 def _answer_topics(broker: Services, call: Call, request: MetadataRequest) -> Steps[list[_Topic]]:
-    """Return one answer for each distinct topic of the request, in its order."""
+    """Return one answer for each distinct topic of the request, in its order. Creates MADE_AT_ONCE topics at most."""
     answers: dict[str | bytes | None, _Topic] = {}
     made = 0
     for asked in request.topics or ():
@@ -240,15 +240,15 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
                 broker.throttling.check_mutations(call.meter, broker.settings.num_partitions, strict=True)
             broker.topics.auto_create(asked.name)
     except NoRoom as error:
-        # Here is no message either, and a topic that is not there has no files that could not be read.
+        # The answer has no field for a message, and the text of KAFKA_STORAGE_ERROR speaks of unreadable files.
         broker.note_limit("Metadata", call.client_host, call.client_id, error)
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, asked.name, ZERO_UUID)
     except KafkaError as error:
-        if error.code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # which means to ask again, too
+        if error.code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # then the client is to ask again, as below
             broker.note_limit("Metadata", call.client_host, call.client_id, error)
             return _refusal(error.code, asked.name, ZERO_UUID)
-    # Kafka names a topic only after it is made: the client whose request created it asks again, and gets none that
-    # somebody has just deleted.
+    # As in Kafka, the request that creates a topic is not answered with the topic: the client asks again. So it does
+    # not get a topic that somebody has deleted meanwhile.
     return _refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, ZERO_UUID)
 
 

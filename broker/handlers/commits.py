@@ -232,7 +232,7 @@ class _Reading(NamedTuple):
 @handles(OffsetFetchRequest, may_be_long=True)
 def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answer with the committed offsets of one or several groups."""
-    broker.store.confirm()
+    broker.store.confirm()  # so that a broker whose journal was taken over does not answer with old offsets
     how = _Reading(
         request.require_stable,
         AnswerRoom(len(broker.server.connections)),

@@ -157,7 +157,7 @@ def _describe_or_refuse(
 def _resource(
     broker: Services, kind: int, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """Return a resource's options, a function for an option's synonyms, and the stored values. Raises KafkaError."""
+    """Return options, a function for their synonyms, and what is stored (of a broker, its name). Raises KafkaError."""
     if kind == TOPIC:
         topic = _topic(broker, name)
         if topic is None:
@@ -186,8 +186,8 @@ def _resource(
 def _broker_resource(
     broker: Services, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """Return the options of a broker, a function that returns an option's synonyms, and the values that AlterConfigs
-    has stored.
+    """Return the options of a broker, a function that returns an option's synonyms, and its name, in the place where
+    _resource() has the stored values of other resources.
 
     For this broker the options are all settings that Kafka and fencepost have. For the default of all brokers (name
     ""), and for another id for which something is stored, they are only those that were set.

@@ -85,7 +85,7 @@ def _answer_in_steps(
     yield BEHIND_SHORT
     may_see = yield from sees_all(broker, call, request.subscribed_topic_names or [])
     answered = _answer(broker, call, request, may_see=may_see)
-    yield LOOK_UNITS  # so that it counts by the time it took
+    yield LOOK_UNITS  # with this step, the work counts by the time it took
     return answered
 
 

@@ -69,7 +69,7 @@ def _coordinator(broker: Services, call: Call, key_type: int, key: str) -> _Coor
 
 def _check_coordinator(broker: Services, call: Call, key_type: int, key: str) -> None:
     """Raise KafkaError for an unknown key type or a missing right. Otherwise create the coordinator's internal topic if
-    it does not exist.
+    it does not exist. For a transactional id, also note that it was asked for (see awaited_offsets.py).
     """
     if key_type == GROUP:
         broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, key)

@@ -193,7 +193,7 @@ def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest
     """Answer with ledger entries, and the transactions that wait for a decision, as far as the client may describe
     them.
     """
-    broker.store.confirm()
+    broker.store.confirm()  # so that a broker whose journal was taken over does not answer with old entries
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     broker.ledger.check_known()
     keys, prefix = request.keys, request.prefix

@@ -245,7 +245,8 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
         first = producers.judge(batch, _refusal_of_unknown(broker, call, batch))
         if first is not None:
             broker.metrics.duplicates_refused += 1
-            return _append_answer(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
+            # The timestamp is returned whatever the topic's message.timestamp.type, as in Kafka.
+            return _append_answer(partition, first.base_offset, first.timestamp)
         if batch.producer_id not in producers:
             _check_room_for_producer(broker, producers, batch)
     partition.check_writes()
@@ -359,7 +360,7 @@ def _refusal(broker: Services, call: Call, index: int, error: KafkaError, *, say
         metrics.stale_epochs += 1
     log.debug("a batch for partition %s is refused: %s", index, error)
     if not isinstance(error, RecordsRefused | TimestampsRefused):
-        # Kafka leaves the others to the client's own words.
+        # Kafka sends no message for other codes: clients have a text of their own for each.
         says_why = says_why or error.code in ERRORS_OF_OUR_OWN or isinstance(error, OverBudget)
         return Answer(index=index, error_code=error.code, error_message=error.detail if says_why else None)
     return Answer(

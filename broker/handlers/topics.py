@@ -29,10 +29,10 @@ from ..security.acls import Operation, ResourceType
 from ..topics.replicas import check_replicas
 from ..topics.topics import MAX_PARTITIONS, Topic
 
-PARTITION_UNITS = 10  # one is made, in memory and in the journal
-EMPTYING_UNITS = 5  # it may be a unit of the journal
+PARTITION_UNITS = 10  # for making one partition, in memory and in the journal
+EMPTYING_UNITS = 5  # for DeleteRecords in one partition, which may write a unit to the journal
 STRICT_CREATION_SINCE, STRICT_DELETION_SINCE, STRICT_GROWTH_SINCE = 6, 5, 3  # versions (KIP-599); older ones wait only
-HIGH_WATERMARK = -1  # as an offset of DeleteRecords
+HIGH_WATERMARK = -1  # the offset with which DeleteRecords asks to delete all records
 TOO_MANY = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 
 _Created = CreateTopicsResponse.Topic
@@ -103,8 +103,8 @@ def _create_or_refuse(
 def _create(
     broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
 ) -> _Created:
-    """Check and create one topic. Returns its answer, with its settings. Raises KafkaError. known: a cache
-    of the settings in an answer, by the settings that the request gives the topic.
+    """Check one topic, and create it unless validate_only is true. Returns its answer, with its settings. Raises
+    KafkaError. known: a cache of the settings in an answer, by the settings that the request gives the topic.
     """
     configs = _given_configs(asked.configs)
     broker.topics.check_new(asked.name, 1, configs)

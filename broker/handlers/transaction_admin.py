@@ -176,7 +176,8 @@ def list_transactions(
         txn = transactions.get(transactional_id)
         if txn is None or not wanted.passes(txn) or not sees(transactional_id):
             return None
-        if not wanted.is_named_so(transactional_id):  # only of those that are seen: that it takes too long is an answer
+        # Only ids that the client may see are matched: the error for a slow match would reveal that such an id exists.
+        if not wanted.is_named_so(transactional_id):
             return None
         return _Listed(
             transactional_id=transactional_id,

@@ -52,8 +52,8 @@ def init_producer_id(broker: Services, call: Call, request: InitProducerIdReques
     try:
         return _initialise(broker, call, request)
     except NoRoom:
-        # This response has no message, and the words of KAFKA_STORAGE_ERROR would be a lie. Kafka answers with this
-        # code while it has no ids to give: every client asks again.
+        # This response has no field for a message, and clients would report KAFKA_STORAGE_ERROR as a disk error, which
+        # this is not. Kafka answers with this code while it has no ids to give: every client asks again.
         return _not_initialised(broker, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -128,7 +128,7 @@ def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequ
     may_write = partial(broker.access.allows, call.session, Operation.WRITE, ResourceType.TOPIC)
     for topic in request.v3_and_below_topics:
         found = by_name.get(topic.name)
-        # What only the broker writes to, nobody takes into a transaction.
+        # A topic to which only the broker writes cannot be added to a transaction.
         writable = topic.name not in INTERNAL and may_write(topic.name)
         for index in topic.partitions:
             if not writable:

@@ -102,7 +102,7 @@ def describe_users(
     found: list[tuple[str, Infos]] = []
     for name in times:
         infos = infos_of(users, name)
-        if infos or request.users:  # of all users, one that was removed meanwhile is none
+        if infos or request.users:  # if all users are described, one that was removed meanwhile is left out
             found.append((name, infos))
         if len(found) % LOOKED_AT_ONCE == 0:
             yield LOOKED_AT_ONCE

@@ -139,7 +139,7 @@ class Connection:
             self._take_apart(chunk)
 
     def _take_apart(self, chunk: bytes) -> None:
-        """Split the received bytes into requests, and handle the complete ones; keep an incomplete one."""
+        """Split the received bytes into requests; handle or (while reading is paused) queue the complete ones."""
         framer = self._framer
         try:
             frames = framer.feed(chunk)
@@ -193,7 +193,7 @@ class Connection:
         return True
 
     def _go_on(self) -> None:
-        """Handle waiting requests, and read again unless a reason not to is left. Called when one has ended."""
+        """Handle waiting requests, and read again unless a reason not to is left. Called when one such has ended."""
         if self.transport is not None and not self._stopped & CLOSING:
             self._work()
             self._make_room()
@@ -353,11 +353,11 @@ class Connection:
             self._stop(TOO_MUCH_AHEAD)
 
     def flush(self, released_unit: int) -> bool:
-        """Send, in order, replies whose journal unit is durable. Returns whether the next one waits for its unit."""
+        """Send, in order, replies with a unit up to the durable `released_unit`. Returns whether the next one waits."""
         slots, transport = self.slots, self.transport
         if self._other_replies or self._stopped or not slots or transport is None:
             return self._flush_in_turn(released_unit)
-        # The commonest case: small replies only, whose units go up. All may leave, or, in the turn they came, none.
+        # The commonest case. Units never decrease: if the last one is durable, all are sent; if the first is not, none.
         if slots[-1][0] > released_unit:
             return slots[0][0] > released_unit or self._flush_in_turn(released_unit)
         out: Any = slots.popleft()[1]

@@ -131,5 +131,5 @@ def _field_named(asked: Any, name: str) -> Any:
 
 
 def _common_name(name: str) -> str:
-    """Return the name that stands for all names of the same thing."""
+    """Return one name for all field names of the same thing: "partition" for "partition_index" or "partitions"."""
     return _SAME.get(name, name)

@@ -24,7 +24,7 @@ MAX_BLOBS = 20_000  # protocols of one member, members of one group
 LOOKED_AT_FROM_BYTES = 48 << 10  # smaller frames cannot name more
 
 MAX_ITEMS = 40_000  # entries of all lists of one request
-MAX_SUBJECTS = 5_000  # that one request changes or describes at length
+MAX_SUBJECTS = 5_000  # the most topics, resources or users that one request changes or describes at length
 SMALL_BYTES = 4 << 10  # frames up to here hold no such number
 
 PRODUCE = 0
@@ -94,7 +94,9 @@ def _lists(message: Any) -> list[list[Any]]:
 
 
 def _check_produce(frame: Readable, position: int, version: int) -> None:
-    """Raise MalformedFrame if a Produce names too many partitions. Counts them without reading the batches."""
+    """Raise MalformedFrame if a Produce names too many partitions. Counts them, and tagged fields like partitions,
+    without reading the batches.
+    """
     flexible = version >= FLEXIBLE
     position = _after_text(frame, position, flexible) + 6  # acks and timeout
     topics, position = _count(frame, position, flexible)

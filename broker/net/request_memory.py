@@ -93,7 +93,7 @@ class RequestMemory:
 
     def _may_take(self, number: int) -> bool:
         """Return whether the request with this number may have more memory now. The oldest one always may, others while
-        the limit is not reached.
+        the limit is not reached and no older one waits.
         """
         oldest = next(iter(self._holders.values()), None)
         if oldest is None or oldest.number >= number:

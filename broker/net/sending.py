@@ -110,7 +110,9 @@ class Overflow(Transport):
         self._closes = False
 
     def begin(self) -> None:
-        """Send to the socket directly. If it does not take everything, stand in for the transport until all is sent."""
+        """Send to the socket directly. If it does not take everything, stand in for the transport until all is sent:
+        continue when the socket is writable, or, if that cannot be watched, write to the transport.
+        """
         fd = idle_socket(self._transport)
         if fd >= 0 and self._hand_over(fd):
             if not self._left:

@@ -327,7 +327,7 @@ class Server:
 
     def _is_refused(self, host: str) -> bool:
         """Return whether one more connection of this host is refused, because there are too many; if so, log why."""
-        if self._turns_away:  # which was logged, and clients try again and again
+        if self._turns_away:  # the reason was logged when this began; clients may try very often
             self.metrics.refused_connections += 1
             return True
         settings, there_are = self.settings(), len(self.connections) + len(self.handshakes)

@@ -99,7 +99,7 @@ class Job:
 
     def work(self, clock: Clock, until_ms: int, most_units: int) -> tuple[bool, int]:
         """Run steps until until_ms, or until they have cost most_units units of work. Returns (whether the job is done,
-        its cost).
+        its cost). A step that yields BEHIND_SHORT ends this call, and makes the job a long one.
 
         An exception in the steps becomes the result; only BrokerHalted is raised.
         """
@@ -184,7 +184,9 @@ class Turns:
             self._soon(self._work_queue)
 
     def _work(self, job: Job, most_units: int) -> bool:
-        """Run one slice of the job, and subtract its cost from this turn's units. Returns whether the job is done."""
+        """Run one slice of the job, and subtract its cost from this turn's units. Returns whether the job is done. A
+        slice of at least LOOK_UNITS units costs more if it took longer than its units should.
+        """
         began_ms = self._clock.monotonic_ms()
         finished, units = job.work(self._clock, began_ms + SLICE_MS, most_units)
         if units >= LOOK_UNITS:

@@ -63,8 +63,9 @@ class Acknowledging:
             self._wrong[key] = error
 
     def decide_ahead(self) -> Steps[None]:
-        """Decide the acknowledgements of a long request in steps, so that finish() has little left to do. Does nothing
-        for a short request, which finish() decides at once.
+        """Decide the acknowledgements of a long request in steps, so that finish() has little left to do. What others
+        have changed meanwhile is decided again, LOOKS times at most. Does nothing for a short request, which finish()
+        decides at once.
 
         Yields the work that each step took.
         """

@@ -121,7 +121,9 @@ class _Taking:
         return True
 
     def _allowed(self, begins: int, ends: int) -> int:
-        """Return how many of these records the member may acquire if it must not get more than max_records."""
+        """Return how many of these records the member may acquire if it must not get more than max_records. The window
+        of the share partition may not grow by more records than it has room for, either.
+        """
         wanted = min(ends - begins + 1, self._wanted.max_records - self._count)
         return min(wanted, max(0, min(ends, self._end + max(0, self._limits.room)) - begins + 1))
 
@@ -140,6 +142,6 @@ class _Taking:
 
     def _ends_range(self, begins: int, at: int) -> bool:
         """Return whether to begin a new range at this offset: a new batch begins there, and the range before has at
-        least batch_size records.
+        least batch_size records. If exactly max_records are wanted, batch_size does not count.
         """
         return self._begins_batch and not self._wanted.exact and at - begins >= self._wanted.batch_size

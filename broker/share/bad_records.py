@@ -13,7 +13,7 @@ FEWEST_DELIVERIES = 2  # a record that was delivered less often is never suspect
 
 def suspected_from(limit: int) -> int:
     """Return the number of deliveries from which on a record is delivered only together with others of its run
-    (consecutive records in the same state).
+    (consecutive records in the same state), and with fewer of them each time.
 
     limit: how often a record of the group is delivered at most.
     """

@@ -15,7 +15,7 @@ from .records import EncodedStates, encode_states
 from .runs import Columns, Transaction
 from .values import SharePartitionKey, Snapshot, StateBatch, Update
 
-RUNS = 500  # that are encoded in one step
+RUNS = 500  # how many are encoded in one step
 
 
 class EncodedUpdate(NamedTuple):

@@ -183,7 +183,7 @@ class SharePartitions:
         pending = {each for key in keys if key in self._known for each in self._known[key].machine.transactions}
         if pending:
             ids = sorted({producer_id for _, producer_id in pending})
-            named = ", ".join(map(str, ids[:MAX_NAMED]))  # not every user may see their transactional ids
+            named = ", ".join(map(str, ids[:MAX_NAMED]))  # no transactional ids: not every user may see them
             of = count_text(len(ids), "open transaction")
             text = f"acknowledgements of {of} are pending: {'producer id' if len(ids) == 1 else 'producer ids'} {named}"
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)
@@ -318,7 +318,9 @@ class SharePartitions:
         return self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
 
     def _room(self, key: SharePartitionKey, kept: LoggedPartition) -> int:
-        """Return by how many records the window may grow; 0 if there is no memory for more runs."""
+        """Return by how many records the window may grow; 0 if there is no memory for more runs, which is logged. Once
+        enough memory is free again, the next lack of it will be logged.
+        """
         if not self.has_memory(key):
             self._log_lack_of_memory(key, len(kept.machine.runs))
             return 0

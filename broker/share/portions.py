@@ -18,7 +18,7 @@ from .records import EncodedStates, encode_states
 from .runs import Change, Columns, Runs, Transaction
 from .values import AckRange, AckType, State, StateBatch
 
-RUNS = 100  # that one portion covers at most; each acknowledged range counts as at least one
+RUNS = 100  # the most that one portion covers; each acknowledged range counts as at least one
 NOTHING_BEFORE = -2  # an offset below all that a request can name
 
 _KINDS = frozenset(int(kind) for kind in AckType)
@@ -147,7 +147,7 @@ class Portions:
                 break
             first, last, kind = ack
             ends = runs.last_of(max(first, start), left)
-            if ends is not None and first <= ends < last <= self.machine.end:  # what is above is refused as a whole
+            if ends is not None and first <= ends < last <= self.machine.end:  # above the window it is refused whole
                 self._rest = ends + 1, last, kind
                 last = ends
             acks.append((first, last, kind))

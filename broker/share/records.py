@@ -104,7 +104,7 @@ def _complete(complete: int) -> bytes:
 def encode_states(batches: Sequence[StateBatch]) -> bytes:
     """Encode the states of ranges, but not the number of ranges, which stands before them in a record."""
     row = _BATCH.pack
-    if not any(map(_member_of, batches)):  # which is so nearly always
+    if not any(map(_member_of, batches)):  # no range names a member: the usual case
         return b"".join([row(first, last, state, deliveries, 0) for first, last, state, deliveries, _ in batches])
     parts: list[bytes] = []
     for first, last, state, deliveries, member in batches:
@@ -193,7 +193,8 @@ def _states(
 ) -> Sequence[StateBatch]:
     """Return the states of ranges that have no tagged fields.
 
-    whats: for each range the last four bytes of its row, as a number. distinct: each of these numbers once.
+    whats: for each range the last four bytes of its row, as a number. distinct: each of these numbers once. The result
+    is a plain list if a range is available and was never delivered, because such a range needs no run.
     """
     standings = {what: _standing(what) for what in distinct}
     found = list(map(standings.__getitem__, whats))

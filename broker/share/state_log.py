@@ -244,7 +244,7 @@ class ShareStateLog:
             self._turns.enqueue(Job(self._shorten()))
 
     def _shorten(self) -> Steps[None]:
-        """Write the snapshots that are due, and prune partitions of the topic, each in a step of its own."""
+        """Write the snapshots that are due, and prune the partitions of the topic that have grown, in steps."""
         while self._due or self._grown:
             while self._due:
                 key = next(iter(self._due))
@@ -386,7 +386,7 @@ class ShareStateLog:
     # ---- start -----------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Replay the topic at start. Raises InternalTopicDamaged."""
+        """Replay the topic; forget partitions whose newest snapshot is below its start. Raises InternalTopicDamaged."""
         replay = Replay(self, self._read_from)
         self.topic.load(replay.read)
         replay.finish()

@@ -280,6 +280,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     def regexes_due(self, now_ms: int) -> list[str]:
         """Return the regular expressions to match with all topics now, and note the users whose rights count for each.
         Returns none while others are being matched.
+
+        These are all if the refresh interval is over, or topics or rights have changed; else those not matched yet.
         """
         if not self.regex_subscribers or self.is_resolving:
             return []
@@ -428,7 +430,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
                 deadlines.pop(member_id, None)
 
     def _go_on(self) -> None:
-        """Begin a new epoch, after members were removed."""
+        """Continue after members were removed: begin a new epoch. A subclass may make it a classic group instead."""
         self._next_epoch()
 
     def _forget(self, member_id: str) -> None:
