@@ -64,7 +64,7 @@ def test_a_changed_heartbeat_interval_is_in_each_members_next_heartbeat_answer(b
 
 
 def test_a_longer_session_timeout_applies_from_each_members_next_heartbeat(broker):
-    """So does a shorter one."""
+    """A shorter session timeout applies from then on, too."""
     beat(broker, "a", 0)
     beat(broker, "b", 0, "another")
     assert alter(broker, {SESSION: "60000"}) == 0
@@ -135,7 +135,7 @@ def test_the_memory_for_group_configs_is_limited():
         codes = [alter(broker, {HEARTBEAT: "6000"}, f"{name}{number}") for number in range(12)]
         taken = codes.index(POLICY_VIOLATION)
         assert codes == [0] * taken + [POLICY_VIOLATION] * (12 - taken)
-        assert alter(broker, {HEARTBEAT: "7000"}, f"{name}0") == 0  # it grows no more
+        assert alter(broker, {HEARTBEAT: "7000"}, f"{name}0") == 0  # replacing a value takes no more memory
         assert alter(broker, {HEARTBEAT: None}, f"{name}0") == 0
         assert alter(broker, {HEARTBEAT: "6000"}, f"{name}11") == 0
         assert len(listed(broker)) == taken

@@ -200,7 +200,7 @@ def test_an_assignment_is_sent_when_it_is_durable_and_not_before():
 
 @pytest.mark.parametrize("leave", ["again", "after_power_cut"])
 def test_a_classic_group_continues_its_generation_after_a_restart(leave):
-    """So does a static member with another member id; a member that stays silent is removed after its session."""
+    """A static member continues under another member id. A member that stays silent is removed after its session."""
     with begin() as before:
         member, generation = alone(before)
         static, _ = alone(before, "s", instance_id="i")
@@ -236,7 +236,7 @@ def test_a_broker_restart_returns_to_the_generation_before_an_unfinished_join():
         assert again.generation_id == generation + 1
         after = before.after_power_cut()
     with after:
-        assert after.ask(beating("g", member, generation + 1)).error_code == 22
+        assert after.ask(beating("g", member, generation + 1)).error_code == 22  # ILLEGAL_GENERATION
         assert after.ask(beating("g", member, generation)).error_code == 0
 
 
@@ -267,12 +267,12 @@ def test_empty_groups_without_offsets_are_forgotten_at_the_next_retention_check(
 # ---- bounds --------------------------------------------------------------------------------------------------
 
 
-def test_a_group_that_never_had_a_member_is_not_kept(broker):
+def test_groups_whose_only_join_was_not_completed_are_removed_after_its_session(broker):
     for number in range(100):
         assert broker.ask(joining(f"g{number}")).error_code == MEMBER_ID_REQUIRED
-        broker.ask(joining(f"h{number}", protocols={}))
-    assert len(broker.broker.groups.groups) == 100
-    broker.wait(11)
+        broker.ask(joining(f"h{number}", protocols={}))  # refused: it makes no group
+    assert len(broker.broker.groups.groups) == 100  # the groups g
+    broker.wait(11)  # longer than the session timeout in joining(), 10 s
     assert broker.broker.groups.groups == {}
 
 
@@ -281,6 +281,7 @@ def test_groups_that_do_not_fit_in_one_answer_get_a_retriable_error(broker):
     alone(broker, protocols={"range": bytes(size)})
     found = broker.ask(DescribeGroupsRequest(groups=["g"] * 100)).groups
     described = [each for each in found if each.error_code == 0]
+    # An answer is full at 16 MiB; the group that exceeds this is still described. 15: COORDINATOR_NOT_AVAILABLE
     assert len(described) == 1 + (16 << 20) // (size + 3 + MEMBER_BYTES)
     assert {(each.group_id, each.error_code, len(each.members)) for each in found[len(described) :]} == {("g", 15, 0)}
 
@@ -302,7 +303,7 @@ def test_a_member_whose_metadata_is_larger_than_a_record_is_refused(broker):
 def test_an_assignment_larger_than_a_record_is_refused_and_sent_to_no_member(broker):
     joined = broker.ask(joining("g", broker.ask(joining("g")).member_id))
     answer = broker.ask(syncing("g", joined.member_id, 1, {joined.member_id: bytes(2 << 20)}))
-    assert answer.error_code == -1
+    assert answer.error_code == -1  # UNKNOWN_SERVER_ERROR
     assert state_of(broker) == "PreparingRebalance"
     assert broker.ask(joining("g", joined.member_id)).generation_id == 2
 
@@ -311,6 +312,7 @@ def test_on_a_full_disk_no_assignment_is_made_and_heartbeats_succeed(broker):
     member, generation = alone(broker)
     joined = broker.ask(joining("h", broker.ask(joining("h")).member_id))
     broker.broker.store.space_exhausted = True
+    # 15: COORDINATOR_NOT_AVAILABLE
     assert broker.ask(syncing("h", joined.member_id, 1, {joined.member_id: b"all"})).error_code == 15
     assert broker.ask(beating("g", member, generation)).error_code == 0
     broker.broker.store.space_exhausted = False
@@ -334,6 +336,7 @@ def test_the_first_find_coordinator_of_each_type_creates_its_internal_topic(brok
 def test_find_coordinator_fails_while_the_offsets_topic_cannot_be_created(broker):
     broker.broker.store.space_exhausted = True
     found = broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "h"])).coordinators
+    # 15: COORDINATOR_NOT_AVAILABLE
     assert [(each.key, each.error_code, each.node_id) for each in found] == [("g", 15, -1), ("h", 15, -1)]
     assert broker.ask(FindCoordinatorRequest(key="g"), 3).error_code == 15
     assert not broker.broker.topics.by_name
@@ -362,7 +365,7 @@ def test_classic_members_get_a_retriable_error_while_the_groups_log_is_offline(b
     log.offline = "a test"
     groups = broker.broker.groups.groups
     kept = dict(groups)
-    groups.clear()  # as a start leaves it that cannot read the log
+    groups.clear()  # a broker that cannot read the log when it starts knows no group
     for request in (
         joining("g"),
         joining("g", member),
@@ -391,7 +394,7 @@ def test_consumer_members_get_a_retriable_error_while_the_groups_log_is_offline(
     log = topic.log(topic.partition_for("g"))
     log.offline = "a test"
     kept = dict(groups)
-    groups.clear()  # as a start leaves it that cannot read the log
+    groups.clear()  # a broker that cannot read the log when it starts knows no group
     for request in requests:
         assert broker.ask(request).error_code == NOT_AVAILABLE
     assert broker.ask(ConsumerGroupDescribeRequest(group_ids=["g"])).groups[0].error_code == NOT_AVAILABLE
@@ -411,7 +414,7 @@ def test_memory_for_member_ids_whose_clients_never_rejoin_is_bounded_and_freed()
         asked = [joining(f"{number}{'g' * 30_000}", session_timeout_ms=1_800_000) for number in range(60)]
         described = [broker.ask(each).error_code for each in asked]
         assert set(described) == {MEMBER_ID_REQUIRED, TOO_MANY}
-        assert 30 <= described.count(MEMBER_ID_REQUIRED) <= 40
+        assert 30 <= described.count(MEMBER_ID_REQUIRED) <= 40  # 1 MiB has room for about 35 ids of 30 KB
         broker.wait(1_900)
         assert broker.broker.groups.memory.size_bytes == 0
         alone(broker)

@@ -20,7 +20,7 @@ def broker():
 def test_metadata_of_members_is_bounded_over_all_groups_and_freed_when_they_leave():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         client = SimulatedClient(broker)
-        large = {"range": bytes(250_000)}  # and once more in the record
+        large = {"range": bytes(250_000)}  # it counts twice: as metadata of the member, and in the group's record
         members = [(group, alone(client, group, protocols=large)[0]) for group in ("a", "b")]
         assert client.ask(joining("c", protocols=large)).error_code == TOO_MANY
         client.ask(leaving(*members[0]))
@@ -52,7 +52,7 @@ def test_group_memory_counts_names_with_the_most_bytes_a_character_can_take(brok
 
 def test_protocols_with_empty_metadata_count_towards_the_memory_of_groups(broker):
     alone(broker, protocols={"range": b""} | {f"{number}": b"" for number in range(1_000)})
-    assert broker.broker.groups.memory.size_bytes >= 200_000
+    assert broker.broker.groups.memory.size_bytes >= 200_000  # each of the 1,000 counts as 200 bytes at least
 
 
 def fill(broker, letter="g", **more):
@@ -72,7 +72,7 @@ def test_at_the_group_memory_limit_members_may_rejoin_and_new_ones_are_refused()
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         member, generation = alone(broker, "honest", session_timeout_ms=600_000)
         others = fill(broker, session_timeout_ms=600_000)
-        assert 20 <= len(others) <= 40
+        assert 20 <= len(others) <= 40  # 1 MiB has room for about 30 groups whose names have 30 KB
         assert broker.ask(joining("honest", protocols={"range": bytes(60_000)})).error_code == TOO_MANY
         joined = broker.ask(joining("honest", member, session_timeout_ms=600_000))
         assert (joined.error_code, joined.generation_id) == (0, generation + 1)
@@ -91,7 +91,7 @@ def test_at_the_memory_limit_empty_groups_are_dropped_but_their_offsets_kept():
         broker.ask(leaving("kept", kept))
         for name, member, _ in fill(broker):
             broker.ask(leaving(name, member))
-        assert len(listed(broker)) > 20
+        assert len(listed(broker)) > 20  # 1 MiB has room for about 30 names of 30 KB
         later = {name for name, *_ in fill(broker, "h")}
         assert len(later) > 20, "the room of all that are empty is given to others"
         left = listed(broker)
@@ -121,4 +121,5 @@ def test_assignments_count_as_group_memory_and_may_take_up_to_twice_the_limit():
                 continue
             asked = syncing(f"g{number}", joined.member_id, 1, {joined.member_id: bytes(300_000)})
             codes.append(broker.ask(asked).error_code)
+        # An assignment counts twice. With the second one the limit is exceeded, so all later joins are refused.
         assert codes == [0, 0] + [TOO_MANY] * 8

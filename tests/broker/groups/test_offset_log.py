@@ -153,7 +153,7 @@ def test_a_restart_and_a_snapshot_restore_each_committed_offset_exactly() -> Non
     before = offsets.all_of("g")
     assert [found.position for found in before.values()] == [0, 1, 2]
     rows = list(offsets.rows())
-    assert {len(row) for row in rows} == {2, 4}
+    assert {len(row) for row in rows} == {2, 4}  # rows of groups and of offsets: see rows()
     with world.after_power_cut() as later:
         assert later.broker.group_offsets.all_of("g") == before
         assert sorted(later.broker.group_offsets.rows(), key=repr) == sorted(rows, key=repr)
@@ -259,7 +259,7 @@ def test_2500_offsets_expire_and_each_gets_a_tombstone() -> None:
         commit(world, "g", "t", dict.fromkeys(range(2_500), 5))
         world.wait(120)
         assert fetch(world, "g") == {}
-        assert sum(end_offsets(world)) == 5_000
+        assert sum(end_offsets(world)) == 5_000  # 2,500 offsets and as many tombstones
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 20, 21])
@@ -328,7 +328,7 @@ def test_committing_many_partitions_with_a_long_group_id_is_refused_in_little_me
         errors: list[int] = []
         peak = peak_bytes(lambda: errors.extend(commit(world, name, "t", many)))
         assert set(errors) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
-        assert peak < 50_000_000
+        assert peak < 50_000_000  # far less than that batch
         assert fetch(world, name) == {}
 
 
@@ -349,7 +349,7 @@ def test_deleting_a_group_with_a_long_id_writes_batches_of_bounded_size() -> Non
         world.broker.store.commit = commit_and_note  # type: ignore[method-assign, assignment]
         assert world.ask(DeleteGroupsRequest(groups_names=[name])).results[0].error_code == 0
         assert sum(written) > 300 * 30_000
-        assert max(written) < 1_100_000
+        assert max(written) < 1_100_000  # each batch has about 1 MB at most
         assert fetch(world, name) == {}
         with world.again() as later:
             assert fetch(later, name) == {}

@@ -108,6 +108,6 @@ def test_a_truncated_offsets_topic_key_is_refused(key: bytes) -> None:
         read_offset_key(key)
 
 
-def test_an_offsets_topic_key_of_an_unknown_version_is_refused() -> None:
+def test_an_offsets_topic_key_of_less_than_two_bytes_is_refused() -> None:
     with pytest.raises(UnreadableRecord):
         key_kind(b"\x00")

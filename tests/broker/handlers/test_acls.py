@@ -96,6 +96,7 @@ def test_creating_or_deleting_too_many_acls_in_one_request_changes_none(monkeypa
         assert described(broker) == []
         assert created(broker, *many(4)) == [OK] * 4
         assert created(broker, ALLOW) == [OK]
+        # There are five ACLs now. In each request the filters together match more than four.
         assert deleted(broker, {}, {"operation": 4}) == [(INVALID, 0)] * 2
         assert deleted(broker, {"operation": 3, "resource_name_filter": "t00001"}, *[{}] * 2) == [(INVALID, 0)] * 3
         assert len(described(broker)) == 5
@@ -130,7 +131,7 @@ def test_a_large_acl_change_is_made_in_parts_with_other_requests_between_them() 
         client.send(creating(*rules))
         other.send(describing())
         seen = len(other.receive().resources)
-        assert seen < 2_000
+        assert seen < 2_000  # the change was not complete
         assert {each.error_code for each in client.receive().results} == {OK}
         assert described(broker) == rules
         before = store.last_unit

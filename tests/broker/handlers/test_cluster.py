@@ -164,6 +164,7 @@ def test_metadata_returns_authorized_operations_only_on_request(broker: Simulate
     )
     reported = broker.ask(asked, 9)
     assert silent.topics[0].topic_authorized_operations == silent.cluster_authorized_operations == -(2**31)
+    # Bit sets of all operations on a topic and on the cluster (KIP-430).
     assert (reported.topics[0].topic_authorized_operations, reported.cluster_authorized_operations) == (3576, 8096)
 
 
@@ -198,6 +199,7 @@ def test_the_cluster_id_survives_a_restart() -> None:
 
 def test_describe_cluster_lists_one_broker(broker: SimulatedBroker) -> None:
     response = broker.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
+    # 8096: the bit set of all operations on the cluster (KIP-430)
     assert (response.error_code, response.controller_id, response.cluster_authorized_operations) == (0, 1, 8096)
     assert [(each.broker_id, each.host, each.port, each.is_fenced) for each in response.brokers] == [
         (1, "127.0.0.1", 9092, False)

@@ -192,6 +192,7 @@ def test_list_offsets_of_a_committed_only_topic_stays_below_the_last_stable_offs
     def listed(timestamp, **more):
         return client.ask(list_offsets("t", timestamp, **more), 11).topics[0].partitions[0].offset
 
+    # -1: the end, -3: the record with the largest timestamp, 0: the first record from that time on; -1: there is none
     assert [listed(-1), listed(-3), listed(0)] == [0, -1, -1]
     txn.commit()
     assert [listed(-1), listed(0)] == [2, 0]

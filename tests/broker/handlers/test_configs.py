@@ -1,4 +1,8 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, as Kafka 4.3.1 answers them."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, as Kafka 4.3.1 answers them.
+
+Numbers as on the wire. Error codes: 17 INVALID_TOPIC_EXCEPTION, 40 INVALID_CONFIG, 42 INVALID_REQUEST. Sources of a
+value: 1 the topic, 2 this broker, 3 all brokers, 4 the start of the broker, 5 the default.
+"""
 
 import pytest
 from config_requests import APPEND, BROKER, DELETE, OK, SET, SUBTRACT, TOPIC, alter, change, describe, overrides
@@ -311,7 +315,7 @@ def test_alter_configs_accepts_only_the_canonical_spelling_of_the_broker_id(
 
 @pytest.mark.parametrize("name", ["01", "7"], ids=["another spelling", "an id it had before"])
 def test_settings_stored_for_another_broker_id_are_shown_and_can_be_removed(broker: SimulatedBroker, name: str) -> None:
-    """They have no effect, and cannot be changed."""
+    """They have no effect, and no new value can be given to them."""
     stored = {"message.max.bytes": "5000", "mesage.max.bytes": "1", "num.io.threads": "9"}
     broker.broker.topics._log.commit([broker_configs_changed(name, stored)])
     broker.wait(1)

@@ -81,7 +81,7 @@ def test_a_fetch_from_file_parts_returns_the_segments_bytes_in_every_version(cli
     assert released(found) == [True]
 
 
-def test_file_parts_of_two_partitions_go_in_one_fetch_answer(client, found):
+def test_file_parts_of_two_partitions_go_in_one_fetch_answer_and_are_then_released(client, found):
     (topic,) = client.ask(both(), NAMED).responses
     first, second = (bytes_of(part) for part in topic.partitions)
     assert [batch.last_offset for batch in walk(memoryview(first))][-1] == 59
@@ -186,7 +186,7 @@ def test_a_file_part_of_a_lost_fetch_answer_is_released_at_the_next_use_of_a_fil
     gc.collect()
     assert len(files_of(client)._abandoned) == 1
     with files_of(client).use("/anything", create=True):
-        pass
+        pass  # the fixture `client` checks afterwards that no file is in use
 
 
 def test_a_file_part_is_released_when_its_aborted_transactions_are_unreadable(client, found):

@@ -94,7 +94,7 @@ def test_offsets_of_a_prepared_transaction_become_committed_with_the_decision(br
     txn.write_offset("b", 7)
     assert prepare(txn).error_code == 0
     assert offset_of(broker, "b") == -1
-    assert offset_of(broker, "b", stable=True) == -88
+    assert offset_of(broker, "b", stable=True) == -88  # UNSTABLE_OFFSET_COMMIT
     assert decide(broker, txn, committed=commit).error_code == 0
     assert offset_of(broker, "b", stable=True) == (7 if commit else -1)
     with broker.after_power_cut() as again:
@@ -188,12 +188,12 @@ def test_a_transaction_whose_topic_was_deleted_can_be_aborted_but_not_committed(
     assert values(broker, "b", committed=False) == []
 
 
-def test_init_producer_id_aborts_the_prepared_transaction_of_the_id(broker):
+def test_init_producer_id_aborts_the_prepared_txn_and_its_later_decision_is_fenced(broker):
     txn = prepared(broker, "t")
     pair = txn.producer_id, txn.epoch
     assert Txn(broker, "t").init() == 0
     assert waiting(broker) == []
-    assert (txn.producer_id, txn.epoch) == pair
+    assert (txn.producer_id, txn.epoch) == pair  # so the decision names the old epoch; another Txn sent the init
     answer = decide(broker, txn)
     assert [each.error_code for each in answer.refused] == [FENCED]
 
@@ -218,6 +218,7 @@ def test_a_producer_may_end_its_own_prepared_transaction(broker, version, commit
     assert txn.end(commit) == 0
     assert values(broker, "a") == ([b"t"] if commit else [])
     assert broker.broker.transactions.transactions["t"][1:3] == pair
+    # Either code tells that this transaction does not wait for a decision any more.
     assert decide(broker, txn).refused[0].error_code in (FENCED, BAD_STATE)
 
 
@@ -351,7 +352,7 @@ def test_a_transaction_that_is_prepared_for_long_is_logged_once_and_counted(capl
         assert broker.broker.metrics.prepared_for_long == 0
 
 
-def test_a_decision_with_an_offline_partition_succeeds_and_its_marker_follows_later(broker):
+def test_a_decision_succeeds_although_the_marker_of_an_offline_partition_is_owed(broker):
     txns = [prepared(broker, f"t{n}", partition=n) for n in range(2)]
     log = broker.broker.topics.by_name["a"].partitions[1].log
     log.offline = "damaged"
@@ -423,5 +424,5 @@ def test_ledger_apis_are_announced_by_a_feature_and_not_in_the_list_of_apis(brok
     from fencepost.protocol.messages.cluster import ApiVersionsRequest
 
     answer = broker.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
-    assert max(each.api_key for each in answer.api_keys) < 20_000
+    assert max(each.api_key for each in answer.api_keys) < 20_000  # the ledger's keys are higher: OWN_APIS_FROM
     assert "fencepost.version" in {each.name for each in answer.finalized_features}

@@ -97,7 +97,7 @@ def test_a_held_transaction_is_named_only_to_users_who_may_describe_it(world: Gu
     world.have("allow User:alice WRITE TRANSACTIONAL_ID = sink")
     assert ask() == NO_ID
     world.have("allow User:alice WRITE TRANSACTIONAL_ID = mine-1")
-    assert ask(timeout_ms=-1) == NO_ID
+    assert ask(timeout_ms=-1) == NO_ID  # without a timeout it needs the right TWO_PHASE_COMMIT too
     assert ask() == OK
     world.have("allow User:bob WRITE TRANSACTIONAL_ID = sink")
     answer = world.as_user("bob", lambda: world.client.ask(deciding(committed=False)))

@@ -246,6 +246,7 @@ def test_transactions_are_counted_by_the_reason_of_their_end(broker: SimulatedBr
     assert found["fencepost_transaction_duration_seconds"] == {(): 5}
     assert found["fencepost_oldest_open_transaction_seconds"][()] == 0
     assert sum(found["fencepost_producer_fenced_total"].values()) == 0
+    # Either code means that the producer is fenced; the metric counts both.
     assert txn.send("t", b"v") in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
     assert sum(exported(broker)["fencepost_producer_fenced_total"].values()) == 1
 
@@ -275,5 +276,5 @@ def test_error_metrics_are_labelled_with_api_names() -> None:
         for found in re.findall(r"metrics\.error\(([^,]+),", path.read_text())
         if found not in ("api", "name")
     ]
-    assert len(calls) > 30
+    assert len(calls) > 30  # the pattern finds most calls
     assert {name.strip('"') for name in calls} <= {api.name for api in APIS.values()}

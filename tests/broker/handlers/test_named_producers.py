@@ -272,11 +272,11 @@ def test_producer_names_and_partitions_beyond_their_limits_get_policy_violation(
         first = opened(broker, "a", t=3)
         opened(broker, "b")
         assert broker.ask(opening("c")).error_code == POLICY
-        assert opened(broker, "a") > first  # it is there already
+        assert opened(broker, "a") > first  # allowed, because the name "a" exists already
         epoch = opened(broker, "a")
         assert [write(broker, "a", epoch, 1, partition=index).error_code for index in range(3)] == [0, 0, POLICY]
         assert broker.ask(opening("b", t=3)).error_code == 0
-        assert write(broker, "a", epoch, 2).error_code == 0  # it is known already
+        assert write(broker, "a", epoch, 2).error_code == 0  # allowed, because "a" has written to partition 0 before
         assert remove(broker, "b") == [0]
         opened(broker, "c")
 

@@ -424,7 +424,7 @@ def test_a_batch_refused_for_its_transaction_is_not_overtaken_by_the_next_batch(
     assert txn.add("t", 0) == [OK]
     with monkeypatch.context() as turned_away:
         turned_away.setattr(broker.broker.admission, "admit_batch", not_ready)
-        turned_away.setattr(broker.broker.admission, "goes_on", lambda *_: False)
+        turned_away.setattr(broker.broker.admission, "goes_on", lambda *_: False)  # the fast path does not take it
         assert txn.send("t", b"first") == ErrorCode.CONCURRENT_TRANSACTIONS
     assert txn.send("t", b"second") == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert [txn.send("t", b"first", sequence=0), txn.send("t", b"second")] == [OK, OK]

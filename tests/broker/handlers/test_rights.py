@@ -136,7 +136,7 @@ def test_produce_with_a_producer_id_not_yet_assigned_is_refused(world: Guarded) 
 
 def test_the_error_of_a_wrong_partition_count_does_not_reveal_a_hidden_topic(world: Guarded) -> None:
     """A topic that exists and one that does not get the same error."""
-    many = 10_003
+    many = 10_003  # more than one request may create
     growing = [CreatePartitionsRequest.Topic(name=name, count=many) for name in ("t", "none")]
     making = [CreateTopicsRequest.Topic(name=name, num_partitions=many) for name in ("t", "none")]
 

@@ -335,12 +335,12 @@ def test_renewing_a_lock_restarts_its_whole_duration(broker, member):
     broker.wait(20)
     assert member.states() == "LLLLL"
     assert member.acknowledge((0, 1, ACCEPT), (2, 4, RENEW), is_renew_ack=True) == 0
-    broker.wait(31)
+    broker.wait(31)  # longer than a lock, 30 s
     assert member.states() == "AAA"
 
 
 def test_a_share_fetch_that_renews_locks_acquires_nothing(broker, member):
-    assert member.fetch(0, is_renew_ack=True).error_code == E.INVALID_REQUEST
+    assert member.fetch(0, is_renew_ack=True).error_code == E.INVALID_REQUEST  # max_records and the like must be 0
     fill(broker, 2, 5)
     member.take(0, max_records=5)
     zeros = dict.fromkeys(("max_wait_ms", "min_bytes", "max_bytes", "max_records"), 0)

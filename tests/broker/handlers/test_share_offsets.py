@@ -134,5 +134,5 @@ def test_describing_many_pending_ranges_lists_the_first_and_counts_all(broker, m
     assert worker.acknowledge((key, 0, 0), (key, 2, 2), (key, 4, 4)) == [0]
     assert [each[0] for each in ranges(window(broker))] == [0, 2]
     assert window(broker).pending_count == 3
-    monkeypatch.setattr(share_offsets, "PENDING_BYTES", 1 << 40)
+    monkeypatch.setattr(share_offsets, "PENDING_BYTES", 1 << 40)  # the first range fills the answer
     assert [each[0] for each in ranges(window(broker))] == [0]

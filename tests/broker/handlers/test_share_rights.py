@@ -169,8 +169,8 @@ def test_a_user_without_rights_on_a_share_group_can_do_nothing_with_it(served: S
 
 @pytest.mark.slow
 def test_a_user_who_may_read_a_share_group_but_not_its_topic_gets_no_record(served: ServedBroker) -> None:
-    """Not even with the member id and session epoch of a member that may read the topic: as in Kafka, whoever may read
-    the group may end its sessions, but no record is given out.
+    """The user gets none even with the member id and session epoch of a member that may read the topic. As in Kafka,
+    whoever may read the group may end its sessions.
     """
     world = World(served, "READ GROUP = packing", "WRITE TRANSACTIONAL_ID = bobs")
     bobs = begin(world.bob, "bobs")
@@ -186,7 +186,7 @@ def test_a_user_who_may_read_a_share_group_but_not_its_topic_gets_no_record(serv
 
 @pytest.mark.slow
 def test_records_are_not_acknowledged_in_the_transaction_of_another_user(served: ServedBroker) -> None:
-    """Nor may another user end that transaction."""
+    """Another user may not end that transaction either."""
     world = World(served, "WRITE TRANSACTIONAL_ID = bobs")
     bobs, alices = begin(world.bob, "bobs"), begin(world.alice, "alices")
     assert world.alice.call(world.in_transaction("bobs", bobs)).error_code == (

@@ -141,6 +141,7 @@ def test_a_request_is_refused_whole_if_its_share_session_ends_between_its_steps(
 ) -> None:
     sessions = world.broker.broker.share_sessions
     meanwhile(lambda: list(end_session(world.broker.broker, sessions.find(share_work.GROUP, "m"))))
+    # An acknowledgement in a transaction names no session, but its records are not acquired any more.
     expected = ErrorCode.SHARE_SESSION_NOT_FOUND if long is plain else NOT_ACQUIRED
     assert code_of(world.broker.ask(long(world))) == expected
     assert world.states() == {"A": RANGES}
@@ -157,8 +158,8 @@ def test_a_request_is_refused_if_its_session_epoch_grows_between_its_steps(world
 def test_acknowledgements_of_another_member_between_steps_change_no_result(
     world: World, meanwhile: Any, long: Any
 ) -> None:
-    """The other member rejects three of its own records, whose offsets lie between those of the long request. Of later
-    offsets it still has records.
+    """The other member rejects three of its own records, whose offsets lie between those of the long request. It keeps
+    ten others, whose offsets are higher.
     """
     key = SharePartitionKey(share_work.GROUP, *world.place)
     machine = world.shares.state_log.known[key].machine

@@ -109,7 +109,7 @@ def test_a_prepare_after_its_decision_is_aborted_however_much_is_pending(
     assert worker.acknowledge((key, 0, 0)) == [NONE]
     decided = EndTxnsRequest(ledger_key="sink", number=1, owner="driver", digest=b"d", committed=True, transactions=[])
     assert world.ask(decided).error_code == NONE
-    monkeypatch.setattr(handler, "PART_OF_UNIT", 0)
+    monkeypatch.setattr(handler, "PART_OF_UNIT", 0)  # any pending acknowledgement is too much for one unit
     asked = {**worker.producer.who, "ledger_key": "sink", "number": 1, "prepared_timeout_ms": 9_000}
     assert world.ask(PrepareTxnRequest(**asked)).error_code == ErrorCode.LEDGER_CONFLICT
     assert states(world, key) == "0 ALLLL"  # the abort gave the acknowledged record back
@@ -231,7 +231,7 @@ def test_a_timeout_or_a_new_init_of_the_transaction_frees_its_pending_records(ho
     acquire(world, key, 0, 1)
     assert worker.acknowledge((key, 0, 1)) == [NONE]
     if how == "timeout":
-        world.wait(700)
+        world.wait(700)  # longer than the transaction's timeout, 600 s
     else:
         Producer(world, "x", tv=2)
     assert states(world, key) == "0 AA"

@@ -1,4 +1,9 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords: each error a client can meet, as Kafka 4.3.1 has it."""
+"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords: each error a client can meet, as Kafka 4.3.1 has it.
+
+Error codes as on the wire: 3 UNKNOWN_TOPIC_OR_PARTITION, 17 INVALID_TOPIC_EXCEPTION, 36 TOPIC_ALREADY_EXISTS, 37
+INVALID_PARTITIONS, 38 INVALID_REPLICATION_FACTOR, 39 INVALID_REPLICA_ASSIGNMENT, 40 INVALID_CONFIG, 42 INVALID_REQUEST,
+44 POLICY_VIOLATION.
+"""
 
 from typing import Any
 

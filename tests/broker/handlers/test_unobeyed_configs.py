@@ -1,4 +1,7 @@
-"""Settings of Kafka's brokers that have no effect here: which values are accepted, described, and logged at start."""
+"""Settings of Kafka's brokers that have no effect here: which values are accepted, described, and logged at start.
+
+Sources of a value, as on the wire: 1 the topic, 2 this broker, 3 all brokers, 5 the default.
+"""
 
 import pytest
 from config_requests import APPEND, BROKER, OK, SET, TOPIC, change, describe

@@ -66,7 +66,7 @@ def test_an_owner_cut_off_from_its_store_sends_clients_away_if_another_waits(obj
     assert any("clients are served again" in line for line in caplog.messages)
 
 
-def test_clients_of_an_owner_cut_off_from_its_store_stay_and_read_if_nobody_waits(objects, owner):
+def test_clients_of_an_owner_cut_off_from_its_store_stay_and_read_without_a_standby(objects, owner):
     client = SimulatedClient(owner)
     objects.is_away = True
     owner.wait(3 * LEASE_S)
@@ -82,7 +82,7 @@ def test_an_idle_owner_whose_store_answers_keeps_its_clients(objects, owner):
 
 @pytest.mark.parametrize("written_at", [0.0, 0.1, 0.7, 1.4, 1.9])
 def test_at_most_one_and_a_half_heartbeats_pass_without_a_round(written_at):
-    """Whenever in a heartbeat the last other round was written."""
+    """written_at: when, within an interval between two heartbeats, another round of the journal is written."""
     loop = SimulatedLoop()
     seen: list[float] = []
 
@@ -108,6 +108,6 @@ def test_at_most_one_and_a_half_heartbeats_pass_without_a_round(written_at):
 
     loop.run_until_complete(run())
     assert max(later - earlier for earlier, later in pairwise(seen)) <= 3.0
-    assert len(seen) <= 13
+    assert len(seen) <= 13  # in 20 s: one about every two seconds, and what sync_soon() adds
     assert seen[0] == 0
     loop.close()

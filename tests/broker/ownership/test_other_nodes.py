@@ -301,7 +301,7 @@ def test_a_restored_directory_has_a_later_leader_epoch_than_all_owners_since(int
         first = leader_epoch(restored)
     assert first > known
     with SimulatedBroker(settings(), disk=disk, in_store=another) as again:
-        assert leader_epoch(again) == first + into_a_store
+        assert leader_epoch(again) == first + into_a_store  # in a store, each start begins a new epoch
 
 
 @pytest.mark.parametrize("owners", [1, 6])

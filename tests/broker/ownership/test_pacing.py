@@ -26,7 +26,7 @@ def test_journal_rounds_begin_at_most_as_often_a_second_as_configured(per_second
     assert begun(Pace(per_second, per_second), 60_000) >= per_second * 59
 
 
-def test_a_large_journal_round_is_written_at_once_at_any_rate():
+def test_large_journal_rounds_never_wait_but_make_later_small_ones_wait():
     pace = Pace(10, 10)
     assert all(pace.wait_ms(0, LARGE_BYTES) == 0 for _ in range(1000))
     assert pace.wait_ms(0, 100) > 0

@@ -31,7 +31,7 @@ def test_without_any_journal_round_in_the_store_a_takeover_does_not_wait():
 
 
 def test_an_owner_that_has_only_created_its_first_round_has_more_time():
-    """It may load much."""
+    """It has five times the lease, because it may have much to load before it creates the second round."""
     silence = Silence(6_000)
     silence.saw(Place(2, 0), 0)
     assert not silence.is_over(5 * 6_000 - 1)

@@ -164,6 +164,7 @@ def test_only_the_failing_record_is_archived_at_the_delivery_limit() -> None:
 
 
 def test_records_near_the_delivery_limit_are_acquired_without_other_records() -> None:
+    """Here half of a run at most is acquired together, so that only a bad record reaches the limit (KAFKA-17541)."""
     driver = ShareDriver(limit=4)
     driver.acquire("me", (0, 9))
     driver.release("me")

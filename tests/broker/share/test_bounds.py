@@ -50,7 +50,7 @@ def test_a_share_session_beyond_the_limit_is_refused_until_one_is_closed() -> No
 
 
 def test_the_broker_logs_once_that_share_sessions_are_refused_at_their_limit(caplog: pytest.LogCaptureFixture) -> None:
-    """It logs it once more if there was room for a session in between."""
+    """If there was room for a session in between, the broker logs it once more."""
     with begin(group_share_max_size=1, group_share_max_share_sessions=4) as broker:
         broker.ask(create("t"))
         initialize(broker, "t", 0)

@@ -76,7 +76,7 @@ def test_metrics_count_acknowledged_archived_in_flight_and_timed_out_share_recor
         ("in_flight_runs",): 6,
     }
     broker.wait(31)
-    assert metrics(broker)["lock_timeouts_total",] == 13
+    assert metrics(broker)["lock_timeouts_total",] == 13  # the acquired records that were not acknowledged
 
 
 def test_metrics_show_how_many_share_records_are_pending_and_since_when(broker: SimulatedBroker) -> None:

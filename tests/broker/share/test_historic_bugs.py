@@ -107,7 +107,7 @@ def test_kafka_20034_23112_the_count_of_complete_records_survives_a_restart(brok
     shares = broker.broker.share_partitions
     acks = [ack(2, 4, AckType.ACCEPT), ack(6, 6, AckType.REJECT)]
     assert acknowledge_now(shares, "g", "m", {key[1:]: acks}) == {key[1:]: None}
-    assert shares.describe(key)[::3] == (0, 4)
+    assert shares.describe(key)[::3] == (0, 4)  # (start offset, number of complete records in the window)
     shares.state_log.commit([(key, shares.state_log.known[key].machine.decide_start(4))])
     assert shares.describe(key)[::3] == (5, 1)
     broker.wait(1)
@@ -222,8 +222,8 @@ def test_kafka_20330_an_acknowledgement_after_a_restart_gets_session_not_found(
 
 
 def test_kafka_19389_an_answered_share_fetch_is_freed_at_once(broker: SimulatedBroker) -> None:
-    """Also before its max_wait_ms is over, and without the garbage collector. In Kafka, fetches that were answered kept
-    their records in memory.
+    """It is freed before its max_wait_ms is over, and without the garbage collector. In Kafka, fetches that were
+    answered kept their records in memory.
     """
     initialize(broker, "t", 0)
     member = ShareClient(broker)

@@ -33,7 +33,7 @@ def test_share_states_encoded_in_steps_include_changes_made_between_the_steps(
             if chance.random() < 0.1:
                 driver.snapshot(start=max(0, at - chance.randrange(60)))
                 return
-            runs = [run for run in machine.runs if run[2].member == member and run[2].state == 1]
+            runs = [run for run in machine.runs if run[2].member == member and run[2].state == 1]  # 1: acquired
             driver.acknowledge(member, *(AckRange(*run[:2], [chance.choice((1, 2, 3))]) for run in runs[:2]))
 
         for _ in range(30):

@@ -266,7 +266,7 @@ def test_applying_a_share_snapshot_keeps_locks_and_pending_records() -> None:
     driver.acknowledge_in(T, "me", ack(0, 1, ACCEPT), ack(8, 8, REJECT))
     driver.snapshot()
     assert driver.states() == "PPLKLALLPL"
-    driver.restart()
+    driver.restart()  # it ends the locks; record 9, which was only locked, is not in the window any more
     assert driver.states() == "PPAKAAAAP"
     driver.settle(T, commit=True)
     assert (driver.machine.start, driver.states()) == (2, "AKAAAAX")
@@ -294,7 +294,7 @@ def test_a_transactions_end_decides_a_range_that_the_log_start_has_cut() -> None
 
 def test_an_abort_archives_a_record_once_although_its_acknowledgement_was_replayed() -> None:
     driver = driver_in("L", 2, limit=2)
-    for position in (7, 7, 9):
+    for position in (7, 7, 9):  # the second time as a replay does it
         driver.machine.apply_pending(T, position, [StateBatch(1, 1, State.ACKNOWLEDGED, 2, "me")])
     archived = driver.machine.decide_abort(T, 2)
     assert archived is not None

@@ -53,6 +53,7 @@ def test_a_share_partition_without_runs_may_add_one_whatever_memory_others_use(
 
 
 def test_above_the_memory_limit_a_share_partition_has_room_up_to_its_own_portion():
+    """The limit is divided equally among the groups, and what a group has among its share partitions."""
     memory = RunMemory()
     memory.count(key("a", 0), 95)
     memory.count(key("b", 0), 1)

@@ -60,6 +60,8 @@ class World:
         return "".join(("A" if one is None else letters[one.state]) * (last - first + 1) for first, last, one in pieces)
 
     def park(self, name: str = "waiter") -> None:
+        """Make something wait for the share partition. Its name is added to `woken` when it is woken."""
+
         def look(at_deadline: bool) -> bool:
             self.woken.append(name)
             return True
@@ -112,7 +114,7 @@ def test_timers_of_acquisition_locks_do_not_grow_with_the_number_of_locks(world:
         for offset in range(10):
             world.acquire(offset, offset)
         world.acknowledge(0, 9, AckType.RELEASE) if world.states() == "L" * 10 else None
-    assert len(world.shares.locks) <= 2
+    assert len(world.shares.locks) <= 2  # after 500 acquisitions
 
 
 EVENTS: dict[str, Callable[[World], object]] = {
@@ -141,7 +143,7 @@ def test_each_change_that_frees_records_wakes_waiting_share_fetches(event: str, 
 
 def test_a_full_window_delivers_only_records_in_it_that_are_available(world: World) -> None:
     assert world.shares.next_offset(world.key) == 0
-    world.acquire(0, 1999)
+    world.acquire(0, 1999)  # the window has 2,000 records at most
     assert world.shares.next_offset(world.key) is None
     world.acknowledge(7, 9, AckType.RELEASE)
     assert world.shares.next_offset(world.key) == 7

@@ -141,6 +141,9 @@ class ShareBroker(RuleBasedStateMachine):
     # ---- fetches and acknowledgements ------------------------------------------------------------------------
 
     def acquire(self, index: int, member: str, most: int, size: int, no_data: int) -> None:
+        """Acquire `most` records at most from batches of `size` records. Batch number `no_data` has no data, only
+        offsets that are archived.
+        """
         key, model = self.keys[index], self.models[self.keys[index]]
         offset = self.shares.next_offset(key)
         firsts = range(offset - offset % size, RECORDS, size)[:10]

@@ -128,7 +128,7 @@ def test_a_snapshot_of_a_share_partition_is_logged_after_a_number_of_bytes() -> 
         for first in range(0, 1999, 200):
             acknowledge(world, key, AckRange(first, first + 199, [AckType.ACCEPT, AckType.RELEASE] * 100))
             world.wait(0)
-        assert 1 <= kept.epoch <= 3
+        assert 1 <= kept.epoch <= 3  # the number of snapshots; when one is due depends on the size of the last one
         assert kept.update_bytes < max(16 << 10, 4 * kept.snapshot_bytes)
 
 
@@ -196,7 +196,7 @@ def test_a_fast_growing_state_log_is_pruned_before_its_interval(monkeypatch: pyt
         for offset in range(200):
             accept(world, key, offset)
             world.wait(0.01)
-            assert log.end_offset - log.start_offset <= 40
+            assert log.end_offset - log.start_offset <= 40  # in the end more than 200 were written
         assert replayed(world) == view(world.broker.share_partitions.state_log)
 
 
@@ -258,7 +258,7 @@ def test_on_a_full_disk_acknowledging_gets_coordinator_not_available_and_locks_s
         with pytest.raises(KafkaError):
             begin(world, "h", {place: 0})
         shares.begin_release("g", "me", [place])
-        assert [run[2].state for run in shares.state_log.known[key].machine.runs] == [1]
+        assert [run[2].state for run in shares.state_log.known[key].machine.runs] == [1]  # acquired
         world.broker.store.space_exhausted = False
         world.wait(2)
         assert [(run[2].state, run[2].deliveries) for run in shares.state_log.known[key].machine.runs] == [(0, 1)]

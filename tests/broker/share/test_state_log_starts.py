@@ -170,7 +170,7 @@ def test_frequent_restarts_do_not_keep_the_state_log_of_an_idle_partition_unprun
         world.broker.share_partitions.state_log.write_snapshots([busy])
         prune(world)
     log = world.broker.share_partitions.state_log
-    assert log.topic.log(0).start_offset > 20
+    assert log.topic.log(0).start_offset > 20  # so it was pruned
     assert log.known[cold].epoch > 0
     assert replayed(world, list(log.rows()), positions(world)) == view(log)
     world.stop()

@@ -8,7 +8,7 @@ from share_worlds import FLAWED_SCENES, SCENES, SMALL_SCENES, Broken, Flaw, Scen
 @pytest.mark.parametrize("scene", SMALL_SCENES)
 def test_in_the_share_model_a_record_is_acknowledged_iff_one_output_is_committed(scene: str) -> None:
     scenario = Scenario(SMALL_SCENES[scene])
-    assert explore(scenario.first, scenario.after) > 100
+    assert explore(scenario.first, scenario.after) > 100  # states; explore() checks each of them
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def test_a_start_restores_a_thousand_share_partitions(after: str) -> None:
         disk = world.disk.after_process_crash()
         world.abandon()
     gc.collect()
-    gc.disable()  # as `serve` starts
+    gc.disable()  # the command `serve` does so while it starts
     try:
         began_s = time.process_time()
         later = SimulatedBroker(disk=disk)

@@ -32,7 +32,7 @@ def broker():
 
 
 @pytest.mark.parametrize("software", [PYTHON, PLAIN], ids=["Python", "C"])
-def test_the_connection_is_closed_if_no_offsets_follow_the_group(broker, software, caplog):
+def test_the_connection_is_closed_if_no_offsets_follow_add_offsets_to_txn(broker, software, caplog):
     caplog.set_level("INFO", "fencepost.broker")
     waits = producer(broker, software)
     waits.write("t", b"a")
@@ -43,7 +43,7 @@ def test_the_connection_is_closed_if_no_offsets_follow_the_group(broker, softwar
     assert "may wait for a coordinator that is gone" in caplog.text
 
 
-def test_the_transaction_goes_on_over_another_connection(broker):
+def test_after_the_broker_closed_the_connection_the_transaction_goes_on_over_another(broker):
     waits = producer(broker)
     waits.add_offsets()
     assert waits.client.closed(LONG_S)
@@ -118,21 +118,21 @@ def test_a_producer_that_has_sent_its_offsets_keeps_its_connection(broker):
     assert not sends.client.closed(LONG_S)
 
 
-def test_refused_offsets_count_as_sent(broker):
+def test_a_producer_whose_offsets_were_refused_keeps_its_connection(broker):
     sends = producer(broker)
     sends.add_offsets()
     assert sends.send_offset("absent", 7) != 0
     assert not sends.client.closed(LONG_S)
 
 
-def test_a_group_that_was_not_added_is_not_waited_for(broker):
+def test_a_producer_whose_add_offsets_to_txn_was_refused_keeps_its_connection(broker):
     late = producer(broker)
     late.epoch -= 1
     assert late.add_offsets() != 0
     assert not late.client.closed(LONG_S)
 
 
-def test_each_transaction_is_waited_for_from_its_own_group_on(broker):
+def test_the_wait_for_offsets_is_timed_from_each_transactions_own_add_offsets(broker):
     first, second = (producer(broker, name=name) for name in ("x", "y"))
     first.add_offsets()
     broker.wait(SHORTLY_S)

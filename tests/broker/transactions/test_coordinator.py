@@ -210,7 +210,7 @@ def test_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(broke
     broker.wait(15)
     assert state(broker) == "CompleteAbort"
     assert txn.send("t", b"more") == STALE
-    assert txn.commit() == (FENCED if version == 1 else STATE)
+    assert txn.commit() == (FENCED if version == 1 else STATE)  # with TV2 a retry of the end, which was an abort
     assert values(broker, "t") == []
     assert txn.init(keep=True) == OK
     txn.write("t", b"again")
@@ -280,7 +280,7 @@ def test_an_admins_abort_marker_in_one_partition_aborts_the_whole_transaction(br
     assert marked(broker, marker(txn, commit=True)) == STATE
     assert marked(broker, marker(txn)) == OK
     assert (stable(broker, "t"), stable(broker, "t", 1)) == (2, 2)
-    assert txn.commit() == (FENCED if version == 1 else STATE)
+    assert txn.commit() == (FENCED if version == 1 else STATE)  # with TV2 a retry of the end, which was an abort
     assert values(broker, "t") == values(broker, "t", 1) == []
 
 
@@ -295,7 +295,7 @@ def test_late_requests_of_a_transaction_an_admin_aborted_are_refused(broker, ver
     assert txn.send("t", b"elsewhere", 1) == STALE
     assert txn.add("t", 1) == [FENCED]
     assert txn.send_offset("t", 9) == STALE
-    assert txn.commit() == (FENCED if version == 1 else STATE)
+    assert txn.commit() == (FENCED if version == 1 else STATE)  # with TV2 a retry of the end, which was an abort
     assert (values(broker, "t", committed=False), offset_of(broker, "t")) == ([b"x"], -1)
     assert txn.init(keep=True) == OK
     txn.write("t", b"begun anew")
@@ -388,7 +388,7 @@ def test_a_transaction_can_be_committed_although_one_of_its_topics_was_deleted(b
 
 @BOTH
 def test_a_topic_recreated_inside_a_transaction_gets_no_marker(broker, version):
-    """kfake d222eb3: a marker written into a recreated topic."""
+    """In kfake, before commit d222eb3, the marker was written into the recreated topic."""
     txn = begun(broker, version)
     txn.write("t", b"x")
     delete(broker, "t")

@@ -87,14 +87,14 @@ def lives(broker, number, version, client):
         assert prepare(txn, number).error_code == 0
         assert decide(broker, txn, number=number).error_code == 0
     elif way == 3 and version == 1:
-        pass  # its timeout ends it
+        pass  # the transaction's timeout ends it
     else:
         assert txn.end(way < 2) == 0
     return txn
 
 
 def test_2000_ended_ephemeral_ids_leave_no_state(broker):
-    """Nothing in memory, nothing to replay. Ids that were begun and never used expire."""
+    """Nothing of them is left in memory or to be replayed. Ids that were begun and never used expire."""
     assert left(broker) == NOTHING
     client = Txn(broker, "client").client
     for number in range(2000):

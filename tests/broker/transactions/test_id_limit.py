@@ -99,6 +99,7 @@ def test_a_producer_whose_id_was_evicted_begins_again_with_init_producer_id():
 
 
 def test_transactional_ids_whose_log_is_offline_are_not_evicted_for_a_new_id():
+    """A newer id is evicted instead, one that is stored in a log that is online."""
     with SimulatedBroker(BrokerSettings(max_transactional_ids=5)) as broker:
         coordinator = broker.broker.transactions
         names = [f"x{number}" for number in range(200)]

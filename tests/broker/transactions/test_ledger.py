@@ -79,10 +79,12 @@ def test_a_ledger_number_never_decreases_and_is_decided_only_once(calls):
     ],
 )
 def test_a_listed_transaction_that_is_not_prepared_for_this_decision_gets_an_error(txn, code):
+    # 48: INVALID_TXN_STATE, 49: INVALID_PRODUCER_ID_MAPPING, 90: PRODUCER_FENCED
     assert wrong_with(ITEM, txn, asked(3), lambda _: True) == code
 
 
 def test_a_transaction_with_a_deleted_partition_can_only_be_aborted():
+    # 3: UNKNOWN_TOPIC_OR_PARTITION
     assert wrong_with(ITEM, prepared(), asked(3), lambda log_id: log_id != 12) == 3
     assert wrong_with(ITEM, prepared(), asked(3, commit=False), lambda log_id: log_id != 12) == 0
 

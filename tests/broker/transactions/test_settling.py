@@ -141,7 +141,7 @@ def test_ids_whose_partition_of_transaction_state_is_offline_get_a_retriable_err
     log = put_offline(broker, "__transaction_state", home)
     assert txn.commit() == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert state(broker) == "Ongoing"
-    broker.broker.transactions.transactions.clear()
+    broker.broker.transactions.transactions.clear()  # as after a start, which cannot load state from an offline log
     assert txn.commit() == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert txn.send("t", b"y", sequence=1) == ErrorCode.NOT_ENOUGH_REPLICAS
     assert answers(broker.ask(produce("t", idempotent(0), partition=1))) == [(OK, 0)]

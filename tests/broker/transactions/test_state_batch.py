@@ -46,7 +46,7 @@ transactions = st.builds(
 
 @settings(max_examples=share_of(400))
 @given(st.lists(transactions, max_size=3), int64, st.booleans())
-def test_the_fast_state_batch_has_the_bytes_of_the_general_encoder(states, now_ms, gone):
+def test_state_batch_writes_the_same_bytes_as_the_slower_keyed_batch(states, now_ms, gone):
     key = records.key(states[0].transactional_id if states else "k")
     contents = [(key, records.value(state)) for state in states]
     if gone or not states:
@@ -56,7 +56,7 @@ def test_the_fast_state_batch_has_the_bytes_of_the_general_encoder(states, now_m
     verify(read(batch.buffer))
 
 
-def test_fast_state_batches_of_ids_of_equal_length_have_the_general_encoders_bytes():
+def test_state_batch_writes_the_bytes_of_keyed_batch_for_several_ids_of_one_length():
     for name in ("abc", "xyz", "\xff\xff", "\x00\x00\x00"):
         state = Transaction(name, 7, 1, 60_000, Status.ONGOING, {("t", 1): 9}, 5, 6, 7, 8)
         key = records.key(name)

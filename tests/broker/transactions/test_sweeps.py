@@ -56,7 +56,7 @@ def test_a_transactional_id_used_while_others_expire_is_not_removed():
 
         def forget_and_use_another(ids):
             forget(ids)
-            if "id-999" not in ids:  # it is in the next slice, which was chosen before
+            if "id-999" not in ids:  # id-999 is in the second slice of 500, which was chosen before this call
                 used = coordinator.transactions["id-999"]._replace(updated_age_ms=broker.broker.store.age_ms())
                 coordinator.log("id-999", Decision(states=(used,)), coordinator.inputs("id-999"))
 

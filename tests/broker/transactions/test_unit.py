@@ -106,13 +106,14 @@ def test_markers_of_one_unit_in_one_offsets_partition_get_consecutive_offsets():
     unit.mark(order(9, {OFFSETS: 0}, commit=False), 1_000)
     unit.mark(order(10, {OFFSETS: 0}), 1_000)
     unit.commit()
+    # Each decision: partition, producer id, whether it is a commit, offset of the marker.
     assert broker.decisions == [(5, 7, True, 40), (5, 8, False, 90), (5, 9, False, 41), (5, 10, True, 42)]
 
 
 def test_partitions_with_a_deleted_log_are_skipped_in_a_transaction_unit():
     broker = Partitions(0)
     unit = TransactionUnit(broker, broker, broker.participants)
-    unit.mark(order(7, {("t", 0): 9, OFFSETS: 8}), 1_000)
+    unit.mark(order(7, {("t", 0): 9, OFFSETS: 8}), 1_000)  # there is no log with the id 8 or 9
     unit.commit()
     assert (broker.written, broker.decisions) == ([], [])
 
@@ -147,4 +148,5 @@ def test_records_added_at_a_transactions_end_follow_its_marker_and_count_in_the_
     broker.room_bytes += 1
     unit.commit()
     assert [written for _, written in broker.written[0]][1] is added
+    # The second marker comes after the first one, at 40, and the three added records.
     assert broker.decisions == [(5, 7, True, 40), (5, 8, True, 44)]

@@ -77,6 +77,7 @@ def test_the_uniform_assignor_moves_no_more_partitions_than_balance_needs(before
     )
     least, more = divmod(partitions, after)
     loads = sorted((load(had.get(str(number), {})) for number in range(after)), reverse=True)
+    # Each member keeps what it had up to its even share. The largest shares are those of the members that had the most.
     assert stayed == sum(min(had, least + (rank < more)) for rank, had in enumerate(loads))
 
 
@@ -111,7 +112,7 @@ def test_the_range_assignor_orders_static_members_by_instance_id_first():
 def test_each_step_of_assigning_a_large_group_is_short(name):
     topics = {b"%016d" % number: TopicShape(10) for number in range(100)}
     subscribers = [Subscriber(f"m{number}", frozenset(topics)) for number in range(300)]
-    assert max(ASSIGNORS[name](subscribers, topics)) <= 10_000
+    assert max(ASSIGNORS[name](subscribers, topics)) <= 10_000  # units of work, as an assignor yields them
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_a_classic_member_is_told_to_rejoin_when_its_target_partition_is_free(dr
     new.beat()
     old.step()
     assert old.errors == []
-    new.beat()  # has given up
+    new.beat()  # reports that it has given up the partition
     old.step()
     assert old.errors == [REBALANCING]
     old.settle()
@@ -110,7 +110,7 @@ def test_a_classic_member_that_does_not_sync_in_time_is_removed(driver):
     old = driver.classic_member()
     old.step()
     assert old.member_id in driver.member_ids
-    old._waiting = None
+    old._waiting = None  # it never asks for its assignment
     for _ in range(REBALANCE_MS // 10_000):
         assert old.member_id in driver.member_ids
         driver.heartbeat(Caller(old.member_id, None, driver.group.current(old.member_id).epoch))
@@ -330,7 +330,7 @@ def test_a_downgrade_removes_all_consumer_group_records_from_the_log(driver):
     old, new = mixed(driver)
     new.leave()
     kept = [key for key, value in dict(driver.log).items() if value is not None]
-    assert [int.from_bytes(key[:2], "big") for key in kept] == [2]
+    assert [int.from_bytes(key[:2], "big") for key in kept] == [2]  # the version of a classic group's key
     driver.restart()
     assert driver.classic is not None
     assert set(driver.classic.members) == {old.member_id}

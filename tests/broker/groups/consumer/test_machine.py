@@ -66,7 +66,7 @@ def test_a_heartbeat_without_changes_returns_no_assignment(driver):
     one = driver.join()
     answer = driver.beat(one.member_id, one.epoch)
     assert (answer.epoch, answer.assigned) == (2, None)
-    assert len(driver.log) == 5
+    assert len(driver.log) == 5  # the join has logged five records, the heartbeat none
 
 
 def test_added_partitions_are_assigned_without_moving_others(driver):
@@ -250,7 +250,7 @@ def test_a_static_member_whose_join_was_not_answered_gets_the_same_answer_again(
     again = two.beat()
     assert (two.errors, two.epoch, two.owned) == ([], epoch, had)
     assert (again.assigned is not None, len(driver.log)) == (True, logged)
-    driver.wait(44_000)
+    driver.wait(44_000)  # less than the session timeout, 45 s
     assert driver.group.static == {"i": two.member_id}
 
 
@@ -337,7 +337,9 @@ def resolve(driver, **topics):
 
 
 def test_topics_matching_a_regex_are_assigned_once_resolved_and_after_each_refresh(driver):
-    """Resolving: the broker looks up which topics match. It does so again after regex_refresh_ms."""
+    """Resolving: the broker looks up which topics match. It does so again after regex_refresh_ms, or, if topics were
+    created meanwhile, after REGEX_PAUSE_MS (10 s).
+    """
     one = driver.join(topics=None, regex="x")
     assert (one.epoch, one.owned) == (1, frozenset())
     assert resolve(driver, x=["t"]) == ["x"]
@@ -431,7 +433,7 @@ def test_an_older_epoch_may_commit_partitions_that_are_being_revoked(driver):
     assert code_of(driver.group.check_commit, one.member_id, None, 2, [(T, 4)], version=9) is STALE
 
 
-def test_a_client_that_is_no_member_may_commit_only_while_the_group_is_empty(driver):
+def test_an_empty_group_accepts_commits_without_a_member_id_but_not_with_a_wrong_one(driver):
     driver.group.check_commit("", None, -1, [], version=2)
     one = driver.join()
     one.leave()

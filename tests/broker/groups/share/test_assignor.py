@@ -52,6 +52,7 @@ def test_members_with_one_subscription_share_each_partition_with_as_few_as_possi
     if places:
         sharing = -(-count // len(places))
         assert all(1 <= found <= sharing for found in readers(assigned).values())
+        # With as many members as partitions, each member has one. No member has more than an even share.
         assert loads(assigned)[0] >= 1 or count < len(places) or sharing > 1
         assert loads(assigned)[-1] <= -(-sharing * len(places) // count)
 
@@ -70,6 +71,7 @@ def test_a_share_group_with_no_more_members_than_partitions_shares_no_partition(
 
 def test_more_members_than_partitions_share_them_evenly():
     assigned = assign(of("abcde"), {ONE: 2})
+    # The partitions of each of the five members, and the members of each of the two partitions.
     assert (loads(assigned), sorted(readers(assigned).values())) == ([1, 1, 1, 1, 2], [3, 3])
 
 

@@ -259,7 +259,7 @@ def test_a_member_removal_that_cannot_be_logged_is_retried(driver):
 def test_a_restart_keeps_share_assignments_and_restarts_sessions(driver):
     one, two = driver.join("m-1"), driver.join("m-2")
     one.beat()
-    driver.wait(44_000)
+    driver.wait(44_000)  # less than the session timeout, 45 s
     driver.restart()
     driver.wait(44_000)
     one.beat()

@@ -87,6 +87,7 @@ def test_kafka_9666_epochs_are_not_used_up_while_the_log_cannot_be_written(envir
     def no_id():
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
+    # At the last epoch a new producer id is needed. If that cannot be logged, the decision fails.
     worn = transaction(Status.ONGOING, 32766)
     for decide in (begin, lambda txn, given: end(txn, True, given, epoch=32766)):
         failing = Environment()

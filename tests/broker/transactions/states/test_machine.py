@@ -253,7 +253,7 @@ def test_with_tv2_the_epoch_after_32766_is_epoch_0_of_a_new_producer_id(environm
     assert end(opened, commit, environment, epoch=32766).error is FENCED
 
 
-def test_with_tv1_any_number_of_transactions_can_end_at_the_last_epoch(environment):
+def test_with_tv1_an_end_at_the_last_epoch_keeps_the_producer_id_until_the_next_init(environment):
     txn = end(transaction(Status.ONGOING, 32766), True, environment, version=0, epoch=32766).states[-1]
     assert (txn.producer_id, txn.producer_epoch) == (PRODUCER, 32766)
     assert pair(begin(txn, environment)) == (NEXT_PRODUCER, 0)
@@ -269,6 +269,7 @@ def test_a_transaction_is_aborted_when_it_is_older_than_its_timeout_and_not_befo
     assert summary(decision) == "CompleteAbort@6 abort@6"
     after = decision.states[-1]
     for version in (0, 2):
+        # With TV2 the commit counts as a retry of the end, which was an abort.
         assert end(after, True, environment, version=version).error is (BAD_STATE if version else FENCED)
     assert add(after, environment).error is FENCED
 
@@ -304,9 +305,10 @@ def test_any_end_at_epoch_32766_leads_to_a_new_producer_id_at_epoch_0(environmen
 
 
 @pytest.mark.requirement("S-113")
-def test_only_transactional_ids_without_an_open_or_prepared_transaction_may_expire():
+def test_only_ids_without_open_or_prepared_transaction_expire_after_long_disuse():
     idle = {status for status in Status if machine.may_expire(transaction(status), 1000, 5000)}
     assert idle == {Status.EMPTY, *ENDED, Status.DEAD}
+    # transaction() was last used at age 4000. Unused ids expire after 1000 ms here, so not yet at age 4999.
     assert [machine.may_expire(transaction(), 1000, age_ms) for age_ms in (4999, 8000, 10**9)] == [False, True, True]
     assert not machine.may_expire(prepared(), 0, 10**9)
 
@@ -412,7 +414,7 @@ def test_a_prepared_transaction_always_ends_with_the_next_epoch(environment, com
 def test_an_ephemeral_id_and_its_producer_id_end_with_its_transaction(environment, txn, version):
     decision = end(txn, True, environment, version=version, ephemeral=True)
     assert decision.gone
-    assert decision.marker == MarkerOrder(True, PRODUCER, RETIRED_EPOCH, PARTITIONS)
+    assert decision.marker == MarkerOrder(True, PRODUCER, RETIRED_EPOCH, PARTITIONS)  # this epoch is the id's last
     assert [state.status for state in decision.states] == [Status.PREPARE_COMMIT]
     assert environment.ids_given == 0
     assert end(None, True, environment, version=version).error is UNKNOWN

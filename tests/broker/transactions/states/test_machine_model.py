@@ -35,7 +35,7 @@ class Life(RuleBasedStateMachine):
         self.txn = None
         self.known = [None, None, None, None]
         self.age_ms = 1000
-        self.fresh = 1000
+        self.fresh = 1000  # the next new producer id
         self.logged = 0  # states, so the offset of the next one
         self.ended = []  # outcome and partitions, by the markers and states that were written
         self.coming = None  # a decision whose unit is about to be written, or lost in a crash

@@ -125,6 +125,7 @@ def test_the_tests_cover_every_row_of_the_transaction_state_table():
 @pytest.mark.parametrize("state", STATES)
 def test_only_partitions_added_to_the_open_transaction_may_be_written(state):
     txn = in_state(state)
+    # 48: INVALID_TXN_STATE, 49: INVALID_PRODUCER_ID_MAPPING, 51: CONCURRENT_TRANSACTIONS, 90: PRODUCER_FENCED
     verdicts = {"UNKNOWN": 49, "PREPARE_COMMIT": 51, "PREPARE_ABORT": 51}
     assert machine.verify(txn, PRODUCER, EPOCH, ("payments", 0), 21) == verdicts.get(state, 48)
     known = machine.verify(txn, PRODUCER, EPOCH, ("orders", 0), PARTITIONS["orders", 0])
@@ -137,7 +138,7 @@ def test_only_partitions_added_to_the_open_transaction_may_be_written(state):
 def test_kafkas_status_dead_counts_as_no_state_and_epoch_fence_as_prepare_abort():
     assert state_of(transaction(Status.DEAD)) is State.UNKNOWN
     assert state_of(transaction(Status.PREPARE_EPOCH_FENCE)) is State.PREPARE_ABORT
-    assert summary(begun(transaction(Status.DEAD))) == "Empty@0 of 900"
+    assert summary(begun(transaction(Status.DEAD))) == "Empty@0 of 900"  # at epoch 0 of the new producer id 900
     assert (
         machine.end(transaction(Status.DEAD), True, PRODUCER, EPOCH, 2, Environment().inputs()).error
         is ErrorCode.INVALID_PRODUCER_ID_MAPPING
