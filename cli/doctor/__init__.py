@@ -288,8 +288,9 @@ def _some(names: list[str], most: int = 5) -> Iterator[str]:
 
 
 async def _transactions(admin: Any) -> _Found:
-    """Return findings about transactions that block readers, hold offsets of groups, or fill windows of share
-    groups.
+    """Return findings about transactions that block readers, that hold back offsets of groups, or that keep a share
+    group from new records of a partition: it gets none while the first of those that it may have in flight at once (its
+    window) waits for the transaction's end.
     """
     from ..txn.held import held_facts, held_sentence
     from ..txn.windows import full_windows, window_sentence
@@ -299,6 +300,7 @@ async def _transactions(admin: Any) -> _Found:
     held = [held_facts(each, now_ms()) for each in await _held_offsets(admin)]
     found += [(facts, held_sentence(facts)) for facts in held]
     windows = await full_windows(admin)
+    # Whether such a transaction hangs is not known here: it is late once it is older than its timeout.
     found += [({**facts["transactions"][0], "hangs": False}, window_sentence(facts)) for facts in windows[:_MAX_HELD]]
     if not found:
         return [(OK, "no partition is blocked by an open transaction, no group's offsets are held", "")]

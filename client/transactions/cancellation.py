@@ -26,5 +26,8 @@ def cancellations() -> int:
 
 
 def is_cancelled() -> bool:
-    """Return whether the running task was cancelled itself; False if only the task that it waits for was."""
+    """Return whether the running task was cancelled itself; False if only the task that it waits for was.
+
+    True also if no task runs: then a coroutine is being closed, as at the end of the event loop.
+    """
     return asyncio.current_task() is None or cancellations() > 0

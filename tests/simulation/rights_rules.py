@@ -72,7 +72,9 @@ def what_was_done_was_allowed(facts: Facts) -> Iterator[Anomaly]:
 
 
 def what_was_refused_is_not_written(facts: Facts) -> Iterator[Anomaly]:
-    """No record is there whose write was refused, or was not answered and had no right at any time until then."""
+    """At the end no record is found whose write was refused. Nor one whose write was not answered, if one of the rights
+    that it takes did not hold at any moment from the request to that end.
+    """
     rights = _Rights(facts)
     attempts = {attempt.value: op for op, attempt in facts.history.of(Attempt, only_ok=False) if attempt.value}
     for found, _ in facts.history.of(Found):
