@@ -61,7 +61,7 @@ def facts_of(found: Any) -> dict[str, Any]:
 
 
 async def _one(cluster: "Cluster", sink: str, timeout_ms: int) -> Any:
-    """Return the ledger's description of the sink. Raises: Failure if there is none."""
+    """Return the ledger's description of the sink. Raises Failure if there is none."""
     from ...spark.sink import ledger
 
     (found,) = await ledger.describe_entries(cluster, sink, timeout_ms=timeout_ms)

@@ -84,7 +84,9 @@ def _lag(look: Look, partition: TopicPartition) -> int:
 
 
 async def gather(looking: Looking) -> Look:
-    """Return the positions of the mirror, the source's ends, and the tasks."""
+    """Return what the mirror's status is made of: its positions, where the source's logs begin and end, which
+    partitions have stopped or are unavailable, and the tasks.
+    """
     positions = await looking.positions()
     names = {each.topic for each in positions}
     described = await looking.source_topics(names)

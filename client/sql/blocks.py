@@ -125,7 +125,7 @@ class Blocks(ABC):
 
     @property
     def database_id(self) -> str:
-        """Return the id of the database, the same wherever it is served."""
+        """Return the id of the database. It is stored in the database, so it stays if that moves to another server."""
         return self._id
 
     def check_free(self) -> None:

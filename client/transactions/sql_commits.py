@@ -116,7 +116,7 @@ class DatabaseCommits:
         next transaction waits for that. Raises the database's error if it was committed nowhere;
         AbortableTransactionError and ProducerFencedError, after which it has to be aborted; CommitOutcomeUnknownError.
         """
-        database, machine = self._open, self._machine  # another may have asked for a transaction meanwhile
+        database, machine = self._open, self._machine  # not the database of a caller that was refused meanwhile
         assert database is not None
         if not machine.attempted:  # nothing for the broker
             await self._in_database(database.commit())

@@ -313,7 +313,9 @@ def somebody_goes_on_beside_the_only_read_of_the_late_commit(s):
 
 
 def the_older_answer_to_a_join_that_was_sent_twice_comes_last(s):
-    """The group took the second join first. With the other one, in epoch 4, m gave up P."""
+    """The group handled one of the two joins in epoch 2, in which m has P and Q, and the other one in epoch 4, in which
+    m has Q alone. The answer of epoch 2 comes last.
+    """
     s.beside(s.beats("m", 0, gets=(4, (Q,))), s.beats("m", 0, gets=(2, (P, Q))))
     s.beats("n", 0, gets=(4, (P,))), s.beats("m", 4, Q, gets=(4, None))
 

@@ -58,7 +58,7 @@ class MeasuredLoop(SimulatedLoop):
         finally:
             self._profiler.disable()
             self._is_counting = False
-            self._took((next(self._asked) - before) // 2, call)
+            self._took((next(self._asked) - before) // 2, call)  # for each call it is asked at begin and end
 
     def _took(self, calls: int, call: Callable[..., Any]) -> None:
         if calls > self.most[0]:

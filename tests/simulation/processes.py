@@ -83,8 +83,8 @@ class Process:
         self._held.append(call)
 
     def bury(self) -> None:
-        """End the tasks of a killed process; or each would end whenever it is collected. Only to be called when all has
-        been looked at.
+        """End the tasks of a killed process, which would else end at any time, by garbage collection. Only to be called
+        at the end of a simulation, when its results were looked at.
         """
         for task in self.tasks:
             for _ in range(DEATHBED_TURNS):

@@ -66,7 +66,7 @@ class SdkPauser(SdkReader):
             self.history.invoke(self.name, (Pause if tp in wanted else Resume)(tuple(tp))).ok()
 
     async def _catch_up(self) -> None:
-        """Read to the end: first with some partitions paused, the others; then all."""
+        """Pause half of the partitions and read the others to their ends; then resume them, and read all to the end."""
         wanted = tuple(self._partitions[::2])
         self._pause(wanted)
         self.finishing = self.history.invoke(self.name, Finish("read to the end beside paused partitions"))

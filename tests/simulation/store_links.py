@@ -101,7 +101,9 @@ def sleep(seconds: float) -> None:
 
 @contextmanager
 def beside_each_other(calls: int) -> Iterator[None]:
-    """Within the block, the thread makes so many calls one after the other in the time that one takes."""
+    """Within the block, this many calls of the thread, one after the other, take as long as one: as if they were made
+    at the same time.
+    """
     _here.beside = calls
     try:
         yield

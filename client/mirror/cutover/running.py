@@ -175,7 +175,8 @@ async def _cut_over_anew(sides: Sides, left: CutoverRecord | None, tell: Tell) -
             tell(f"{topic}: the source refuses writes")
         before, ends = await _stop(sides, found, tell)
         committed = await _prepare(sides, record, before, ends, tell)
-    async with _or_undone(sides, committed, tell):  # of what was committed only what is there is put back
+    # If undone, an offset is put back only if the target has it as it was to be committed.
+    async with _or_undone(sides, committed, tell):
         await _commit(sides, committed)
         tell(f"{len(committed.groups)} groups have their offsets at the target")
         await _look_again(sides, committed, is_resumed=False)

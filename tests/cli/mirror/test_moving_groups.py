@@ -185,7 +185,7 @@ def test_cutover_prints_the_target_offsets_of_each_group_and_can_be_repeated(sid
     assert json.loads(out)["cutover"] == "done"
 
 
-def test_cutover_fails_if_a_group_has_members_or_the_groups_pattern_is_invalid(sides):
+def test_cutover_fails_if_a_group_has_members_or_none_matches_or_the_pattern_is_bad(sides):
     async def join(to):
         consumer = Consumer(to.source_at, group_id="billing", topics=["t"], client_id="reader")
         await consumer.start()
@@ -230,7 +230,7 @@ def test_mirror_status_shows_state_and_lag_per_topic_and_which_partitions_stoppe
     sides.work(lambda to: to.source.delete_topics("t"))
     _, out, _ = sides.run("status --every 10ms")
     assert "t-0 has stopped: it is not at the source any more" in out
-    assert sides.run("status --name another --every 10ms")[0] == 3
+    assert sides.run("status --name another --every 10ms")[0] == 3  # there is no mirror of this name
 
 
 @pytest.mark.parametrize(("side", "option"), [(0, "--from"), (1, "--to")])
@@ -263,7 +263,7 @@ def test_mirror_status_and_dry_run_show_the_reason_that_a_task_has_written_down(
 
 
 def test_a_cutover_leaves_out_a_stopped_topic_whose_positions_were_deleted(sides):
-    """So does docs/mirror.md say."""
+    """docs/mirror.md tells operators to delete them for that."""
     group = names.group_id(DEFAULT_NAME)
 
     async def stop(to):
@@ -279,7 +279,7 @@ def test_a_cutover_leaves_out_a_stopped_topic_whose_positions_were_deleted(sides
     assert "error: the mirror has copied no topic; nothing was changed" in err  # t was the only one
 
 
-def test_mirror_status_shows_partitions_without_a_leader_at_the_source_and_others(sides, monkeypatch):
+def test_mirror_status_says_that_a_partition_without_a_leader_waits_for_the_source(sides, monkeypatch):
     leaders = Admin._leaders
 
     async def without(self, partitions, *, skip_missing):

@@ -23,7 +23,7 @@ SESSION = ("-X", "to.session.timeout.ms=1000", "-X", "to.heartbeat.interval.ms=2
 
 @pytest.fixture(scope="module")
 def clusters():
-    """Two brokers; sessions of groups may be short."""
+    """Give the bootstrap servers of two brokers: source and target. The target allows short sessions of groups."""
     with Broker() as source, Broker(group_min_session_timeout_ms=500) as target:
         yield source.bootstrap_servers, target.bootstrap_servers
 

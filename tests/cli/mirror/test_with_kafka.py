@@ -109,7 +109,9 @@ async def read(at, group, topic, protocol, count):
 
 
 async def rest(at, group, topic, protocol, count):
-    """Read what is left, and a moment longer, so that what came twice would show."""
+    """Return the numbers of the records that the group has not read: at least `count`. Reads for 1.5 s longer, so that
+    a record that came twice would be among them.
+    """
     found = []
     async with Consumer(
         at,
@@ -126,7 +128,7 @@ async def rest(at, group, topic, protocol, count):
 
 
 def rest_in_java(java, at, group, topic, protocol, count):
-    """Read what is left with Kafka's own Java client, and a moment longer."""
+    """Do what rest() does with Kafka's own Java client."""
     consumer = java.consumer(at, group, group_protocol=protocol, auto_offset_reset="none")
     consumer.do("subscribe", topic=topic)
     found = []

@@ -22,8 +22,8 @@ class Logs(NamedTuple):
 
 @st.composite
 def mirrored(draw):
-    """A source with markers, aborted batches and gaps of compaction; a target with attempts that were aborted, and
-    markers.
+    """Draw the Logs of a source with markers, aborted batches and gaps of compaction, and of its target with markers
+    and aborted attempts to copy.
     """
     source, offset = {}, draw(st.sampled_from([0, 0, 7]))
     for kind, length in draw(st.lists(st.tuples(st.sampled_from("rrrag"), st.integers(1, 4)), max_size=12)):

@@ -45,7 +45,7 @@ async def write(sides, first, count, *, commits=True):
 
 
 async def move(sides, groups=".*"):
-    """Run a cutover."""
+    """Run a cutover of the groups with names that match this pattern."""
     async with Admin(sides.source) as source, Admin(sides.target) as target:
         cutover = AdminSides(
             Looking(source, target, "default", groups),
@@ -75,7 +75,7 @@ async def kill_after_its_commit(sides, monkeypatch):
 
 
 async def assert_group_continues_at(sides, offset):
-    """Compare what a group at this offset would read on both sides."""
+    """Assert that group g reads the same values from its offset at the target as from this offset at the source."""
     async with Admin(sides.source) as source, Admin(sides.target) as target:
         moved = await target.list_group_offsets("g")
         assert await values_from(target, T0, moved[T0].offset) == await values_from(source, T0, offset)
@@ -141,6 +141,7 @@ async def test_a_cutover_of_other_groups_leaves_those_of_a_killed_one_alone(side
         before = await target.list_group_offsets("g")
         await move(sides, "other")
         assert await target.list_group_offsets("g") == before != {}
+        # Source offset 6 is the record after that at 4: there is a marker between. The target has none there.
         assert (await target.list_group_offsets("other"))[T0] == before[T0]._replace(offset=before[T0].offset + 1)
 
 
@@ -155,7 +156,7 @@ async def test_a_killed_cutover_is_undone_although_its_group_is_gone_at_the_sour
             await move(sides)
         assert failed.value.now == "taken back"
         assert await target.list_group_offsets("g") == {}
-        await write(sides, 10, 1)
+        await write(sides, 10, 1)  # the source allows writes again
 
 
 async def test_a_cutover_moves_no_group_to_offsets_of_which_the_map_was_lost(sides):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def clusters():
-    """Two brokers."""
+    """Give the bootstrap servers of two brokers: source and target."""
     with Broker() as source, Broker() as target:
         yield source.bootstrap_servers, target.bootstrap_servers
 
@@ -93,7 +93,7 @@ async def test_two_mirrors_of_an_empty_topic_that_begin_at_once_do_not_both_copy
         for each in both:
             each.cancel()
         await asyncio.gather(*both, return_exceptions=True)
-    assert len((await records_of(sides.target, "race"))[0]) in (0, 10)
+    assert len((await records_of(sides.target, "race"))[0]) in (0, 10)  # 0: each saw the other, and both stopped
 
 
 async def has_ten(sides: Sides) -> bool:
@@ -111,7 +111,9 @@ async def test_find_rivals_names_the_own_group_only_if_it_copies_from_another_so
 
 
 async def test_two_sources_with_one_name_are_not_mixed_by_the_newer_group_protocol() -> None:
-    """There both may join the group, and the first of each may have positions of some partitions."""
+    """By that protocol tasks of both sources may join the group, and each may commit first positions of some
+    partitions.
+    """
     quick = {"group_consumer_min_heartbeat_interval_ms": 100, "group_consumer_heartbeat_interval_ms": 100}
     with Broker() as first, Broker() as second, Broker(**quick) as target:
         both = [Sides(each.bootstrap_servers, target.bootstrap_servers) for each in (first, second)]
@@ -129,6 +131,7 @@ async def test_two_sources_with_one_name_are_not_mixed_by_the_newer_group_protoc
                 each.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         copied = await records_of(target.bootstrap_servers, "mixed")
+        # Each value names its source: at most one of them was copied.
         assert len({record.value for records in copied.values() for record in records}) <= 1
         lines = [line for each in both for line in each.told if line.startswith("stopped")]
         assert lines
@@ -178,7 +181,9 @@ async def test_a_topic_deleted_on_the_target_stops_and_is_copied_anew_by_the_nex
 
 
 async def test_a_position_of_a_deleted_target_topic_does_not_count_for_a_new_one(sides: Sides) -> None:
-    """A broker that keeps the offsets of a group when it deletes a topic, or a transaction that commits them later."""
+    """Such a position is there if the broker keeps a group's offsets when it deletes a topic, or if a transaction
+    commits them afterwards.
+    """
     await make(sides.source, "kept")
     await write(sides.source, "kept", range(10))
     async with sides.running(sides.task("kept")):
@@ -225,6 +230,7 @@ async def test_a_task_with_an_old_position_does_not_stop_a_topic_that_others_cop
         position = dict(task._task.positions)[tp]
         moved = {tp: encode_position(position._replace(offset=20, mark=None))}
         await task._membership._group.commit(moved)  # type: ignore[union-attr]
+        # As after retention has deleted up to offset 20 at the source.
         task._source.failed = StoppedError("old", "it begins behind the mirror's position")
         del task._take
         await write(sides.source, "old", range(20, 25))

@@ -87,8 +87,10 @@ DATED = compacted(WHOLE, 0, 1, 2, horizon_ms=2000)
         "a marker with a delete horizon", "a marker without its record", "a marker without the delete horizon it had",
     ],
 )  # fmt: skip
-def test_a_batch_mark_recognizes_its_batch_as_compaction_leaves_it_or_found_it(before: Batch, now: Batch) -> None:
-    """A broker that crashed, or another replica, may have the batch as it was before it was compacted."""
+def test_a_batch_mark_recognizes_its_batch_before_and_after_compaction(before: Batch, now: Batch) -> None:
+    """The mark may also be of the compacted batch, and the batch not be compacted: as on a broker that crashed, or on
+    another replica.
+    """
     assert mark_of(before).is_in(now)
 
 

@@ -22,7 +22,7 @@ LARGE, OTHER = TopicPartition("large", 0), TopicPartition("other", 0)
 
 @pytest.fixture
 def sides():
-    """Two brokers; the target takes small records only in one of two topics."""
+    """Give two brokers. The target's topic `large` refuses records above 2000 bytes, of which the source has one."""
     with Broker() as source, Broker() as target:
         made = Sides(source.bootstrap_servers, target.bootstrap_servers)
         asyncio.run(prepare(made))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def clusters():
-    """Two brokers."""
+    """Give the bootstrap servers of two brokers: source and target."""
     quick = {"group_consumer_min_heartbeat_interval_ms": 100, "group_consumer_heartbeat_interval_ms": 100}
     with Broker() as source, Broker(**quick) as target:
         yield source.bootstrap_servers, target.bootstrap_servers
@@ -50,7 +50,7 @@ async def write(bootstrap: str, name: str, values: range, partitions: int = 2) -
 
 
 async def write_transactions(bootstrap: str, name: str, count: int) -> None:
-    """Transactions of one partition or both, each third aborted."""
+    """Write transactions of three records, in partitions 0, 1 and 0. Each third transaction is aborted."""
     async with Producer(bootstrap, transactional_id=f"w-{name}") as producer:
         for each in range(count):
             await producer.begin_transaction()
@@ -92,8 +92,10 @@ async def test_a_task_ends_its_own_transaction_if_that_still_holds_its_positions
     assert await assert_exact(sides, "held") == 20
 
 
-async def test_what_a_dead_task_left_open_hides_records_of_its_successor_no_longer(sides: Sides) -> None:
-    """The dead one had not yet added its positions, so nobody waits for those."""
+async def test_a_task_ends_the_transaction_that_a_dead_task_left_open(sides: Sides) -> None:
+    """It would hide the task's records from read_committed readers. The dead task had not yet added its positions to
+    it, so the task does not have to wait for them.
+    """
     await make(sides.source, "left", 1)
     await write(sides.source, "left", range(10), 1)
     async with sides.running(sides.task("left")):

@@ -76,9 +76,9 @@ async def own(admin, topic):
 
 
 @pytest.mark.slow
-async def test_mirrored_topics_are_created_and_extended_and_get_all_settings_at_the_end():
-    """Until then a topic of the target stamps no records itself. The setting by which a source refuses writes is never
-    copied.
+async def test_mirrored_topics_are_created_and_extended_and_settings_completed_at_cutover():
+    """Until the cutover a topic of the target keeps the timestamps of records. The setting by which a source refuses
+    writes is never copied.
     """
     async with two_clusters() as to:
         configs = {

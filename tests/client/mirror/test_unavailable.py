@@ -22,7 +22,7 @@ AWAY = TopicPartition("away", 1)
 
 @pytest.fixture
 def sides():
-    """Two brokers, and two topics of two partitions on the source."""
+    """Give two brokers without topics: see make_topics()."""
     with Broker() as source, Broker() as target:
         yield Sides(source.bootstrap_servers, target.bootstrap_servers)
 
@@ -56,7 +56,7 @@ class Leaders:
 
 
 async def has_copied(sides: Sides, partition: int, count: int) -> None:
-    """Wait until a partition of the topic with the one that is away has so many records on the target."""
+    """Wait until this partition of the topic `away` has `count` records on the target."""
     async with asyncio.timeout(PATIENCE_S):
         while len((await records_of(sides.target, "away"))[partition]) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -90,7 +90,7 @@ async def test_a_source_partition_without_a_leader_holds_up_only_itself(
 
 
 async def test_a_source_partition_that_refuses_every_fetch_holds_up_only_itself(sides: Sides) -> None:
-    """Its leader says where it ends, and then that it is not the leader."""
+    """Its leader answers where the partition ends, and refuses each fetch with NOT_LEADER_OR_FOLLOWER."""
     await make_topics(sides)
     await write(sides, range(10))
     task = sides.task()
@@ -113,7 +113,7 @@ async def test_a_source_partition_that_refuses_every_fetch_holds_up_only_itself(
 
 
 @pytest.mark.parametrize("is_partition", [True, False], ids=["a partition", "the source"])
-async def test_what_comes_back_with_other_records_stops_its_topic_though_none_is_new(
+async def test_a_topic_stops_if_its_source_comes_back_with_other_records_and_no_new_one(
     sides: Sides, is_partition: bool
 ) -> None:
     """It may have been restored meanwhile, to the same length."""
@@ -133,6 +133,7 @@ async def test_what_comes_back_with_other_records_stops_its_topic_though_none_is
         await sides.drained("away", "led")
         ahead = task._aheads[AWAY]
         assert ahead._last is not None
+        # As if the last batch at the source was another one.
         ahead._last = ahead._last._replace(crc=ahead._last.crc ^ 1)
         leaders.is_back, is_away[0] = not is_partition, not is_partition
         await sides.told_something()

@@ -31,13 +31,13 @@ def run_each(programs: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_each_example_program_of_the_how_to_page_about_databases_runs(tmp_path):
+def test_each_program_without_postgresql_of_the_how_to_page_about_databases_runs(tmp_path):
     programs = [program for program in PROGRAMS if POSTGRESQL not in program]
     assert len(programs) >= 4
     run_each(programs, tmp_path)
 
 
-def test_each_example_program_of_the_how_to_page_about_postgresql_runs(tmp_path, postgres):
+def test_each_program_with_postgresql_of_the_how_to_page_about_databases_runs(tmp_path, postgres):
     programs = [program for program in PROGRAMS if POSTGRESQL in program]
     assert len(programs) >= 2
     with ExitStack() as stack:

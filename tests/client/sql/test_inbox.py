@@ -212,7 +212,8 @@ async def fail_until_fenced(broker, db, consumer):
     await drain(db, consumer, 5)
 
 
-async def test_an_inbox_fails_a_batch_with_one_lost_partition_and_others_are_read_again(broker, db, url):
+async def test_an_inbox_fails_a_whole_batch_if_it_lost_one_of_its_two_partitions(broker, db, url):
+    """The other partition's records are read again and applied, each once."""
     await send(broker, 0, 1)
     await send(broker, 10, 11, partition=1)
     async with (

@@ -62,8 +62,8 @@ class Run:
             await sql.resolve(self.broker, db)
 
     async def compare(self, db, at, how, end):
-        """Let this happen to a writer, end what it left, and compare rows with records. Returns the names of its
-        calls.
+        """Kill or stop a writer at call `at`, or leave that call unanswered (`how`: see Fate); end the transaction that
+        it left by the method `end`; and compare rows with records. Returns the names of its calls.
         """
         async with Admin(self.broker) as admin:
             await admin.create_topics([NewTopic(self.name, 1)])

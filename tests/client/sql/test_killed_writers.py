@@ -155,7 +155,7 @@ def orders(request):
 
 
 def each_of(*names):
-    """Return a mark for a test with each of these orders; of the server's, one test is in `make test`."""
+    """Return a mark by which a test runs with each of these databases. Those with PostgreSQL are marked `long`."""
     marked = [pytest.param(name, marks=pytest.mark.long if "postgresql" in name else ()) for name in names]
     return pytest.mark.parametrize("orders", marked, indirect=True)
 
@@ -177,7 +177,9 @@ async def end_by_resolve(world, orders, number=3):
 
 
 def compare(orders, at, how, end):
-    """Let this happen to a writer, end what it left, and compare rows with records. Returns the names of its calls."""
+    """Kill or stop a writer at call `at`, or leave that call unanswered (`how`: see Fate); end the transaction that it
+    left by the function `end`; and compare rows with records. Returns the names of its calls.
+    """
 
     async def main(world):
         await make(world)
@@ -205,7 +207,7 @@ def names_of_calls(orders):
 
 
 def compare_all(orders, names, how, end, only=()):
-    """Compare for each call of a writer, or for those of these names."""
+    """Run compare() for each of these calls of a writer; only: for those with these names."""
     for at, name in enumerate(names):
         if not only or name in only:
             orders.renew(at)

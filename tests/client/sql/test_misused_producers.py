@@ -69,7 +69,7 @@ async def test_a_producer_commits_its_own_database_though_another_one_was_refuse
 
 
 @pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction"])
-async def test_a_producers_own_commit_inside_a_block_with_a_database_commits_nothing(broker, urls, name):
+async def test_a_users_commit_or_abort_inside_a_block_with_a_database_commits_nothing(broker, urls, name):
     async with sql.connect(urls[0]) as db, Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(IllegalStateError):  # noqa: PT012
             async with producer.transaction(db=db) as tx:

@@ -34,7 +34,7 @@ async def producing(broker, url):
 
 
 async def check_fenced(old, successor):
-    """Let the old producer try three times, and its successor after each of them."""
+    """Assert three times that the old producer's transaction is fenced and that its successor's, after it, commits."""
     for each in (3, 4, 5):
         with pytest.raises(ProducerFencedError):
             await write(*old, 100 + each)

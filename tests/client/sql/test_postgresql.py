@@ -124,7 +124,9 @@ async def test_rolling_back_a_savepoint_of_postgresql_keeps_the_rest_of_the_tran
 
 
 async def test_rolling_back_a_savepoint_with_a_changed_setting_keeps_the_rest(broker, db):
-    """A statement that is not on rows marks the transaction, and the rollback takes the mark back."""
+    """Before a statement that is not on rows the SDK marks the transaction, and at its end looks for the mark. The
+    rollback to the savepoint removes the mark, so it must not be looked for.
+    """
     async with Producer(broker, transactional_id="orders-1") as producer, producer.transaction(db=db) as tx:
         with pytest.raises(ValueError, match="undone"):  # noqa: PT012
             async with db.transaction(), db.transaction():

@@ -266,6 +266,7 @@ async def test_close_number_raises_naming_the_session_that_holds_the_writers_row
 
 @pytest.mark.parametrize("again", [False, True])
 async def test_an_id_is_not_claimed_or_looked_at_while_a_decision_about_it_is_open(db, driver_url, monkeypatch, again):
+    """again: claim() only looks at the row, and does not raise its generation."""
     monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.1)
     async with sql.connect(driver_url) as other:
         generation = (await db.claim("orders-1")).generation
@@ -331,6 +332,7 @@ async def test_a_transaction_number_closed_in_the_database_cannot_be_committed_l
                 await db.decide("orders-1", generation, WAITING)
             assert sqlstate_of(refused.value) == "40001"
         await db.rollback()
+        # 7 is closed, so a lower number needs no change.
         assert await resolver.close_number(WAITING._replace(number=6)) == Row(generation, 7, False)
 
 
@@ -365,7 +367,9 @@ async def test_a_restored_database_or_broker_is_reported_as_older(broker, db):
 
 
 async def test_after_its_postgresql_session_was_ended_a_writer_uses_a_new_connection(broker, db, driver_url):
-    """The block in which the end of the session is seen commits neither row nor record, if it is not seen before."""
+    """If the driver notices the end only within block 2, that block commits neither row nor record. If it notices it
+    before, all blocks are committed.
+    """
     async with sql.connect(driver_url) as other, Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 1)
         ((session,),) = await db.fetch("select pg_backend_pid()")

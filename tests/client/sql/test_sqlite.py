@@ -167,7 +167,7 @@ async def test_a_rollback_of_sqlite_is_completed_although_its_awaiter_is_cancell
     await asyncio.sleep(0)
     rollback.cancel()
     await asyncio.wait({slow, rollback})
-    await db.begin()
+    await db.begin()  # fails if the first transaction is still open
     await db.rollback()
 
 
@@ -261,7 +261,7 @@ async def test_refusing_a_second_transaction_of_a_database_object_leaves_the_fir
 
 
 async def test_after_a_refused_prepare_a_producer_looks_again_who_has_its_id(db, monkeypatch):
-    """As the table of steps says."""
+    """At the second try it only reads its row (again: True), to see whether another producer has claimed the id."""
     claims, claim = [], db.claim
 
     async def noted(*arguments):

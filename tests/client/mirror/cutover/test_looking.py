@@ -22,7 +22,7 @@ POSITION = Position(5, HERE, None, THERE)
         (HERE, (0, 5), {"a": OTHER}, "deleted at the target"),
     ],
 )
-def test_find_stopped_names_what_is_not_the_log_that_was_copied_or_not_its_copy(topic_id, span, copies, why):
+def test_find_stopped_returns_why_source_or_target_is_not_what_was_copied(topic_id, span, copies, why):
     topics = {"a": TopicDescription("a", topic_id, False, ())}
     found = find_stopped({A0: POSITION}, topics, {A0: span[0]}, {A0: span[1]}, copies)
     assert list(found) == ([] if why is None else [A0])

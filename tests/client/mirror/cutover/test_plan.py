@@ -72,7 +72,7 @@ def test_find_refusals_returns_all_problems_of_a_cutover_at_once(seen, refusals)
     assert all(each.is_fatal and each.hint for each in find_refusals(seen))
 
 
-def test_each_step_of_a_cutover_names_what_undoes_it():
+def test_steps_of_a_cutover_say_what_they_do_and_what_undoes_it_if_anything_must():
     texts = [step.text for step in steps(found(refusing=frozenset({"b"})))]
     assert texts[0] == "b refuses writes already: leave it so"
     assert texts[1].startswith("refuse writes to a at the source, by its setting")

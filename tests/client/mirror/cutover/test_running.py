@@ -48,7 +48,7 @@ class World:
             self.logs[partition].append(True)
 
     def target_of(self, partition, source):
-        """Return where on the target a reader goes on that is at this source offset. Looks at each record."""
+        """Return the target offset of the first copied record at or behind this source offset; without one, the end."""
         ahead = [there for offset, there in self.copies[partition].items() if offset >= source]
         return min(ahead, default=self.target_end(partition))
 
@@ -209,7 +209,7 @@ def steps_of(made):
 
 
 def check(made, outcome, before):
-    """Fail unless all is moved exactly, or all is as it was before."""
+    """Assert that all is moved exactly, or that all is as it was before."""
     if outcome == "done":
         assert made.refusing == {"a", "b"}
         assert made.settled
@@ -223,7 +223,7 @@ def check(made, outcome, before):
         assert outcome == "failed"
         assert made.refusing == before.refusing
         assert made.record in (None, before.record)
-        if not made.members["target"]:
+        if not made.members["target"]:  # a group with members there keeps its offsets there
             assert {name: at for name, at in made.there.items() if at} == before.there
 
 
@@ -280,7 +280,7 @@ def test_a_cutover_killed_at_any_step_is_finished_or_undone_by_the_next(what):
         check(made, outcome, before)
 
 
-def test_a_cutover_of_another_group_undoes_a_killed_one_unless_it_has_moved_its_group():
+def test_a_cutover_of_another_group_undoes_a_killed_one_unless_that_moved_its_group():
     """The cutover of billing is killed at each step, then one of report runs. If the killed one has committed billing's
     offset at the target, that offset stays, and so does the progress of billing's consumers since. Else none is there.
     """
@@ -310,7 +310,7 @@ def test_a_cutover_stops_without_undoing_anything_if_a_second_one_begins():
 
         outcome, _ = run(made, another)
         assert second == ["done"]
-        assert outcome in ("overtaken", "done")
+        assert outcome in ("overtaken", "done")  # done: the second began after the first one's last write
         check(made, "done", world())
 
 
@@ -333,7 +333,7 @@ def test_a_failing_cutover_takes_nothing_more_back_once_a_second_one_has_begun()
 
 
 def run_beside(made):
-    """Run a cutover within another one's step."""
+    """Run a whole cutover within a step of another one. Returns "done"."""
     work = cut_over(FakeSides(made, lambda step: None), lambda line: None)
     with pytest.raises(StopIteration):  # nothing in it waits
         work.send(None)
@@ -341,7 +341,7 @@ def run_beside(made):
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_after_a_lost_answer_to_its_commit_a_cutover_is_done_or_undone(is_done):
+def test_a_cutover_whose_commit_had_no_answer_is_done_if_it_was_made_else_undone(is_done):
     class LosingSides(FakeSides):
         async def write(self, record, groups):
             if not groups or is_done:

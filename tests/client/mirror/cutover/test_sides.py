@@ -260,7 +260,7 @@ async def test_with_acls_a_cutover_denies_writes_and_fails_if_a_super_user_still
 
 
 async def by_rule(self, topics):
-    """Refuse writes as on a Kafka that is not fencepost."""
+    """Have the cutover refuse writes by ACLs, as on a Kafka other than fencepost."""
     return "rule"
 
 

@@ -27,7 +27,7 @@ async def values_of(broker, topic):
 
 
 async def is_sending(db):
-    """Return whether the first row of now is gone soon."""
+    """Return whether the row that is now the first one is gone after 0.1 s: a relay has sent and deleted it."""
     [(first,)] = await db.fetch("select min(position) from outbox")
     await asyncio.sleep(0.1)
     return first is not None and await db.fetch("select min(position) from outbox") != [(first,)]

@@ -30,7 +30,9 @@ def no_waiting_for_locks_or_disks(monkeypatch):
 
 
 def relay(path, by, at=-1, how=""):
-    """Let this happen to a relay, let others go on, and compare. Returns the names of its calls."""
+    """Kill or stop a relay at call `at`, or leave that call unanswered (`how`: see Fate), and compare the rows with the
+    records after other relays went on. Returns the names of its calls.
+    """
 
     async def main(world):
         await make(world)
@@ -40,7 +42,7 @@ def relay(path, by, at=-1, how=""):
 
 
 def relay_all_calls(tmp_path, by, how, every):
-    """Let this happen to a relay at each of its calls, or at each of so many."""
+    """Run relay() for each call of a relay (every: 1), or for every second, third, … one of them (every: 2, 3, …)."""
     names = relay(str(tmp_path / "untouched.db"), by)
     assert len(names) >= LEAST[by], names
     for at in range(every // 2, len(names), every):

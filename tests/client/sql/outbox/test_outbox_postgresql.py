@@ -100,7 +100,7 @@ NAIVE = {
 
 
 async def late_commits(relay, writers):
-    """Three ways in which rows appear in another order than that of their ids or transactions."""
+    """Commit rows in another order than that of their ids or transactions, in three ways; the relay runs in between."""
     one, two, three, four = writers
     first = one.transaction()
     await first.start()
@@ -184,7 +184,7 @@ async def test_two_relays_at_once_send_rows_of_four_writers_once_and_in_order(br
     topic = f"four-{by}"
 
     async def relay():
-        """Relays that replace one another: each fences the one that runs."""
+        """Run relays one after the other, each for at most 0.3 s. Each fences the one that the other task runs."""
         async with sql.connect(postgres_url) as own:
             while not done.is_set():
                 async with sql.outbox(broker, own, to=topic, by=by, at_once=5) as one:
