@@ -194,7 +194,7 @@ def explain(unavailable: Mapping[TopicPartition, KafkaError]) -> str:
 
 def _check_again(ahead: Ahead) -> None:
     """Have it seen again whether the source still has what was mirrored: it may be a restored one when it is back."""
-    ahead.is_checked = ahead.read_from == ahead.read_to
+    ahead.is_checked = ahead.read_from == ahead.read_to  # equal: no batch was read, so there is none to look for
 
 
 def _is_due(ahead: Ahead, end: int, share: int) -> bool:

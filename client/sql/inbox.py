@@ -200,9 +200,7 @@ class Inbox:
             raise
 
     async def _give_up(self, committing: "asyncio.Future[None]") -> None:
-        """Note the outcome of a COMMIT whose caller is cancelled. It is unknown if it does not end soon, or is asked
-        about.
-        """
+        """Note the outcome of a COMMIT whose caller is cancelled: committed if COMMIT succeeds soon, else unknown."""
         await outlast(committing, COMMIT_S)
         if not committing.done():
             committing.cancel()

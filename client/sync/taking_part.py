@@ -63,7 +63,7 @@ class Database(Blocking[AsyncDatabase]):
 
     @property
     def database_id(self) -> str:
-        """Return the id of the database, which is the same wherever it is served."""
+        """Return the id of the database. It is stored in the database, so it stays if that moves to another server."""
         return self._inner.database_id
 
 

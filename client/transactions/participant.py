@@ -29,7 +29,7 @@ class DecidingDatabase(Protocol):
 
     @property
     def database_id(self) -> str:
-        """Return the id of the database, which is the same wherever it is served."""
+        """Return the id of the database. It is stored in the database, so it stays if that moves to another server."""
         ...
 
     def check_free(self) -> None:

@@ -186,8 +186,8 @@ class Facts:
         )
 
     def times_forgotten(self, place: Place, sent: Op, send: Send, until: int) -> int:
-        """Return how often the producer of this batch was forgotten after it was sent: so many retries may be written
-        again. None of a transaction.
+        """Return how often the producer of this batch was forgotten after it was sent: that often a retry may be
+        written again. 0 for a batch of a transaction.
         """
         moments = self.forgotten.get(((name_of(place), place[1]), send.producer[0]), ())
         return 0 if send.txn is not None else sum(sent.invoked < moment < until for moment in moments)

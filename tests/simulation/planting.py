@@ -100,7 +100,7 @@ def infected(name: str) -> Iterator[None]:
 
 
 def hunt(name: str, seeds: int, seconds: float = 20.0) -> Result | None:
-    """Simulate with this bug, for so many seeds at most. Returns the first run that catches it, or None. For a bug of
+    """Simulate with this bug, with at most `seeds` seeds. Returns the first run that catches it, or None. For a bug of
     share groups, of mirrors or of brokers on a store of objects only these are simulated.
     """
     kind = {"only_queues": name in WITH_QUEUES, "mirror": name in WITH_MIRROR, "in_store": name in IN_STORE}

@@ -95,7 +95,7 @@ def sdk_a_send_that_is_cancelled_has_taken_its_record(stack):
 @mutant
 @breaks("S-138")
 def sdk_a_commit_without_an_answer_is_aborted(stack):
-    """KAFKA-17754: the abort, or the commit, may hit what comes next."""
+    """KAFKA-17754: the abort, or the late commit, may end the next transaction."""
 
     def wrapper(gave_up):
         def given_up(self, error):
@@ -113,7 +113,7 @@ def sdk_a_commit_without_an_answer_is_aborted(stack):
 @mutant
 @breaks("S-138")
 def sdk_a_commit_without_an_answer_is_done(stack):
-    """franz-go had this bug (6ecd2f9, 42b3d83)."""
+    """It may have been aborted: then its records are lost. franz-go had this bug (6ecd2f9, 42b3d83)."""
 
     def wrapper(gave_up):
         def given_up(self, error):

@@ -115,8 +115,8 @@ class SdkPool(LosesEnds):
             await asyncio.sleep(self.rng.choice((0.05, 0.5, 6.0)))
 
     def _ended(self, ends: Sequence[Op], outcome: str, watched: Watched | None) -> None:
-        """End these operations. outcome: what the SDK says of the transaction. As long as an abort is not answered it
-        says nothing; no commit was sent then.
+        """End these operations with their outcomes. outcome: what the SDK says of the transaction; "aborted" also if
+        it says nothing, because an abort was not answered: then no commit was sent.
         """
         for op in ends:
             producer = op.what.producer

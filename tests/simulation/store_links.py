@@ -70,7 +70,7 @@ class Turns:
             self._go_on()
 
     def wait(self, seconds: float) -> None:
-        """Only to be called in the thread: wait for so many seconds. Raises Killed."""
+        """Only to be called in the thread: wait for this many seconds. Raises Killed."""
         self._pause_s = seconds
         self._to_loop.release()
         self._to_thread.acquire()
@@ -95,7 +95,7 @@ class Turns:
 
 
 def sleep(seconds: float) -> None:
-    """Wait for so many seconds in the thread of a job; brokers are given this to wait with."""
+    """Wait for this many seconds in the thread of a job. Brokers are given this function to wait with."""
     _here.turns.wait(seconds)
 
 
@@ -217,7 +217,7 @@ class StoreLink:
     where = "sim://bucket"
 
     def __init__(self, loop: SimulatedLoop, store: SimulatedObjects, rng: random.Random, page: int) -> None:
-        """page: a listing of more names takes effect in two pieces, the first of so many."""
+        """page: a listing of more names has two answers, of two moments. The first one has `page` names."""
         self._loop = loop
         self._store = store
         self._rng = rng

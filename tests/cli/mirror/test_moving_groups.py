@@ -42,7 +42,7 @@ class Sides:
         return result.exit_code, result.stdout, result.stderr
 
     def work(self, do):
-        """Run an async function with a Clusters."""
+        """Run the async function `do` with both clusters (Clusters), and return its result."""
 
         async def run():
             async with Admin(self.at[0]) as source, Admin(self.at[1]) as target:
@@ -205,7 +205,7 @@ def test_cutover_fails_if_a_group_has_members_or_none_matches_or_the_pattern_is_
 
 
 def run_in_a_process(sides, *options):
-    """Run the cutover in a process of its own: signals are for main threads."""
+    """Run the cutover in a process of its own, because only a main thread can handle signals."""
     import subprocess
     import sys
 

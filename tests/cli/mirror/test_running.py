@@ -46,7 +46,7 @@ class Process:
         os.kill(self.process.pid, number)
 
     def wait_for_records(self, count: int) -> None:
-        """Read lines of progress, as JSON, until so many records are copied."""
+        """Read lines of progress, as JSON, until `count` records are copied."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if json.loads(line)["records"] >= count:
@@ -54,7 +54,7 @@ class Process:
         raise AssertionError("it has ended")
 
     def end(self, number: int | None = None) -> tuple[int, str, str]:
-        """Send a signal, if it runs, and wait for its end. Returns exit code, output and errors."""
+        """Send the process a signal, if it runs, and wait for its end. Returns exit code, output and errors."""
         if self.ended is None:
             if number is not None and self.process.poll() is None:
                 self.send(number)
@@ -65,7 +65,7 @@ class Process:
 
 @contextlib.contextmanager
 def mirroring(sides: Sides, topics: str, *options: str):
-    """Run a process for as long as the block takes; what is left of it then is killed."""
+    """Run a process of `fencepost mirror` within the block. If it still runs at the end, it is killed."""
     process = Process(sides, topics, *options)
     try:
         yield process

@@ -44,7 +44,7 @@ def java(tmp_path_factory):
 
 
 def fencepost(*words, check=True):
-    """Run a command of fencepost. Returns what it printed, errors behind the output."""
+    """Run a command of fencepost. Returns what it printed: the output, then the errors."""
     done = subprocess.run(
         [sys.executable, "-m", "fencepost", *words], capture_output=True, text=True, timeout=180, check=False
     )
@@ -96,7 +96,7 @@ def numbers(polled):
 
 
 async def read(at, group, topic, protocol, count):
-    """Read at least so many records as a member of the group, commit, and return their numbers."""
+    """Read at least `count` records as a member of the group, commit, and return their numbers."""
     found = []
     async with Consumer(
         at, group_id=group, topics=[topic], group_protocol=protocol, auto_offset_reset="earliest",
@@ -141,7 +141,9 @@ def rest_in_java(java, at, group, topic, protocol, count):
 
 
 async def refused(at, topic):
-    """Write as a plain producer and as the fenced one that comes back. Returns the codes of the errors."""
+    """Try to write as a producer without transactions, and with the transactional id of fill(). Returns the codes of
+    the errors.
+    """
     codes = []
     for name in (None, f"writer-{topic}"):
         async with Producer(at, transactional_id=name) as producer:
@@ -155,7 +157,9 @@ async def refused(at, topic):
 
 
 async def prepare(source, topic):
-    """Write, and have groups read a part, of each protocol that both brokers have. Returns what each group has read."""
+    """Fill a new topic, and have groups read a part of it: one for each protocol that both brokers have and each client
+    that is to read the rest. Returns what each group has read.
+    """
     protocols = await group_protocols_of(KAFKA)
     async with Admin(source) as admin:
         await admin.create_topics([NewTopic(topic, PARTITIONS)])

@@ -26,7 +26,9 @@ def marker(offset: int, producer_id: int, kind: Marker = Marker.COMMIT) -> Batch
 
 
 def fed(*log: Batch, position: int = 0, aborted: tuple[tuple[int, int], ...] = ()) -> Ahead:
-    """Return what was read of this log, from this position on."""
+    """Return an Ahead at this position that was fed these batches. aborted: (producer id, first offset) of each
+    aborted transaction.
+    """
     ahead = Ahead(TP, Position(position, b""))
     ahead.feed(log, aborted, 0)
     return ahead

@@ -22,7 +22,7 @@ T0 = TopicPartition("t", 0)
 
 @pytest.fixture
 def sides(monkeypatch):
-    """Two brokers with a topic of one partition at the source."""
+    """Give two brokers, with a topic `t` of one partition at the source."""
     monkeypatch.setattr("fencepost.client.mirror.cutover.sides.QUIET_S", 0.02)
     with Broker() as source, Broker() as target:
         made = Sides(source.bootstrap_servers, target.bootstrap_servers)
@@ -36,7 +36,7 @@ def sides(monkeypatch):
 
 
 async def write(sides, first, count, *, commits=True):
-    """Transactions of one record each."""
+    """Write transactions of one record each, with the numbers from `first` on. commits: False aborts them."""
     async with Producer(sides.source, transactional_id="w") as producer:
         for each in range(first, first + count):
             await producer.begin_transaction()
@@ -160,7 +160,7 @@ async def test_a_killed_cutover_is_undone_although_its_group_is_gone_at_the_sour
 
 
 async def test_a_cutover_moves_no_group_to_offsets_of_which_the_map_was_lost(sides):
-    """Whoever deletes the topic of the map: the mirror makes it again, and what it has written before is not in it."""
+    """If the map's topic is deleted, the mirror makes a new one, without entries of what was copied before."""
     await write(sides, 0, 10)
     async with sides.running():
         await sides.drained("t")
@@ -209,13 +209,14 @@ async def test_a_mirror_goes_on_after_records_of_its_map_were_deleted(sides):
 
 
 async def test_a_cutover_fails_if_the_source_was_restored_to_the_same_length(sides):
-    """Then nothing new is there to read, by which the mirror would see that the last records are others."""
+    """No new record makes the mirror read: so only the cutover compares the last copied batch with the source's."""
     await write(sides, 0, 10)
     async with Admin(sides.source) as source, Admin(sides.target) as target:
         await source.alter_group_offsets("g", {T0: 5})
         async with sides.running():
             await sides.drained("t")
         position = decode_position((await target.list_group_offsets(group_id("default")))[T0])
+        # As if the last copied batch was another one than the source has now.
         other = position._replace(mark=position.mark._replace(crc=position.mark.crc ^ 1))
         await target.alter_group_offsets(group_id("default"), {T0: encode_position(other)})
     with pytest.raises(CutoverFailed, match="t-0 has other records at offset 19 of the source than were copied"):

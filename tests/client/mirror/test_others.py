@@ -68,7 +68,7 @@ async def positions_of(sides: Sides, mirror: str) -> set[TopicPartition]:
 
 
 async def test_a_second_mirror_of_an_empty_topic_stops_and_leaves_no_position(sides: Sides) -> None:
-    """Where the topic has records, that alone says that somebody else writes there; an empty one does not."""
+    """If the target had records, they alone would show that somebody else writes there. Here the topic is empty."""
     await make(sides.source, "twice")
     async with sides.running(sides.task("twice", "one")):
         await sides.drained("twice", mirror="one")
@@ -139,7 +139,7 @@ async def test_two_sources_with_one_name_are_not_mixed_by_the_newer_group_protoc
 
 
 async def test_two_mirrors_that_copy_an_empty_topic_there_and_back_do_not_both_run(sides: Sides) -> None:
-    """Both begin at once: whoever looks later finds the other."""
+    """Both begin at once. Each looks for the other: the later one finds it and stops."""
     for at in (sides.source, sides.target):
         await make(at, "circle")
     back = Sides(sides.target, sides.source)
@@ -165,7 +165,7 @@ async def test_a_mirror_that_would_copy_in_a_circle_stops(sides: Sides) -> None:
 
 
 async def test_a_topic_deleted_on_the_target_stops_and_is_copied_anew_by_the_next_task(sides: Sides) -> None:
-    """Also if it is made again before the task has noticed: it would be copied from the middle on else."""
+    """It stops also if the topic is made again before the task notices: otherwise only later records would be there."""
     await make(sides.source, "gone")
     await write(sides.source, "gone", range(10))
     async with sides.running(task := sides.task("gone")):
@@ -214,11 +214,13 @@ async def test_a_record_that_the_target_refuses_does_not_stop_other_topics(sides
         await sides.drained("refused-2")
     assert why.startswith("refused-1: the target does not take a record at offset 1")
     assert await assert_exact(sides, "refused-2") == 10
-    assert not (await records_of(sides.target, "refused-1"))[0]
+    assert not (await records_of(sides.target, "refused-1"))[0]  # the record before it was in the same transaction
 
 
 async def test_a_task_with_an_old_position_does_not_stop_a_topic_that_others_copy(sides: Sides) -> None:
-    """A sleeping task wakes where retention has taken what another has copied meanwhile: its own position is old."""
+    """While a task slept, another one copied records that retention then deleted at the source. The first one's own
+    position is below them, which would else stop the topic.
+    """
     await make(sides.source, "old")
     await write(sides.source, "old", range(10))
     tp = TopicPartition("old", 0)

@@ -120,7 +120,9 @@ async def test_a_mirrors_preflight_check_finds_the_problems_of_two_real_clusters
 
 @pytest.mark.slow
 async def test_the_preflight_check_counts_records_older_than_the_targets_retention(monkeypatch):
-    """A fencepost target deletes by the time of arrival; so this one is taken for another Kafka."""
+    """A fencepost broker deletes by the time of arrival, so none is too old for it. The check is made to take the
+    target for another Kafka.
+    """
     monkeypatch.setattr("fencepost.client.mirror.describing.SETTING", "no such setting")
     async with two_clusters() as to:
         for admin in (to.source, to.target):

@@ -93,7 +93,7 @@ async def test_a_task_that_goes_on_takes_the_reason_away_though_no_record_is_new
 
 
 async def test_a_task_whose_generation_is_over_writes_no_reason_and_copies_other_topics(sides: Sides) -> None:
-    """The partition is another task's by then, which finds out for itself."""
+    """Its partition belongs to another task by then, which finds the reason itself."""
     async with sides.running(task := sides.task()):
         await has_stopped(task)
         await sides.drained("other")

@@ -322,6 +322,7 @@ async def test_the_mirror_of_a_topic_stops_if_its_records_were_replaced(sides: S
         at = (await admin.list_group_offsets(group_id("default")))[tp]
         position = decode_position(at)
         assert position.mark is not None
+        # As if the last copied batch was another one than the source has now.
         other = position._replace(mark=position.mark._replace(crc=position.mark.crc ^ 1))
         await admin.alter_group_offsets(group_id("default"), {tp: encode_position(other)})
     await write(sides.source, "forked", range(20, 40), 1)
@@ -338,6 +339,7 @@ async def test_the_mirror_of_a_topic_stops_if_its_log_was_truncated(sides: Sides
     async with Admin(sides.target) as admin:
         tp = TopicPartition("cut", 0)
         position = decode_position((await admin.list_group_offsets(group_id("default")))[tp])
+        # As if the source had had records up to offset 33.
         await admin.alter_group_offsets(group_id("default"), {tp: encode_position(position._replace(offset=33))})
     assert "ends at offset 20, before the mirror's position 33" in await stopped(sides, "cut")
 
@@ -367,7 +369,7 @@ async def test_a_record_that_the_target_refuses_stops_the_mirror_of_its_topic(si
     line = await stopped(sides, "large")
     assert "the target does not take a record at offset 10" in line
     assert "max.message.bytes" in line
-    assert not (await records_of(sides.target, "large"))[0]
+    assert not (await records_of(sides.target, "large"))[0]  # those before it were in the same transaction
 
 
 async def test_records_of_a_transaction_in_one_partition_are_mirrored_together(sides: Sides) -> None:

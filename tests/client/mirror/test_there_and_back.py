@@ -21,7 +21,7 @@ async def write(bootstrap: str, values: range) -> None:
 
 
 async def read(bootstrap: str, count: int) -> list[int]:
-    """Read so many records as a member of the group, and commit."""
+    """Read at least `count` records as a member of the group, commit, and return their numbers."""
     found = list[int]()
     async with Consumer(
         bootstrap, group_id="g", topics=["t"], auto_offset_reset="earliest", enable_auto_commit=False,
@@ -35,7 +35,7 @@ async def read(bootstrap: str, count: int) -> list[int]:
 
 
 async def move(sides: Sides) -> None:
-    """Copy the topic, and move the group."""
+    """Copy the topic to the target, and move the group there by a cutover."""
     async with sides.running(sides.task("t")), Admin(sides.source) as source, Admin(sides.target) as target:
         await sides.drained("t")
         cutover = AdminSides(

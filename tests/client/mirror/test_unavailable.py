@@ -116,7 +116,7 @@ async def test_a_source_partition_that_refuses_every_fetch_holds_up_only_itself(
 async def test_a_topic_stops_if_its_source_comes_back_with_other_records_and_no_new_one(
     sides: Sides, is_partition: bool
 ) -> None:
-    """It may have been restored meanwhile, to the same length."""
+    """As if it was restored while it was away, to the same length."""
     await make_topics(sides)
     await write(sides, range(10))
     task = sides.task()

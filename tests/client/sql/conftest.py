@@ -14,7 +14,7 @@ async def broker(tmp_path):
 
 @pytest.fixture
 async def db(postgres_url):
-    """A new database of PostgreSQL. Modules that need others have a `db` of their own."""
+    """Give an open, new database of PostgreSQL. Modules that need others define a `db` of their own."""
     async with sql.connect(postgres_url, create=True) as db:
         await db.execute(TABLE)
         yield db

@@ -58,7 +58,7 @@ async def copy(tx, db, batch):
 
 
 async def copy_on(producer, consumer, db):
-    """Go on as a service does: with the batches that come."""
+    """Copy all batches that the consumer still returns, as a service does."""
     async for batch in consumer.batches(timeout_ms=10_000):
         await copy(producer.transaction(batch, db=db), db, batch)
 
@@ -68,8 +68,8 @@ async def rows_of(db):
 
 
 def lose_the_answer(db):
-    """Let the next COMMIT be carried out without an answer, and the database be away then. Returns a function after
-    which COMMIT is answered.
+    """Have the next COMMIT carried out without an answer, after which the database does not answer questions for
+    AWAY_S. Returns a function after which COMMIT is answered.
     """
     commit, close_number, until = db.commit, db.close_number, []
 

@@ -27,7 +27,7 @@ async def db(request, tmp_path):
 
 
 async def age(db):
-    """Let the last decisions be of 31 days ago."""
+    """Set the times of all last decisions to 31 days ago."""
     await db.execute(f"update fencepost_writers set decided_at = {OLD[db.dialect]}")
 
 

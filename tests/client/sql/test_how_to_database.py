@@ -25,7 +25,9 @@ for number, program in enumerate(json.loads(sys.argv[1])):
 
 
 def run_each(programs: list[str], folder: Path) -> None:
-    """Run them one after another in one process, each in an empty folder: their imports take most of the time."""
+    """Run the programs one after another, each in an empty folder. One process runs them all, because the imports take
+    most of the time.
+    """
     command = [sys.executable, "-c", RUN_EACH, json.dumps(programs)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

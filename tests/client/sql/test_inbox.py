@@ -69,7 +69,7 @@ async def work(db, batch):
 
 
 async def drain(db, consumer, count):
-    """Work on batches until there are so many effects."""
+    """Work on batches until the table `effects` has `count` rows."""
     batches = consumer.batches()
     async with asyncio.timeout(30):
         while (await db.fetch("select count(*) from effects"))[0][0] < count:

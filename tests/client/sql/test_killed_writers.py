@@ -47,7 +47,7 @@ class SqliteOrders:
         return sqlite.Database(self._path)
 
     def cut(self, db):
-        """Do what the system does when a process is gone, and SQLite rolls back."""
+        """End the connection as if its process was killed: SQLite then rolls its transaction back."""
         kept = db._connections._kept
         kept._roll_back()
         kept._connection.close()

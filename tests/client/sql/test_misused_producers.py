@@ -26,7 +26,7 @@ async def urls(request, tmp_path):
 
 
 async def test_a_refused_second_transaction_with_another_database_leaves_the_first_intact(broker, urls):
-    """Two requests of a web service use one producer at the same time."""
+    """As when two requests to a web service use one producer at the same time."""
     async with (
         sql.connect(urls[0]) as db,
         sql.connect(urls[1]) as other,

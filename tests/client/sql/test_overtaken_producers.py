@@ -28,7 +28,7 @@ async def db(url):
 
 @contextlib.asynccontextmanager
 async def producing(broker, url):
-    """A producer and its own connection to the database."""
+    """Give a producer with the id orders-1, and a connection to the database of its own."""
     async with Producer(broker, transactional_id="orders-1") as producer, sql.connect(url) as db:
         yield producer, db
 
@@ -53,7 +53,7 @@ async def test_an_overtaken_producer_that_tries_again_stays_fenced_and_fences_no
 
 
 async def test_an_overtaken_producer_whose_commit_others_have_ended_fences_nobody(broker, db, url):
-    """It has committed in the database, and its successor tells the broker before it can."""
+    """It has committed in the database, and its successor tells the broker so before it does."""
     async with producing(broker, url) as old:
         await write(*old, 0)
         decisions = old[0]._driver.databases._decisions
@@ -78,7 +78,9 @@ async def test_an_overtaken_producer_whose_commit_others_have_ended_fences_nobod
 
 
 async def test_an_overtaken_producer_whose_commit_was_not_confirmed_fences_nobody(broker, db, url):
-    """Its session ends before COMMIT, its successor closes the number, and decides a later one."""
+    """Its database transaction is rolled back before COMMIT. Its successor writes "not committed" for that transaction
+    number, and commits a later one.
+    """
     async with producing(broker, url) as old:
         await write(*old, 1)
         async with contextlib.AsyncExitStack() as stack:

@@ -16,7 +16,7 @@ def test_in_every_order_of_steps_of_two_inbox_members_each_record_has_one_effect
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["only_the_place", "takes_no_answer_for_aborted"])
 def test_without_claims_or_asking_for_outcomes_an_inbox_still_applies_records_once(variant):
-    """The claim only ends zombies early, and an outcome is only asked so that the caller is told the truth."""
+    """A claim only fences a zombie earlier; an outcome is only asked for so that the caller is told what happened."""
     look_at_all(Model(variant))
 
 

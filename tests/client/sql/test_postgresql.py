@@ -138,7 +138,7 @@ async def test_rolling_back_a_savepoint_with_a_changed_setting_keeps_the_rest(br
 
 
 async def test_a_savepoint_that_ends_the_transaction_and_is_rolled_back_commits_no_record(broker, db):
-    """Its rollback fails in the transaction that was begun inside."""
+    """The rollback to the savepoint fails, because another transaction is open by then, which has no such savepoint."""
     async with Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(Exception) as refused:  # noqa: PT012 (the driver's, or ours)
             async with producer.transaction(db=db) as tx:

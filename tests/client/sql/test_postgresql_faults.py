@@ -143,7 +143,7 @@ async def test_after_a_postgresql_commit_without_an_answer_rows_equal_records(
 
 
 async def test_a_commit_without_an_answer_is_unknown_as_long_as_asking_is_refused(broker, db, driver_url):
-    """The role has lost its rights on the table since."""
+    """The role loses its rights on the table with the answer."""
     await db.execute("create role asker login; grant all on all tables in schema public to asker")
     async with (
         sql.connect(driver_url.replace("fencepost@", "asker@")) as own,
@@ -353,10 +353,11 @@ async def test_a_producer_whose_successor_has_claimed_the_id_is_fenced(broker, d
 async def test_a_restored_database_or_broker_is_reported_as_older(broker, db):
     async with Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 1)
-        await db.execute("update fencepost_writers set number = -1, committed = 0")
+        await db.execute("update fencepost_writers set number = -1, committed = 0")  # as an old backup has it
     async with Producer(broker, transactional_id="orders-1") as successor:
         with pytest.raises(OutcomeDivergedError, match="the database is older"):
             await write(successor, db, 2)
+    # As if the broker was restored from a backup that does not have number 7.
     await db.execute("update fencepost_writers set number = 7, committed = 1")
     async with Producer(broker, transactional_id="orders-1") as successor:
         with pytest.raises(OutcomeDivergedError, match="the broker is older"):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow  # with a real database
 
 
 def hold_back(producer):
-    """Let the producer tell the broker no decision until the event that is returned is set."""
+    """Have the producer wait with telling the broker its decisions. Returns the event that ends the wait."""
     may_end, end = asyncio.Event(), producer._driver.databases._decisions.end
 
     async def end_later(*arguments):
@@ -23,7 +23,7 @@ def hold_back(producer):
 
 
 async def leave_prepared(producer, db, number):
-    """Commit in the database; the broker is told later."""
+    """Commit a transaction in the database, and return before the broker is told: there it is prepared."""
     async with producer.transaction(db=db, wait="decided") as tx:
         await db.execute("insert into orders values ($1, 'alice')", number)
         await tx.send("orders", b"%d" % number)

@@ -70,7 +70,7 @@ async def test_an_sqlalchemy_object_that_the_database_refuses_aborts_the_record(
 
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_committing_an_sqlalchemy_session_inside_a_producer_transaction_raises(broker, db, session, goes_on):
-    """The rows of that commit stay, the record is aborted: OutcomeDivergedError."""
+    """The rows of that commit stay, and the record is aborted: so OutcomeDivergedError is raised."""
     async with sql.connect(session) as own, Producer(broker, transactional_id="orders-1") as producer:
         with pytest.raises(OutcomeDivergedError, match="committed or rolled back inside"):  # noqa: PT012
             async with producer.transaction(db=own) as tx:

@@ -327,7 +327,7 @@ async def test_a_producer_whose_successor_has_claimed_the_id_is_fenced(broker, d
 async def test_a_restored_sqlite_database_raises_an_error_calling_it_older_than_the_broker(broker, db, tmp_path):
     async with Producer(broker, transactional_id="orders-1") as producer:
         await write(producer, db, 1)
-        await db.execute("update fencepost_writers set number = -1, committed = 0")
+        await db.execute("update fencepost_writers set number = -1, committed = 0")  # as an old backup has it
     async with Producer(broker, transactional_id="orders-1") as successor:
         with pytest.raises(OutcomeDivergedError, match="the database is older"):
             await write(successor, db, 2)

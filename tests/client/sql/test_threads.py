@@ -6,7 +6,9 @@ from fencepost.client.sql import threads
 
 
 async def test_a_call_whose_awaiter_was_cancelled_is_made_before_the_next_one(monkeypatch):
-    """Even if its thread is slow to start: a statement after the rollback of its block would be committed by itself."""
+    """Even if its thread is slow to start. Otherwise a statement could run after the rollback of its block, and be
+    committed by itself.
+    """
     made, may_start, call_in_thread = [], asyncio.Event(), threads.call_in_thread
     slow_ones = [True]
 

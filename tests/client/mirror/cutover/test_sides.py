@@ -30,7 +30,7 @@ async def to(monkeypatch):
 
 
 async def fill(to):
-    """Three records in a-0 with an aborted one and markers between, one in a-1, none in b."""
+    """Write three records to a-0, with an aborted one and markers between, one to a-1, and none to b."""
     async with Producer(to.source_at, transactional_id="filler") as producer:
         async with producer.transaction() as transaction:
             await transaction.send("a", b"one", partition=0)
@@ -44,7 +44,7 @@ async def fill(to):
 
 
 async def cut(to, groups=".*", *, mirror=True, wait_s=1.0):
-    """Run a cutover while a mirror copies. Returns what it told."""
+    """Run a cutover while a mirror copies (mirror: False for none). Returns the lines of text that it told."""
     told = []
     sides = AdminSides(
         Looking(to.source, to.target, "default", groups),
@@ -108,7 +108,7 @@ async def test_consumers_of_a_moved_group_read_exactly_the_next_record(to, proto
 
 
 async def test_a_cutover_aborts_open_transactions_and_their_producers_are_refused(to):
-    """So is every later write to the source."""
+    """Every later write to the source is refused, too."""
     await fill(to)
     await to.source.alter_group_offsets("g", {A0: 1})
     await mirror_all(to, "a", "b")

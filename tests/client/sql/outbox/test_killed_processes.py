@@ -15,7 +15,7 @@ KILLS = 6
 
 
 async def values_of(broker, topic):
-    """Return what a read_committed reader sees up to the end: nothing holds it up."""
+    """Return the values that a read_committed reader gets up to the last stable offset."""
     partition = TopicPartition(topic, 0)
     found = []
     async with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:

@@ -29,7 +29,7 @@ async def db(postgres_url):
 
 @pytest.fixture
 async def writers(postgres_url, db):
-    """Four connections of writers."""
+    """Give four connections, over which writers insert rows."""
     connections = [await asyncpg.connect(postgres_url) for _ in range(4)]
     yield connections
     for each in connections:
@@ -43,7 +43,7 @@ async def insert(connection, *values):
 
 
 async def values_of(broker, topic):
-    """Return what a read_committed reader sees up to the end: nothing holds it up."""
+    """Return the values that a read_committed reader gets up to the last stable offset."""
     partition = TopicPartition(topic, 0)
     found = []
     async with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
@@ -154,7 +154,7 @@ async def test_rows_that_are_committed_late_are_sent_once_and_in_the_order_of_th
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAIVE)
 async def test_naive_relays_lose_rows_that_are_committed_late_or_change_their_order(broker, db, writers, name):
-    """This shows that the test above can fail."""
+    """The check of the test above raises for each of them: so it can fail."""
     relay = Naive(broker, db, NAIVE[name])
     await late_commits(relay, writers)
     with pytest.raises(AssertionError):
@@ -162,7 +162,9 @@ async def test_naive_relays_lose_rows_that_are_committed_late_or_change_their_or
 
 
 async def write(connection, key, count, seed):
-    """Insert rows of two keys in transactions that last for a while; some are rolled back."""
+    """Insert rows of this key in transactions that last for a while; some are rolled back. Returns the committed rows
+    in order.
+    """
     random_number, written = random.Random(seed), []
     for number in range(count):
         block = connection.transaction()

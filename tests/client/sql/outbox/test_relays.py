@@ -34,7 +34,7 @@ def broker():
 
 @pytest.fixture
 async def topic(broker, request):
-    """An empty topic of this test."""
+    """Create a topic for the test, and give its name."""
     name = f"t-{abs(hash(request.node.name))}"
     async with Admin(broker) as admin:
         await admin.create_topics([NewTopic(name, 1)])
@@ -76,7 +76,7 @@ def change(path, *statements, **values):
 
 
 async def records_of(broker, topic):
-    """Return what a read_committed reader sees up to the end."""
+    """Return the records that a read_committed reader gets up to the last stable offset."""
     partition = TopicPartition(topic, 0)
     found = []
     async with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
@@ -92,7 +92,7 @@ async def values_of(broker, topic):
 
 
 async def send_all(broker, db, topic, by, **more):
-    """Send all rows, and return how many."""
+    """Send all rows with a new relay, and return how many it has sent."""
     async with sql.outbox(broker, db, to=topic, name=topic, by=by, **more) as relay:
         await relay.run(until_empty=True)
         return relay.sent
