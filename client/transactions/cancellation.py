@@ -28,6 +28,6 @@ def cancellations() -> int:
 def is_cancelled() -> bool:
     """Return whether the running task was cancelled itself; False if only the task that it waits for was.
 
-    True also if no task runs: then a coroutine is being closed, as at the end of the event loop.
+    True also if no task is running, in which case it cannot be known: so the caller raises the cancellation.
     """
     return asyncio.current_task() is None or cancellations() > 0

@@ -59,7 +59,7 @@ class Turns:
             raise self._error
 
     def wait(self, seconds: float) -> None:
-        """Only to be called in the thread: stop it for so many seconds, while the loop runs. Raises Killed if it was
+        """Only to be called in the thread: stop it for this many seconds, while the loop runs. Raises Killed if it was
         killed.
         """
         self._pause_s = seconds

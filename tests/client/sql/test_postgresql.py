@@ -143,7 +143,7 @@ async def test_a_savepoint_that_ends_the_transaction_and_is_rolled_back_commits_
         with pytest.raises(Exception) as refused:  # noqa: PT012 (the driver's, or ours)
             async with producer.transaction(db=db) as tx:
                 await tx.send("orders", b"1")
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception):  # the ValueError, or the error of the rollback
                     async with db.transaction():
                         await db.execute("select 1; commit; begin")
                         raise ValueError("undone")

@@ -309,7 +309,7 @@ async def test_a_hanging_writer_whose_postgresql_session_is_ended_gets_the_drive
         (found,) = await sql.resolve(broker, other, terminate=True)
         assert (found.result, found.reason) == ("aborted", "")
         go_on.set()
-        with pytest.raises(Exception) as refused:
+        with pytest.raises(Exception) as refused:  # the driver's
             await writing
         assert not isinstance(refused.value, KafkaError)
         monkeypatch.setattr(db, "commit", commit)
@@ -328,7 +328,7 @@ async def test_a_transaction_number_closed_in_the_database_cannot_be_committed_l
         if level == "read committed":
             assert not await db.decide("orders-1", generation, WAITING)
         else:
-            with pytest.raises(Exception) as refused:
+            with pytest.raises(Exception) as refused:  # the driver's
                 await db.decide("orders-1", generation, WAITING)
             assert sqlstate_of(refused.value) == "40001"
         await db.rollback()

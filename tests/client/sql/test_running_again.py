@@ -61,7 +61,7 @@ async def test_producer_run_retries_only_serialization_failures_and_then_raises_
 
         for work, retries, state, count in ((never, 1, "40001", 2), (wrong, 3, "23505", 1)):
             seen.clear()
-            with pytest.raises(Exception) as raised:
+            with pytest.raises(Exception) as raised:  # the driver's
                 await producer.run(work, db=db, retries=retries)
             assert (sqlstate_of(raised.value), len(seen)) == (state, count)
     assert await records_of(broker) == []

@@ -222,7 +222,7 @@ def check(made, outcome, before):
     else:
         assert outcome == "failed"
         assert made.refusing == before.refusing
-        assert made.record in (None, before.record)
+        assert made.record in (None, before.record)  # before.record: of a cutover that was done before
         if not made.members["target"]:  # a group with members there keeps its offsets there
             assert {name: at for name, at in made.there.items() if at} == before.there
 

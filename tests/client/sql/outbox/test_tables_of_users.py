@@ -84,7 +84,7 @@ async def test_an_outbox_from_which_nothing_can_be_deleted_ends_the_relay(broker
     await db.execute(statement)
     with pytest.raises(Exception, match="events") as refused:
         await relayed(broker, db, "hold")
-    assert sqlstate_of(refused.value) in ("55000", "23503")
+    assert sqlstate_of(refused.value) in ("55000", "23503")  # the view is not updatable; the foreign key is violated
 
 
 @pytest.mark.parametrize("by", WAYS)
