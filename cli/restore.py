@@ -162,7 +162,7 @@ def _fetch_backup(asked: "Asked", url: str, directory: str, at_ms: int | None, o
 
 
 def _moment(text: str) -> int:
-    """Return a time in ISO 8601 as ms since 1970. Raises: Failure."""
+    """Return a time in ISO 8601 as ms since 1970. Raises Failure."""
     try:
         moment = datetime.fromisoformat(text.strip().upper().replace(" ", "T"))
     except ValueError:

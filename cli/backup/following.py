@@ -50,7 +50,7 @@ class How:
 
 
 def ship(directory: str, objects: Objects, how: How) -> None:
-    """Run `fencepost backup` to an object store: once, or with --follow until a signal. Raises: Failure."""
+    """Run `fencepost backup` to an object store: once, or with --follow until a signal. Raises Failure."""
     with Interruption() as interruption:
         shipping = _Shipping(directory, objects, how, interruption)
         try:

@@ -7,7 +7,7 @@ from ..output.failures import WRONG_USAGE, Failure
 
 
 def objects_of(url: str) -> Objects:
-    """Open the store of a URL. Raises: Failure."""
+    """Open the store of a URL. Raises Failure."""
     try:
         return open_objects(url)
     except BadUrl as error:

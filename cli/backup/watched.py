@@ -57,7 +57,7 @@ def prometheus_text(told: Told, now_ms: int) -> str:
 
 
 def write_metrics(path: str, text: str) -> None:
-    """Replace a file as a whole, as the node exporter requires. Raises: OSError."""
+    """Replace a file as a whole, as the node exporter requires. Raises OSError."""
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w") as file:
         file.write(text)

@@ -25,7 +25,7 @@ def end_with_standard_input(ended: asyncio.Event) -> None:
     """Set `ended` when standard input is closed. It is a pipe from the broker's process, so this happens however that
     process ends, also by kill -9.
 
-    Raises: CannotStartThread.
+    Raises CannotStartThread.
     """
     loop = asyncio.get_running_loop()
 

@@ -33,7 +33,7 @@ class AbortCheck:
         self._aborted: dict[tuple[int, int], _Aborted] = {}  # of this segment, by producer id and marker's offset
 
     def follow(self, batch: Batch) -> None:
-        """Take the next batch into account. Raises: KafkaError for a marker that cannot be parsed."""
+        """Take the next batch into account. Raises KafkaError for a marker that cannot be parsed."""
         derived = self._spans.follow(batch)
         if not (batch.is_control and batch.is_transactional):
             return

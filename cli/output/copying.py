@@ -22,7 +22,7 @@ SHOWN_AFTER_S = 1.0
 def copying(interruption: Interruption, words: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function to be called with (bytes done, bytes in all). It shows progress, on terminals only.
 
-    words: what was done, for example "copied". Raises: KeyboardInterrupt from the calls, after a signal.
+    words: what was done, for example "copied". Raises KeyboardInterrupt from the calls, after a signal.
     """
     begun = shown = time.monotonic()
     width = 0

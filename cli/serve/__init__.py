@@ -182,7 +182,7 @@ def _collector_off() -> Iterator[None]:
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:
-    """Split NAME=VALUE arguments into a mapping. Raises: Failure if one has no `=`."""
+    """Split NAME=VALUE arguments into a mapping. Raises Failure if one has no `=`."""
     pairs: dict[str, str] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")

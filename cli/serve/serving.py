@@ -94,7 +94,7 @@ def run(
 
 
 def _in_store(url: str, *, is_standby: bool) -> InStore:
-    """Open the object store of the journal. Raises: Failure."""
+    """Open the object store of the journal. Raises Failure."""
     try:
         return InStore(open_shared(url), time.sleep, open_at_each_address(url), is_standby)
     except BadUrl as error:
@@ -300,7 +300,7 @@ class _Server:
             await self._end_children()
 
     async def _start_and_serve(self) -> None:
-        """Start the broker, serve until a signal or a halt, and stop it. Raises: Failure."""
+        """Start the broker, serve until a signal or a halt, and stop it. Raises Failure."""
         try:
             await self._start()
         except Exception as error:

@@ -46,7 +46,7 @@ class _Status:
         self.problems: list[str] = []
 
     def read(self, looking: Looking, looked: Looked) -> None:
-        """Read the owner's claim, newest checkpoint and seals of the journal. Raises: Missing, ObjectDamaged."""
+        """Read the owner's claim, newest checkpoint and seals of the journal. Raises Missing, ObjectDamaged."""
         self.looked = looked
         self.seals = looking.seals(looked)
         if looked.epoch:

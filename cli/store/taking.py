@@ -13,7 +13,7 @@ from .looking import Asked
 
 def take_from_owner(asked: Asked, *, is_sure: bool, as_json: bool) -> None:
     """Claim a new epoch of the journal, and end all earlier ones, so that their owner is fenced. is_sure: do not ask
-    at the terminal first. Raises: Failure.
+    at the terminal first. Raises Failure.
     """
     where = asked.objects.where
     if not asked.is_journal:

@@ -114,6 +114,7 @@ def create_topic(bootstrap: str) -> None:
 
 @pytest.mark.slow
 def test_transactions_are_whole_and_none_is_lost_when_the_owner_of_a_store_is_killed(brokers, make):
+    """A producer that was fenced before the owner is killed cannot commit afterwards either. Its successor goes on."""
     owner, standby = brokers
     create_topic(owner.bootstrap)
     both = f"{owner.bootstrap},{standby.bootstrap}"
@@ -134,7 +135,8 @@ def test_transactions_are_whole_and_none_is_lost_when_the_owner_of_a_store_is_ki
             within(HANGS_S, transact, successor, 1_000_001)
             load.committed.append(1_000_001)
         except Hung:
-            assert isinstance(successor, KafkaPythonProcess)  # KafkaPython says why
+            # Only kafka-python may hang: it waits for the answer to a request that it has dropped.
+            assert isinstance(successor, KafkaPythonProcess)
             load.unknown.append(1_000_001)
     finally:
         load.end()

@@ -63,8 +63,9 @@ def poll_skips(facts: Facts) -> Iterator[Anomaly]:
 def _goes_on(
     facts: Facts, reads: Sequence[Op], was: Read, op: Op, read: Read, visible: _Visible, done: set[int]
 ) -> Iterator[Anomaly]:
-    """A poll begins behind what was committed, and again at what was not; either after an unknown outcome. Several
-    polls may be for one transaction.
+    """A poll begins behind the one before it, if that was for the same transaction, for one that was committed, or for
+    none. If it was for one that was aborted, the poll begins at that one's first record or below. After an unknown
+    outcome it may begin anywhere.
 
     reads: the polls before this one for the same transaction. done: offsets that committed transactions have worked on;
     they do not come again, even if they were given to another transaction by mistake.

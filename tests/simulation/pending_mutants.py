@@ -85,7 +85,7 @@ def a_start_takes_what_was_aborted_for_committed(stack: ExitStack) -> None:
 
 
 def _takes_what_is_pending(stack: ExitStack, decide: Any) -> None:
-    """Let this method of SharePartition take records for acquired that its member has pending."""
+    """Have this method of SharePartition treat records that are pending for its member as acquired by it."""
 
     def wrapper(decide: Any) -> Any:
         def decided(self: SharePartition, member: str, acks: Iterable[Any], *more: Any) -> Decision:
