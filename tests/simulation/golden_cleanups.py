@@ -14,7 +14,7 @@ KEYS = {"tombstones_ms": 1_000}
 
 
 def old_records_go(s):
-    """Only old records are removed, from the beginning of the log."""
+    """A good history: only old records are removed, from the beginning of the log."""
     s.cleaned_by(**AGE), s.send("x"), s.raw((0, "x")), s.passes(600), s.send("y", at=1, sequence=1)
     s.passes(400), s.raw((1, "y"), start=1, log_start=1), s.dump(data(1, "y", sequence=1, plain=True))
 
@@ -35,7 +35,9 @@ def a_large_log_is_shortened(s):
 
 
 def older_values_go(s):
-    """Of two keys older values are removed; one key is deleted in the end, and its tombstone is removed as well."""
+    """A good history: of two keys older values are removed; one key is deleted in the end, and its tombstone is removed
+    as well.
+    """
     s.cleaned_by(**KEYS), s.send("a=1", "b=1", "a=2"), s.raw((0, "a=1"), (1, "b=1"), (2, "a=2"))
     s.send("b=!2", at=3, sequence=3), s.read((2, "a=2"), (3, "b=!2"), upto=4), s.passes(1_000)
     (
@@ -46,14 +48,14 @@ def older_values_go(s):
 
 
 def aborted_values_go(s):
-    """An aborted value is removed, and does not replace the older one of its key."""
+    """A good history: an aborted value is removed, and does not replace the older one of its key."""
     s.cleaned_by(**KEYS), s.send("a=1"), s.begin("t", producer=TWO), s.send("a=2", at=1, txn="t", producer=TWO)
     s.raw((0, "a=1"), (1, "a=2"), hw=2, lso=1), s.abort("t", producer=TWO), s.raw((0, "a=1"), upto=3)
     s.dump(data(0, "a=1", plain=True), marker(2, "abort", producer=TWO))
 
 
 def committed_values_replace(s):
-    """A batch of which compaction has left only the sequence has no records."""
+    """A good history: a batch of which compaction has left only the sequence has no records."""
     s.cleaned_by(**KEYS), s.begin("t"), s.send("a=1", txn="t"), s.commit("t"), s.read((0, "a=1"), upto=2)
     s.begin("u"), s.send("a=2", at=2, sequence=1, txn="u"), s.commit("u"), s.read((2, "a=2"), upto=4)
     s.dump(data(0)._replace(last=0), data(2, "a=2", sequence=1), marker(3))
@@ -65,16 +67,16 @@ def an_empty_marker_keeps_an_epoch(s):
 
 
 def a_value_is_replaced_by_its_own_repetition(s):
-    """Its producer was forgotten, so a retry is written again; an older value written so replaces a newer one as
-    well.
+    """A good history: its producer was forgotten, so a retry is written again; an older value written so replaces a
+    newer one as well.
     """
     s.cleaned_by(**KEYS), s.send("a=1", "a=2"), s.raw((0, "a=1"), (1, "a=2")), s.forgotten()
     s.raw((2, "a=1"), (3, "a=2"), upto=4)
 
 
 def a_repetition_makes_a_log_too_large(s):
-    """Its producer was forgotten, so a retry is written again: the batch is there twice, and the first may be
-    removed.
+    """A good history: its producer was forgotten, so a retry is written again: the batch is there twice, and the first
+    may be removed.
     """
     s.cleaned_by(**SIZE), s.send("x" * 100), s.forgotten(), s.raw((1, "x" * 100), start=1, log_start=1)
 

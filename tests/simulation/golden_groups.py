@@ -255,7 +255,7 @@ def members_share(s):
 
 
 def an_older_epoch_in_which_it_had_the_partition(s):
-    """KIP-1251: m has P since epoch 1, so it may commit with epoch 1."""
+    """A good history: KIP-1251: m has P since epoch 1, so it may commit with epoch 1."""
     _two_members(s), s.plain(4, 1, member="m"), s.begin("t"), s.offsets("t", 5, generation=1, member="m")
 
 
@@ -274,7 +274,7 @@ def a_static_member_is_followed_in_its_epoch(s):
 
 
 def a_late_heartbeat_went_ahead(s):
-    """A heartbeat was not answered: the group took it, and gave the member a newer epoch."""
+    """A good history: a heartbeat was not answered: the group took it, and gave the member a newer epoch."""
     s.beats("m", 0, gets=(1, (P,))), s.beats("m", 1, P), s.beats("m", 1, P, error=FENCED)
 
 
@@ -300,7 +300,7 @@ def many_go_on_after_a_late_commit(s):
 
 
 def somebody_goes_on_while_the_late_commit_is_read(s):
-    """The read of 7 is answered before the read of 3, which overlaps it."""
+    """A good history: the read of 7 is answered before the read of 3, which overlaps it."""
     s.plain(3, 1, member="m", ok=None), s.plain(9, 1, member="m"), s.stands(9), s.stands(3)
     seven, three, commit = s.stands(7), s.stands(3), s.plain(7, 2, member="n")
     s.beside(commit, seven, three)
@@ -313,8 +313,8 @@ def somebody_goes_on_beside_the_only_read_of_the_late_commit(s):
 
 
 def the_older_answer_to_a_join_that_was_sent_twice_comes_last(s):
-    """The group handled one of the two joins in epoch 2, in which m has P and Q, and the other one in epoch 4, in which
-    m has Q alone. The answer of epoch 2 comes last.
+    """A good history: the group handled one of the two joins in epoch 2, in which m has P and Q, and the other one in
+    epoch 4, in which m has Q alone. The answer of epoch 2 comes last.
     """
     s.beside(s.beats("m", 0, gets=(4, (Q,))), s.beats("m", 0, gets=(2, (P, Q))))
     s.beats("n", 0, gets=(4, (P,))), s.beats("m", 4, Q, gets=(4, None))
@@ -327,14 +327,14 @@ def the_older_answer_to_a_join_that_was_sent_twice_comes_first(s):
 
 
 def two_answers_of_one_epoch_to_a_join_that_was_sent_twice(s):
-    """Both answers have the same epoch, so it is unknown which is the newer one."""
+    """A good history: both answers have the same epoch, so it is unknown which is the newer one."""
     s.beside(s.beats("m", 0, gets=(4, (Q,))), s.beats("m", 0, gets=(4, (P, Q))))
     s.beats("n", 0, gets=(5, (P,))), s.beats("m", 4, Q, gets=(5, None))
 
 
 def a_heartbeat_that_was_sent_twice_and_an_order_to_give_up(s):
-    """The group took the second heartbeat first. The answer to the first one orders m to give up Q; it does not, and is
-    removed.
+    """A good history: the group took the second heartbeat first. The answer to the first one orders m to give up Q; it
+    does not, and is removed.
     """
     s.beats("m", 0, gets=(1, (P, Q))), s.beats("n", 0, gets=(2, ()))
     s.beside(s.beats("m", 1, P, Q, gets=(1, (P,))), s.beats("m", 1, P, Q, gets=(1, (P, Q))))
@@ -342,7 +342,7 @@ def a_heartbeat_that_was_sent_twice_and_an_order_to_give_up(s):
 
 
 def a_heartbeat_is_overtaken_by_the_end_of_its_member(s):
-    """The group took the leave first, so the heartbeat is of an unknown member."""
+    """A good history: the group took the leave first, so the heartbeat is of an unknown member."""
     _two_members(s), s.passes(500)
     beat, leave = s.beats("m", 2, reports=False, error=UNKNOWN), s.beats("m", -1, gets=(-1, None), reports=False)
     s.beside(leave, beat)
@@ -359,7 +359,9 @@ def a_group_begins_anew(s):
 
 
 def the_accepted_epoch_is_newer_than_the_first(s):
-    """While m retried its commit, it got the partition again, in epoch 3: the commit was accepted with that."""
+    """A good history: while m retried its commit, it got the partition again, in epoch 3: the commit was accepted with
+    that.
+    """
     s.beats("m", 0, gets=(1, (P,))), s.beats("m", 1, P, gets=(1, ())), s.beats("m", 1, gets=(2, ()))
     s.beats("m", 2, gets=(3, (P,))), s.plain(4, 1, member="m", newest=3)
 
