@@ -16,6 +16,7 @@ KEY = ("t", 0)
 
 
 def request(epoch=-1, **offsets):
+    """Return a Fetch request. epoch: of the session. offsets: p3=7 asks for partition 3 from offset 7 on."""
     asked = [
         FetchRequest.Topic.Partition(partition=int(n[1:]), fetch_offset=at, partition_max_bytes=9)
         for n, at in offsets.items()
@@ -26,12 +27,16 @@ def request(epoch=-1, **offsets):
 
 
 def wanted(offset, last_fetched_epoch=-1):
+    """Return the part of a Fetch request for partition 0, from this offset on."""
     return FetchRequest.Topic.Partition(
         partition=0, fetch_offset=offset, last_fetched_epoch=last_fetched_epoch, partition_max_bytes=9
     )
 
 
 def part(start, end, high_watermark, last_stable):
+    """Return the leader's answer for partition 0: a record at each offset from `start` to below `end`, each in an
+    aborted transaction of its own.
+    """
     batches = [build([Record(at, 5, None, b"v")], base_offset=at) for at in range(start, end)]
     aborted = [Aborted(producer_id=at, first_offset=at) for at in range(start, end)]
     return Part(

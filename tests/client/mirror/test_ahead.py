@@ -27,7 +27,7 @@ def marker(offset: int, producer_id: int, kind: Marker = Marker.COMMIT) -> Batch
 
 def fed(*log: Batch, position: int = 0, aborted: tuple[tuple[int, int], ...] = ()) -> Ahead:
     """Return an Ahead at this position that was fed these batches. aborted: (producer id, first offset) of each
-    aborted transaction.
+    aborted transaction. Its take(now_ms, most_bytes) returns the next chunk to copy.
     """
     ahead = Ahead(TP, Position(position, b""))
     ahead.feed(log, aborted, 0)

@@ -49,7 +49,7 @@ async def test_the_id_of_a_topic_that_the_cluster_knows_only_later_is_returned(m
     monkeypatch.setattr(topic_ids, "STEP_MS", 0)
     source = Cluster({"a": b"1", "b": b"2"}, late="b")
     assert await ids_of(source, Cluster({})).on_source(["b", "a"]) == {"a": b"1", "b": b"2"}
-    assert source.asked == [["a", "b"], ["a"], ["b"]]
+    assert source.asked == [["a", "b"], ["a"], ["b"]]  # each alone, once one was unknown
 
 
 async def test_a_topic_that_stays_unknown_stops_the_mirror_of_it(monkeypatch):

@@ -54,6 +54,7 @@ async def test_a_transaction_with_a_database_is_counted_and_traced_by_its_outcom
 
 
 def counts(metrics):
+    """Return how many decisions were counted as undecided, and how many as diverged."""
     now = metrics.snapshot()
     return now.undecided_decisions, now.diverged_decisions
 

@@ -82,11 +82,13 @@ async def effects(db, partition=0):
 
 
 async def places(db, partition=0):
+    """Return the next offset that is stored for the partition, in a list; [] if there is none."""
     found = await db.fetch("select next_offset from fencepost_places where partition = $1", partition)
     return [place for (place,) in found]
 
 
 async def shown(broker):
+    """Return the offset that the group has committed at the broker; None if there is none."""
     async with Consumer(broker, group_id="billing") as consumer:
         consumer.assign([FIRST])
         found = (await consumer.committed(FIRST))[FIRST]

@@ -103,7 +103,7 @@ async def test_rows_equal_records_whatever_call_an_asyncio_writer_is_killed_or_s
     broker, db, postgres_url, driver, how, end
 ):
     orders = Orders(postgres_url, driver)
-    names = await Run(broker, orders).compare(db, -1, "", "end_by_successor")
+    names = await Run(broker, orders).compare(db, -1, "", "end_by_successor")  # without a fault
     assert len(names) >= LEAST
     for at in range(len(names)):
         await Run(broker, orders).compare(db, at, how, end)
@@ -114,6 +114,6 @@ async def test_rows_equal_records_whatever_call_an_asyncio_writer_is_killed_or_s
 @pytest.mark.slow
 async def test_rows_equal_records_if_an_asyncio_writer_gets_no_answer_to_commit(broker, db, postgres_url, driver, end):
     orders = Orders(postgres_url, driver)
-    names = await Run(broker, orders).compare(db, -1, "", "end_by_successor")
+    names = await Run(broker, orders).compare(db, -1, "", "end_by_successor")  # without a fault
     for at in [at for at, name in enumerate(names) if name == "commit"]:
         await Run(broker, orders).compare(db, at, "unanswered", end)

@@ -13,6 +13,9 @@ QUICK, LONG = 3, 100  # what happens to workers in one run
 
 
 async def compare(tmp_path, url, protocol, seed, times, stops_s):
+    """Compare the effects of inbox consumers with the records, after `times` faults. stops_s: for how long those that
+    are stopped may stand still, in seconds.
+    """
     settings = {"group_min_session_timeout_ms": 500, "group_consumer_min_session_timeout_ms": 500}
     settings |= {"group_consumer_session_timeout_ms": 1_000, "group_consumer_min_heartbeat_interval_ms": 100}
     settings |= {"group_consumer_heartbeat_interval_ms": 200, "group_initial_rebalance_delay_ms": 0}

@@ -200,6 +200,7 @@ def compare(orders, at, how, end):
 
 
 def names_of_calls(orders):
+    """Return the names of a writer's calls, from a run without a fault."""
     orders.renew("untouched")
     names = compare(orders, -1, "", end_by_successor)
     assert len(names) >= LEAST
