@@ -22,6 +22,7 @@ def test_the_outbox_model_sends_each_row_once_and_in_order_per_key_in_any_step_o
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("keys", ["aab", "aaa"])
 def test_the_outbox_model_sends_rows_of_three_writers_once_and_in_order_per_key(way: Way, keys: str):
+    """keys: the key of each writer's row."""
     states, steps = look_at_all(Model(Variant(way), keys))
     print(way, keys, states, steps)
     assert states > 10_000
