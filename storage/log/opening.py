@@ -291,7 +291,7 @@ def _batches_above(log: PartitionLog, offset: int) -> Iterator[tuple[SegmentStat
     for state in log.segments:
         if state.end_offset <= offset or not state.size_bytes:
             continue
-        position, ends_at = 0, -1
+        position, ends_at = 0, -1  # ends_at: the last offset of the first batch scanned; −1 if not known
         if state.base_offset < offset:
             position, ends_at = load_places(log, state).place_before(offset - state.base_offset)
             ends_at += state.base_offset if ends_at >= 0 else 0

@@ -105,7 +105,7 @@ class TimeLookup(_Lookup):
             found = self._in_segment(number)
             if found is not None:
                 return found
-        for entry in self._tail:
+        for entry in self._tail:  # TailBatch: [0] is its last offset, [3] its largest timestamp
             if entry[3] >= self._timestamp and entry[0] < self._below:
                 found = self._in_batch(self._tail_batch(entry))
                 if found is not None:

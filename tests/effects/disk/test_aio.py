@@ -84,7 +84,7 @@ def answer_once(writer, number):
 
 
 def results(writer, *changed):
-    """The device's own results are other ones."""
+    """Make the next writes seem to end with these results instead of the device's."""
     real, left = writer._report, list(changed)
     writer._report = lambda number, result: real(number, left.pop(0) if left else result)
 
@@ -191,7 +191,7 @@ def test_the_kernel_is_asked_to_make_each_write_durable(loop, writer, file):
 )
 def test_an_async_write_of_partial_blocks_or_of_too_many_bytes_is_not_begun(loop, writer, file, position, size):
     assert not begin(writer, file, position, bytes(size), told=[])
-    assert write(loop, writer, file, 0, blocks(1)) is None  # the next may be as it should
+    assert write(loop, writer, file, 0, blocks(1)) is None  # a write of whole blocks is begun afterwards
     assert file.read(size, BLOCK_BYTES) == BEFORE[:size]
 
 
@@ -289,7 +289,7 @@ def test_a_device_error_names_the_path_and_other_writes_continue(loop, writer, f
 
 @pytest.fixture
 def synced(monkeypatch, file):
-    """What a reader found in the file at each sync, of it, by a descriptor that nobody else has."""
+    """What the file had at each sync. A sync must be of this file, by a descriptor that nobody else has."""
     real, synced = os.fdatasync, []
 
     def noted(fd):
@@ -431,7 +431,7 @@ def test_a_file_opens_one_direct_io_descriptor_and_closes_it(loop, writer, file,
     other = SystemDisk().open(file.path)
     assert write(loop, writer, other, 0, blocks(1)) is None
     assert write(loop, writer, other, 0, blocks(1)) is None
-    assert len(descriptors()) == len(before) + 2
+    assert len(descriptors()) == len(before) + 2  # the file's own and one for direct I/O
     other.close()
     other.close()
     assert descriptors() == before

@@ -8,7 +8,7 @@ from native_aio import begin, blocks, run_until, wait_for_device, write
 
 
 def end_in_the_call(writer, pause_s=0.001):
-    """io_submit returns when the write has ended, or so much later."""
+    """Make io_submit return only `pause_s` after its write has ended. Returns the real call."""
     real = writer._call
 
     def submit(number, *arguments):

@@ -32,7 +32,7 @@ def file(tmp_path, has_o_direct):
 
 @pytest.fixture
 def synced(monkeypatch):
-    """Files that were synced as a whole."""
+    """The descriptors of the files that were synced as a whole, in order."""
     whole = []
     monkeypatch.setattr(disk, "flush_to_device", lambda fd, flush: whole.append(fd))
     return whole
@@ -69,7 +69,7 @@ def write(file, data=b"x" * BLOCK_BYTES, position=BLOCK_BYTES):
     return file.write_blocks_synced([data], position, len(data))
 
 
-def test_a_direct_write_is_one_system_call_and_does_not_sync_the_file(file, synced, calls):
+def test_a_direct_write_is_one_synced_system_call_and_does_not_sync_the_whole_file(file, synced, calls):
     pieces = [b"many ", b"small ", b"pieces".ljust(2 * BLOCK_BYTES - 11, b".")]
     assert file.write_blocks_synced(pieces, BLOCK_BYTES, 2 * BLOCK_BYTES)
     assert calls == [(file.direct_fileno(), 2 * BLOCK_BYTES, BLOCK_BYTES, os.RWF_DSYNC)]
@@ -88,7 +88,7 @@ def test_a_direct_write_replaces_unsynced_bytes_in_the_page_cache(file):
     assert content[BLOCK_BYTES : 2 * BLOCK_BYTES] == b"later" + b"n" * (BLOCK_BYTES - 5)
 
 
-def test_the_aligned_buffer_of_direct_writes_is_reused(file):
+def test_direct_writes_that_reuse_the_buffer_write_no_bytes_of_earlier_writes(file):
     for number in range(3):
         assert write(file, bytes([number]) * (3 - number) * BLOCK_BYTES, 0)
     assert file.read(4 * BLOCK_BYTES, 0) == b"".join(bytes([n]) * BLOCK_BYTES for n in (2, 1, 0, 0))

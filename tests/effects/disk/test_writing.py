@@ -51,7 +51,7 @@ def paced(request, tmp_path):
 
 @pytest.fixture
 def synced(monkeypatch):
-    """Files that were synced as a whole."""
+    """The descriptors of the files that were synced as a whole, in order."""
     whole = []
     monkeypatch.setattr(disk, "flush_to_device", lambda fd, flush: whole.append(fd))
     return whole

@@ -244,9 +244,10 @@ def test_send_now_keeps_the_bytes_that_a_full_socket_does_not_accept():
         here.setblocking(False)
         part = Taken(b"0123456789", most=4)
         left = deque([part, b"tail"])
+        # (where to continue in the first item, bytes that did not come from memory, whether to try again)
         assert send_now(here.fileno(), left, 0) == (4, 4, True)
         assert (len(left), part.released) == (2, False)
-        assert send_now(here.fileno(), deque([bytes(1 << 24)]), 0)[2]
+        assert send_now(here.fileno(), deque([bytes(1 << 24)]), 0)[2]  # fills the socket
         assert send_now(here.fileno(), left, 4) == (4, 0, True), "the socket is full"
 
 
@@ -276,7 +277,7 @@ async def test_waiting_for_more_sockets_than_the_limit_to_become_writable_raises
             with pytest.raises(OSError, match="enough"):
                 Writable(here.fileno(), lambda: None)
             first.close()
-            first.close()
+            first.close()  # a second close frees no second place
         with pytest.raises(OSError, match="descriptor"):
             Writable(-1, lambda: None)
         Writable(here.fileno(), lambda: None).close()

@@ -37,8 +37,8 @@ def test_an_object_is_created_once_and_read_whole_or_in_part(objects):
     assert objects.read("a/b/1", 3, 99) == b"lo"
 
 
-def test_of_racers_that_create_one_object_at_most_one_is_told_so_and_it_is_theirs(url):
-    """An answer may be unclear, and then nobody need be told; but two must never be."""
+def test_of_racers_that_create_one_object_at_most_one_succeeds_and_the_bytes_are_its(url):
+    """If an answer was unclear, perhaps no racer is told that it succeeded; then the bytes are of an unclear one."""
     clients = [open_objects(url) for _ in range(RACERS)]
     for number in range(RACES):
         name, won, unclear, start = f"0/races/{number}", [], [], threading.Barrier(RACERS)
@@ -164,7 +164,7 @@ def test_a_simulated_late_create_takes_effect_later_and_replaces_no_object():
         objects.create("b", b"late")
     objects.faults = Faults()
     objects.create("b", b"mine")
-    for _ in range(25):
+    for _ in range(25):  # a late create takes effect during later calls
         objects.list("a")
     assert objects.content == {"a": b"late", "b": b"mine"}
 

@@ -258,7 +258,7 @@ def test_the_pairs_of_1500_droppable_syncs_are_counted_without_building_each_pai
     assert len(list(islice(pairs, 10))) == 10
 
 
-def test_many_unsynced_operations_are_sampled_quickly():
+def test_of_the_crashes_of_many_unsynced_operations_at_most_limit_are_sampled():
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)
     for number in range(300):

@@ -274,7 +274,7 @@ def test_read_cached_returns_none_for_a_file_that_the_simulated_disk_marks_cold(
     assert file.read_cached(3, 1) is None
 
 
-def test_operations_on_a_closed_or_read_only_file_are_refused(disk):
+def test_a_write_to_a_read_only_file_changes_nothing_and_a_closed_one_reads_nothing(disk):
     write(disk, "/d/f", b"bytes")
     reader = disk.open("/d/f", read_only=True)
     with contextlib.suppress(OSError):

@@ -261,7 +261,9 @@ def executor(took):
 
 
 def ran(executor, took, ns, times):
-    """The job's own time is what passes between the executor's two looks at the clock."""
+    """Run this many jobs, each of which seems to take `ns`: so much passes between the executor's two looks at the
+    clock.
+    """
     for _ in range(times):
         took.job_ns = 0
         executor.run_here(lambda: setattr(took, "job_ns", ns))

@@ -90,7 +90,7 @@ def context(minimum=ssl.TLSVersion.TLSv1_2, maximum=ssl.TLSVersion.TLSv1_3):
 
 
 def offered(made):
-    """Of the versions that it speaks."""
+    """Return the names of the suites that the context offers in the TLS versions it speaks."""
     speaks_newer = made.maximum_version >= ssl.TLSVersion.TLSv1_3
     speaks_older = made.minimum_version <= ssl.TLSVersion.TLSv1_2
     return [

@@ -259,6 +259,7 @@ def test_segments_expired_during_a_compaction_are_removed_for_good_after_it() ->
     driver.log.compacted(run)
     for _ in range(4):
         driver.checkpoint()
+    # No segment that ends below the new log start has come back.
     assert driver.log.segments == [] or driver.log.segments[0].end_offset > start
     log: PartitionLog = driver.reopen()
     assert log.offline is None

@@ -174,7 +174,9 @@ def files_of_many_sizes(driven):
 
 
 def rounds_in_flight_together(driven):
-    """They are written and synced in all orders; a promise is made when all before it have ended too."""
+    """Write three rounds at once and sync them in the reverse order, for all orders. A unit is noted as synced when its
+    round and all rounds before it have ended.
+    """
     driven.append(b"before")
     driven.round()
     for order in permutations(range(3)):
@@ -182,7 +184,7 @@ def rounds_in_flight_together(driven):
         for number in range(3):
             driven.append(bytes([number]) * 1500)
             writes.append(driven.journal.take_round(sync=True))
-            if not writes[-1].begin(writer, lambda error: None):  # over two files: a worker's, which is done first
+            if not writes[-1].begin(writer, lambda error: None):  # it is in two files: a worker writes it, first of all
                 writes[-1].run()
         for step in [writer.steps[number] for number in order if number < len(writer.steps)]:
             step.write()
@@ -293,7 +295,7 @@ def test_journal_units_dropped_by_a_recovery_do_not_come_back_after_a_second_cra
             found = [unit.data for unit in found_units(result)]
             if result.incarnation == 2:
                 assert not any(b"tail o" in data or b"tail t" in data for data in found)
-            else:
+            else:  # the second start has not begun its journal: the first one's has a beginning of what was kept
                 assert found in (kept, []) or found == kept[: len(found)]
     assert cuts > 500
 

@@ -88,7 +88,7 @@ def test_a_synced_journal_round_after_an_unsynced_round_syncs_both_rounds(driven
     write.run()
     driven.journal.finished(write)
     assert len(recovered(driven.disk.after_power_cut())) == 2
-    begun(driven, writer, b"and then by itself")
+    begun(driven, writer, b"and then by itself")  # a round after it is written by the async writer again
 
 
 def test_rounds_taken_after_an_unsynced_one_are_not_written_by_the_async_writer(driven, writer):

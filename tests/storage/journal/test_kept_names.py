@@ -12,7 +12,7 @@ ALL = [(0, b"a"), (1, b"acknowledged")]
 
 
 def left_by_a_power_cut():
-    """(disk, folder of a log): one record is in its segment, another one in the journal."""
+    """Return (disk, folder of a log) after a power cut: one record is in its segment, another one in the journal."""
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     driver.append(log, [b"a"])

@@ -283,7 +283,9 @@ def test_an_offline_log_does_not_prevent_the_others_from_opening():
 
 
 def offline_with_copy() -> tuple[SimulatedDisk, str]:
-    """Return a disk whose log is whole again, with its parts still to be applied; and their file."""
+    """Return a disk on which the log's folder was put back from a copy and the kept parts are not applied yet; and the
+    path of the file of these parts.
+    """
     driver = begun()
     folder = driver.log("t").directory
     disk = driver.disk.after_power_cut()
@@ -340,7 +342,7 @@ def offline_with_copy_and_several_files(monkeypatch) -> tuple[SimulatedDisk, lis
 
 
 def removed_by_the_hint(disk: SimulatedDisk, reason: str) -> SimulatedDisk:
-    """Do what it says: all files that it names are removed."""
+    """Remove all files that this reason for being offline names, as it says."""
     for path in re.search(r"without (\S+(?: and \S+)*), removed, the log opens", reason)[1].split(" and "):
         disk.unlink(path)
     return disk

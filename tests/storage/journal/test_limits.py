@@ -27,7 +27,7 @@ WAYS = [by_batch, by_batches, by_parts]
 
 
 def assert_each_stands_in_one_file(disk):
-    """Length and checksum in front, the last byte after them, all within the file that the unit begins in."""
+    """Check that each unit, from its length and checksum to its last byte, is in the one file it begins in."""
     for unit in scan(disk, DIRECTORY).units():
         content = read(disk, unit.path)
         length = int.from_bytes(content[unit.position : unit.position + 4], "big")

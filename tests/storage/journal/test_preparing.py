@@ -42,6 +42,7 @@ def test_a_unit_larger_than_all_ready_files_is_admitted_once_a_file_is_made_for_
 def test_the_journal_admits_a_unit_that_just_fits_and_no_larger_one(disk):
     driven = Driven(disk, fill=False)
     room = driven.journal._room
+    # A unit has 45 bytes before its batch; HEAD is 16 bytes of the batch.
     assert driven.journal.admits(room - 45)
     assert not driven.journal.admits(room - 44)
     driven.journal.append_batch(7, 0, HEAD, memoryview(bytes(room - 61)))
@@ -149,7 +150,7 @@ def test_on_a_full_disk_journal_units_are_admitted_only_until_the_ready_file_is_
     driven.journal.filled(job)
     assert len(driven.files()) == 1
     assert driven.journal.admits(100)  # what is zero-filled can be used to its end
-    driven.append(bytes(driven.journal._room - 61))
+    driven.append(bytes(driven.journal._room - 61))  # 61: what the unit has besides these bytes
     driven.round()
     assert not driven.journal.admits(100)
     assert not driven.journal.nearly_full  # waiting would not help: the broker must refuse, not stop reading

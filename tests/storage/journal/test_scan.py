@@ -333,7 +333,7 @@ def test_a_journal_file_with_content_of_another_journal_is_damage(disk):
     ids=str,
 )
 def test_a_journal_file_header_that_contradicts_the_other_files_is_damage(disk, changed):
-    """It names another first file or other first numbers; in the first, second and last file."""
+    """The header of the first, second or last file has another salt, first file or first round."""
     driven = long_journal(disk)
     for path in (driven.files()[0], driven.files()[1], driven.files()[-1]):
         whole = read(disk, path)

@@ -66,7 +66,9 @@ def opened(made: LogDriver, disk: SimulatedDisk) -> LogDriver:
 
 
 def outcome(made: LogDriver, disk: SimulatedDisk, expected: Seen, producers: object) -> str:
-    """Return what becomes of a damaged copy: harmless, offline; or silent."""
+    """Return what becomes of a damaged copy: "harmless" (nothing is lost), "offline", or "silent…" (something is lost
+    or refused, and the log is online nevertheless).
+    """
     driver = opened(made, disk)
     if driver.log.offline is not None:
         return "offline"
@@ -125,7 +127,7 @@ def damaged(made: LogDriver, name: str, damage: Callable[[bytearray], None]) -> 
 
 
 def check_all(made: LogDriver, step: int) -> dict[str, set[str]]:
-    """Outcomes by kind of file. Fails at the first silent one."""
+    """Return the outcomes of all damages by the suffix of the damaged file. Fails at the first silent one."""
     whole = opened(made, made.disk.after_process_crash())
     expected, producers = consumed(whole.log, whole), sorted(whole.log.producers.describe())
     assert expected

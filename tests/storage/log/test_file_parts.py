@@ -28,7 +28,7 @@ def small(monkeypatch):
 
 
 def flushed(sizes=(100,) * 10, **settings) -> LogDriver:
-    """Batches with values of these sizes in one segment, of which nobody has read any; each has an index entry."""
+    """Return a log with one batch per size in segments. None has been read yet; each has an index entry."""
     driver = LogDriver(**{"index_interval_bytes": 0, **settings})
     for size in sizes:
         driver.values(b"v" * size, b"w")
@@ -326,7 +326,7 @@ def test_a_file_part_stays_readable_after_retention_removed_its_segment():
     inode = other._file.inode
     assert driver.disk._opened[inode] == 1
     other.release()
-    other.release()
+    other.release()  # a second release does nothing
     assert driver.disk._opened[inode] == 0
 
 

@@ -61,7 +61,7 @@ def test_an_unsynced_file_above_the_limit_is_closed_only_by_make_room_which_sync
     files.make_room()
     assert len(files) == 2
     again = disk.after_power_cut().open("/0") if disk.after_power_cut().exists("/0") else None
-    assert again is None or again.read(10, 0) == b"content"
+    assert again is None or again.read(10, 0) == b"content"  # its name need not be durable yet
 
 
 def test_a_file_written_during_its_sync_counts_as_unsynced_and_stays_open(

@@ -71,8 +71,8 @@ def test_snapshot_floor_advances_although_producers_change_at_every_checkpoint()
 
 
 def test_reopening_a_log_without_producers_scans_no_segment():
-    """taken_bytes: what was scanned in opening the log, or appended. So the journal is not replayed at first: that
-    appends.
+    """taken_bytes counts what was scanned in opening the log and what was appended since. A replay of the journal
+    appends, so the first reopen() is without one.
     """
     driver = LogDriver()
     for count in range(4):
@@ -152,12 +152,12 @@ def test_wants_snapshot_is_false_after_a_snapshot_of_a_log_that_has_no_segments(
     assert not driver.log.snapshots.hold_segments
 
 
-def test_snapshots_adopt_returns_true_only_the_first_time_producers_became_empty():
-    """adopt() notes at which offset no producer is remembered any more, so that an empty snapshot counts from there."""
+def test_adopt_returns_true_once_after_the_last_producer_is_forgotten_then_false():
+    """adopt() then keeps a snapshot without producers, at the end of the log."""
     driver = a_transaction_in_segments()
     driver.snapshot()
-    driver.log.snapshots.adopt()
-    driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
+    driver.log.snapshots.adopt()  # the snapshot just written, which has the producer
+    driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)  # the last epoch: the log forgets its only producer
     assert [driver.log.snapshots.adopt() for _ in range(2)] == [True, False]
     assert driver.log.snapshots.kept[-1] == Snapshot(driver.log.end_offset, empty=True)
 

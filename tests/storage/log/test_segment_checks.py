@@ -113,7 +113,7 @@ def test_a_read_checks_the_crc_only_of_the_batches_it_returns(checks: Checks) ->
     driver = flushed()
     driver.read(4, 1)
     assert checks.taken() == 1
-    driver.read(5, 1)
+    driver.read(5, 1)  # in the same batch
     assert checks.taken() == 0
 
 

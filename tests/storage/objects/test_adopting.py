@@ -171,7 +171,7 @@ def test_taking_a_directory_into_a_store_raises_if_a_node_begins_there_meanwhile
 
 
 def test_an_empty_directory_does_not_begin_a_store_that_a_directory_is_put_into():
-    """However slowly that goes: the data would not get there any more."""
+    """If it began the store, the directory's data could not be put there any more, however slowly that goes on."""
     objects = SimulatedObjects()
     seen = objects.client()
     refused = []
@@ -188,7 +188,7 @@ def test_an_empty_directory_does_not_begin_a_store_that_a_directory_is_put_into(
     assert Owning(objects, node=2).values() == VALUES
 
 
-def test_an_empty_directory_waits_for_one_whose_way_into_the_store_was_cut_short():
+def test_an_empty_directory_is_refused_until_a_begun_adoption_of_another_is_finished():
     objects = SimulatedObjects()
     seen = objects.client()
     disk = plain(history=True)
@@ -278,8 +278,8 @@ def test_a_directory_only_partly_taken_into_a_store_can_be_served_without_the_st
 
 
 def check_served_without_its_store(disk: SimulatedDisk) -> bool:
-    """Check that the directory can be served without the store; if it is marked as of a store, after the renaming that
-    the error names. Returns whether it was marked.
+    """Check that the directory can be served without the store. If it is marked as belonging to a store, it is refused
+    until the mark is renamed as the error says. Returns whether it was marked.
     """
     marked = disk.exists(f"{DIRECTORY}/store")
     if marked:

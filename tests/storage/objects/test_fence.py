@@ -6,6 +6,7 @@ from fencepost.storage.objects.fence import Answer, Found, Header, Owner, Phase,
 
 
 def test_after_a_create_answered_exists_or_unclear_the_next_step_reads_the_object():
+    # answers: created, exists, unclear
     assert [fence.after_create(answer) for answer in Answer] == [Step.CREATED, Step.LOOK, Step.LOOK]
 
 
@@ -45,6 +46,7 @@ def test_first_kept_is_the_checkpoints_start_but_leaves_at_least_the_newest_roun
 
 
 def test_garbage_has_the_journal_rounds_below_a_number_and_never_a_seal():
+    # by number: True for a round, False for a seal
     assert fence.garbage({0: True, 1: False, 2: True, 3: True}, below=3) == [0, 2]
 
 

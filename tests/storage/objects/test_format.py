@@ -49,14 +49,14 @@ def test_the_name_of_a_journal_round_or_claim_is_parsed_back_to_epoch_and_number
         *("0/journal/000000000\u0661/000000000000/00", "0/owners/0000000001"),
     ],
 )
-def test_other_object_names_are_not_parsed_as_journal_rounds(name):
+def test_malformed_out_of_range_or_other_names_are_not_parsed_as_journal_rounds(name):
     assert form.read_place(name) is None
 
 
 @pytest.mark.parametrize(
     "name", ["0/owners/0000000000", "0/owners/1", "0/owners/4294967296", "0/owners/00000000\u06611"]
 )
-def test_other_object_names_are_not_parsed_as_claims(name):
+def test_malformed_or_out_of_range_claim_names_are_not_parsed(name):
     assert form.read_claim_name(name) is None
 
 

@@ -53,7 +53,7 @@ def restored(objects: SimulatedObjects) -> list[bytes]:
 
 @pytest.mark.parametrize("read", [taken_over, restored])
 def test_a_lost_object_is_named_or_not_needed_by_whoever_reads_the_journal(read: Reader):
-    """But the newest round: nothing says that it was there."""
+    """The newest round is an exception: nothing shows that it was there, so what it had is missing."""
     objects, acked, newest = written()
     whole = dict(objects.content)
     named = {}
@@ -125,7 +125,7 @@ def test_an_owner_restarted_in_its_directory_replaces_what_its_store_has_lost(fo
     assert again.source.replaced == [lost]
     again.point()
     assert Owning(objects, node=3).values() == acked
-    assert lost not in objects.content or objects.content[lost] != whole
+    assert lost not in objects.content or objects.content[lost] != whole  # perhaps a new object has its name
 
 
 def test_an_owner_restarted_in_its_directory_replaces_nothing_that_its_store_has():
@@ -137,8 +137,8 @@ def test_an_owner_restarted_in_its_directory_replaces_nothing_that_its_store_has
 
 
 @pytest.mark.parametrize("is_named", [False, True])
-def test_a_copy_of_a_store_is_refused_with_an_empty_one_and_nothing_is_written(is_named):
-    """The URL has a mistake. The hint to start with an empty directory would begin an empty journal there."""
+def test_an_owners_directory_is_refused_with_an_empty_store_and_nothing_is_written(is_named):
+    """As after a mistake in the URL. To start with an empty directory instead would begin an empty journal there."""
     _, owner, _ = owner_with_points()
     owner.store.close()
     other = SimulatedObjects()

@@ -36,8 +36,8 @@ class Trips:
 
 
 def test_a_takeover_after_many_failed_ones_takes_few_trips_and_lists_few_epochs(monkeypatch):
-    """Each has claimed an epoch and ended all before it, as one that is started again and again while an object that
-    it needs is lost.
+    """Each failed one has claimed an epoch and ended all before it. So does a broker that is started again and again
+    while an object that it needs is lost.
     """
     objects = SimulatedObjects()
     owner = Owning(objects)

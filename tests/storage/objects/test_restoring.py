@@ -38,7 +38,7 @@ def begin(objects: SimulatedObjects) -> Owning:
 
 
 def written(objects: SimulatedObjects) -> Owning:
-    """Two points, the older of which is removed, with rounds after the newest."""
+    """Return an owner that has made three points, the oldest of which may be deleted, and then further rounds."""
     owner = begin(objects)
     for number in range(30):
         owner.send("t", b"%d" % number)
@@ -86,7 +86,7 @@ def test_a_restore_of_several_epochs_has_every_acknowledged_record():
 
 @pytest.mark.parametrize("owners", [2, 3])
 def test_what_is_restored_from_a_later_owners_point_opens_and_keeps_new_records(owners):
-    """The point names a place in the store's journal, which is none in the journal of the directory."""
+    """The point names a place in the store's journal; the restored directory has a journal of its own without it."""
     objects = SimulatedObjects()
     owner = written(objects)
     for node in range(2, owners + 1):
@@ -106,7 +106,7 @@ def test_what_is_restored_from_a_later_owners_point_opens_and_keeps_new_records(
     assert values(disk) == [*owner.values(), b"of its own"]
 
 
-def test_the_age_of_what_is_restored_goes_on_from_the_last_round():
+def test_a_restored_store_has_the_age_of_the_last_journal_round():
     objects = SimulatedObjects()
     owner = written(objects)
     owner.clock.advance(60_000)

@@ -108,7 +108,7 @@ def followed(*steps):
 def test_an_aborted_entry_has_its_first_and_marker_offsets_and_the_new_stable_offset():
     found = followed((7, "data"), (8, "data"), (7, "data"), (7, Marker.ABORT), (8, Marker.ABORT), (7, Marker.ABORT))
     assert [each for each in found if each] == [AbortedTransaction(7, 0, 3, 1), AbortedTransaction(8, 1, 4, 5)]
-    assert pack(filter(None, found))
+    assert pack(filter(None, found))  # these entries can be packed
 
 
 def test_commits_and_markers_without_records_add_no_aborted_transaction():

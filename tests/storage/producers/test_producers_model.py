@@ -224,9 +224,8 @@ class ProducersMachine(RuleBasedStateMachine):
         assert len(states) == len(reference.epoch)
 
     def teardown(self):
-        """State replayed from nothing is the state itself, but for those it forgot on the way: it may know them still.
-
-        What it says of open transactions is the same in any case.
+        """Check that replaying the whole log gives the same state. Producers that the partition forgot meanwhile may be
+        in the replayed state, with other values; the open transactions are the same.
         """
         if not hasattr(self, "partition"):
             return

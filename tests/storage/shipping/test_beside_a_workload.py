@@ -53,7 +53,8 @@ def check_is_of_one_moment(disk, notes):
 def check_moments(recorded, objects, moments):
     """Restore some moments, the last among them, and compare each with what was acknowledged before it.
 
-    Each is one of which the loss window said that all before it is in the store: then, and as long as it is kept.
+    Of each of these moments the loss window said that all before it is in the store. So it is restored twice: from the
+    store as it was at that moment, and from the store as it is at the end.
     """
     objects.faults = Faults()
     may_be = [note for note in recorded.notes if not isinstance(note, Acknowledged)]
