@@ -41,7 +41,7 @@ class FoundUnits(Protocol):
 
     @property
     def highest_round(self) -> int:
-        """The highest number of a round that was found, also of rounds that do not count."""
+        """The highest number of a round that was found, also of rounds that are dropped."""
         ...
 
     @property

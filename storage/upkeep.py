@@ -293,7 +293,7 @@ class Upkeep:
         """Return the checkpoint that was captured; its run() makes it durable."""
         store = self._store
         joint_unit = store.journal.last_joint_unit
-        needed = joint_unit if joint_unit > capture.through_unit else 0  # else segments have all of it
+        needed = joint_unit if joint_unit > capture.through_unit else 0  # else segments have that unit
         content = StoreCheckpoint(
             incarnation=store.incarnation,
             journal_incarnation=store.incarnation,

@@ -39,7 +39,7 @@ class Rewritten(Protocol):
 
     @property
     def outputs(self) -> Sequence[SegmentState]:
-        """The segments that replace them."""
+        """The segments that the compaction wrote in their place."""
         ...
 
     @property

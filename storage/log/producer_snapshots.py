@@ -115,7 +115,9 @@ class ProducerSnapshots:
 
     @property
     def _wanted(self) -> bool:
-        """Return whether there is state that no snapshot contains yet, and a directory to write it to."""
+        """Return whether a snapshot can be written that has state which no other has, or that is a copy of the newest one
+        so that the older one holds no segments any more.
+        """
         log = self._log
         if not log.producers or not log.made_directory or log.offline is not None:
             return False

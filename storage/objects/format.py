@@ -308,8 +308,8 @@ def _pack_node(magic: bytes, epoch: int, fields: list[Any]) -> bytes:
 
 
 def _read_node(magic: bytes, epoch: int, content: Buffer, kinds: tuple[type, ...]) -> list[Any]:
-    """Decode the fields of a claim or an announcement; the second field are addresses. Raises: Malformed,
-    NewerObject.
+    """Decode the fields of a claim, or of the announcement of a waiting broker. The second field has the addresses.
+    Raises: Malformed, NewerObject.
     """
     if not _CLAIM.size <= len(content) <= LARGEST_CLAIM_BYTES:
         raise Malformed(f"a claim of {len(content)} bytes")

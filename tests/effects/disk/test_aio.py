@@ -72,7 +72,7 @@ def no_descriptor_left():
 
 
 def answer_once(writer, number):
-    """io_submit fails once so."""
+    """Make io_submit fail once with this error number."""
     real = writer._call
 
     def refuse(*arguments):

@@ -248,7 +248,7 @@ def test_releasing_a_lock_closes_its_descriptors_although_the_file_system_fails(
     monkeypatch.setattr(os, "ftruncate", mock.Mock(side_effect=OSError(error, os.strerror(error))))
     before = len(os.listdir("/proc/self/fd"))
     lock.release()
-    assert len(os.listdir("/proc/self/fd")) == before - 2
+    assert len(os.listdir("/proc/self/fd")) == before - 2  # those of the directory and of its lock file
     monkeypatch.undo()
     disk.lock(path).release()
 
@@ -415,7 +415,7 @@ def test_syncing_no_files_makes_no_system_call(disk, monkeypatch):
         ("unlink", lambda disk, path: disk.unlink(path)),
     ],
 )
-def test_creating_a_file_without_space_raises_disk_full(monkeypatch, tmp_path, function, call):
+def test_file_and_directory_operations_without_disk_space_raise_disk_full(monkeypatch, tmp_path, function, call):
     def full(path, *_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 

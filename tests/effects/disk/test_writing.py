@@ -38,7 +38,7 @@ def without_dontcache(monkeypatch):
 
 @pytest.fixture(params=["RWF_DONTCACHE", "O_DIRECT", "paced"])
 def paced(request, tmp_path):
-    """Past the cache in each way: what to say to write_past_cache for it."""
+    """Run a test with each way of writing past the page cache. The value is the argument `paced` for that way."""
     if request.param == "O_DIRECT":
         request.getfixturevalue("without_dontcache")
     if request.param != "RWF_DONTCACHE":

@@ -155,6 +155,7 @@ def test_a_call_that_has_timed_out_is_given_more_time_when_it_is_repeated(short_
 
 
 def test_deleting_an_object_succeeds_whether_or_not_it_exists(store, objects):
+    # S3 gives this answer in both cases.
     store.answers = [(200, b"<DeleteResult><Deleted><Key>some/prefix/a/1</Key></Deleted></DeleteResult>")]
     objects.delete("a/1")
 

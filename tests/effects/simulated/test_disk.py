@@ -192,7 +192,7 @@ def test_a_write_that_fills_a_simulated_disk_writes_what_fits_and_raises_disk_fu
 
 def test_fail_operation_makes_the_nth_change_of_the_disk_fail_after_some_bytes(disk):
     first = len(disk.operations)
-    disk.fail_operation(first + 2, error=errno.ENOSPC, after_bytes=-1)
+    disk.fail_operation(first + 2, error=errno.ENOSPC, after_bytes=-1)  # -1: after all bytes but one
     file = disk.open("/d/f", create=True)
     file.write([b"one"], 0)
     with pytest.raises(DiskFull):

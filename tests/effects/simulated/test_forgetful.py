@@ -175,7 +175,7 @@ def test_write_synced_on_a_forgetful_disk_survives_a_power_cut_as_a_write_and_a_
 
 
 def load(broker):
-    """Rounds and bulk of every size that is written in a way of its own."""
+    """Make the broker write records of several sizes: the size decides in which way their bytes are written."""
     with sync.Admin(broker.bootstrap_servers) as admin:
         admin.create_topics([NewTopic("t", 1)])
     with sync.Producer(broker.bootstrap_servers) as producer:

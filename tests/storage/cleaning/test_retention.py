@@ -11,7 +11,7 @@ HOUR_MS = 3_600_000
 
 
 def segments(*ages_ms: int, size_bytes: int = 100) -> list[SegmentState]:
-    """Segments of ten offsets, whose newest batches came at these ages."""
+    """Return segments of ten offsets each. ages_ms: the store's age when the newest batch of each was appended."""
     return [
         SegmentState(number * 10, 0, size_bytes, number * 10 + 10, last_age_ms=age_ms)
         for number, age_ms in enumerate(ages_ms)

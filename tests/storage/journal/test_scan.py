@@ -84,7 +84,7 @@ def test_a_journal_scan_finds_the_round_after_one_that_ends_near_a_block_boundar
 
 
 def torn_tail(disk, damage):
-    """Two synced rounds, one that was not; `damage` is done to that. Returns the scan."""
+    """Write two synced rounds and one unsynced round, damage the unsynced one, and return the scan."""
     driven = Driven(disk)
     driven.append(b"one")
     driven.round()

@@ -62,7 +62,7 @@ def test_a_point_that_needs_earlier_rounds_than_the_named_one_is_not_named():
     assert Owning(objects, node=2).values() == [b"1"]
 
 
-def test_a_restarted_owner_does_not_read_heartbeats_that_were_deleted():
+def test_a_restarted_owner_does_not_read_rounds_without_units_that_were_deleted():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")

@@ -204,7 +204,7 @@ def test_redpanda_996e138_expiring_an_old_epoch_keeps_the_fence_of_a_newer_epoch
     partition.states.expire(1500, 1000)
     assert partition.send(P, 1, 1) == STALE
     partition.send(Q, 0, 0)
-    partition.states.evict()  # Q, or P? The longest silent is P: then it is forgotten whole, with all its epochs
+    partition.states.evict()  # P, which was silent longest, is forgotten with all its epochs
     assert [each.producer_id for each in partition.states.describe()] == [Q]
 
 

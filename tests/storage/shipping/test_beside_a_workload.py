@@ -24,7 +24,9 @@ BAD_DAYS = Faults(before=0.1, after=0.1, late=0.1, conflicts=0.1, reads=0.1, lis
 
 
 def followed(recorded, pace, faults=None, **how):
-    """(the store when the record ended; moments that were covered, each with what the store had then)."""
+    """Let a follower back up the recorded broker until the record ends. Returns (the store then; the moments that the
+    follower said were covered, each with what the store had when it said so).
+    """
     rng = random.Random(f"{pace}")
     beside = TravellingDisk(recorded, first_checkpoint(recorded), lambda: int(rng.random() * (pace * 2 + 1)))
     objects = SimulatedObjects(int(pace * 100), faults)
