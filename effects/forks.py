@@ -22,7 +22,7 @@ def forget(descriptor: int) -> None:
 
 
 def _replace_in_child() -> None:
-    """Replace the descriptors by /dev/null. Called in a forked child."""
+    """Replace the descriptors that a child must not have by /dev/null. Called in a forked child."""
     if not _kept_from_children:
         return
     null = os.open(os.devnull, os.O_RDWR)

@@ -27,7 +27,7 @@ class StoreDamaged(Exception):
 
 
 class FoundUnits(Protocol):
-    """The units of a journal that count. Scan in journal/scan.py explains the fields."""
+    """The units of a journal that count, that is, which recovery applies. Scan in journal/scan.py explains the fields."""
 
     @property
     def incarnation(self) -> int:
@@ -36,7 +36,7 @@ class FoundUnits(Protocol):
 
     @property
     def highest_unit(self) -> int:
-        """The highest number of a unit that was found, also of units that do not count."""
+        """The highest number of a unit that was found, also of units that are dropped."""
         ...
 
     @property

@@ -330,7 +330,9 @@ class _Recovery:
             self._write_put_by(all_of_it=False)
 
     def _apply_waiting(self, log_id: int, age_ms: int) -> None:
-        """Apply the collected batches of one log, unless it was dropped."""
+        """Apply the collected batches of one log, unless it was dropped. Those of an offline log, and those that do not
+        follow its end, go to _keep_back().
+        """
         log, waiting = self.logs.get(log_id), self.waiting.get(log_id)
         if waiting and log is not None:
             for data in waiting:

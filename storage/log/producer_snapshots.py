@@ -115,8 +115,8 @@ class ProducerSnapshots:
 
     @property
     def _wanted(self) -> bool:
-        """Return whether a snapshot can be written that has state which no other has, or that is a copy of the newest one
-        so that the older one holds no segments any more.
+        """Return whether a snapshot can be written that has state which no other has, or that is a copy of the newest
+        one, so that the older one holds no segments any more.
         """
         log = self._log
         if not log.producers or not log.made_directory or log.offline is not None:

@@ -93,7 +93,7 @@ class Takeover:
         return claim, Taker(claim.epoch, WINDOW)
 
     def _end_all(self, taker: Taker) -> Taker:
-        """End all epochs before its own. Returns the state in which the rounds that count can be read. Raises:
+        """End all epochs before its own. Returns the state in which the rounds of the ended epochs can be read. Raises:
         Overtaken.
         """
         while taker.phase is not Phase.READ:

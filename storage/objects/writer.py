@@ -68,7 +68,7 @@ class ObjectWriter(AsyncWriter):
     def ended(self, begun: "_Begun", error: OSError | None) -> None:
         """Call the round's `done` with None (it is created) or the error, and with how many nanoseconds that took."""
         if not self._closed:
-            self._trouble(None)
+            self._trouble(None)  # attempts do not fail any more
             begun.done(error, (self._clock.monotonic_ms() - begun.began_ms) * 1_000_000)
 
     def failed(self, begun: "_Begun", error: ObjectsError) -> None:

@@ -486,5 +486,5 @@ def _out_of_order(batch: Batch, why: str) -> KafkaError:
 
 
 def _age(item: tuple[int, Producer]) -> int:
-    """Return the producer's age in milliseconds of the store's clock, as a sort key."""
+    """Return when the producer last wrote (the store's age in ms), as a sort key."""
     return item[1].age_ms

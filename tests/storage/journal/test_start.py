@@ -63,8 +63,8 @@ def test_start_after_names_the_next_journal_round_if_its_file_has_none_yet(disk,
 
 @pytest.fixture
 def middle(disk, driven):
-    """Return arguments for scan(): what a checkpoint says of a synced journal of many files. The scan begins with a file
-    that has two rounds.
+    """Return arguments for scan(): what a checkpoint says of a synced journal of many files. The scan begins with a
+    file that has two rounds.
     """
     return begun_in_the_middle(disk, driven, sync=True)
 
