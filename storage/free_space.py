@@ -21,7 +21,7 @@ class FreeSpace:
         self._directory = directory
         self._floor_bytes = floor_bytes
         self.usable_bytes = 0
-        self.low = False  # what was said last
+        self.low = False  # whether the newest log message says that space is low
         self.refusals = 0  # since the start
 
     def look(self, usable_bytes: int) -> None:

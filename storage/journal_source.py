@@ -27,7 +27,7 @@ class StoreDamaged(Exception):
 
 
 class FoundUnits(Protocol):
-    """The units of a journal that count, that is, which recovery applies. Scan in journal/scan.py explains the fields."""
+    """The units of a journal that count (are applied by recovery). Scan in journal/scan.py explains the fields."""
 
     @property
     def incarnation(self) -> int:
@@ -46,7 +46,7 @@ class FoundUnits(Protocol):
 
     @property
     def age_ms(self) -> int:
-        """The age (uptime over all lives) that the newest round names; 0 if rounds of this journal name none."""
+        """The age (uptime over all starts) that the newest round names; 0 if rounds of this journal name none."""
         ...
 
     @property

@@ -330,9 +330,7 @@ class _Recovery:
             self._write_put_by(all_of_it=False)
 
     def _apply_waiting(self, log_id: int, age_ms: int) -> None:
-        """Apply the collected batches of one log, unless it was dropped. Those of an offline log, and those that do not
-        follow its end, go to _keep_back().
-        """
+        """Apply one log's collected batches, unless it was dropped; keep back those that do not follow its end."""
         log, waiting = self.logs.get(log_id), self.waiting.get(log_id)
         if waiting and log is not None:
             for data in waiting:
@@ -382,7 +380,7 @@ class _Recovery:
         if part.log_id in self.logs:
             return
         log, topic_id = create_log(self.disk, self.directory, part, self.open_files)
-        if self.disk.exists(log.directory):  # left by a life whose CREATE was never durable
+        if self.disk.exists(log.directory):  # left by an earlier process whose CREATE was never durable
             self.disk.remove_tree(log.directory)
         self.logs[log.log_id] = log
         self.topic_ids[log.log_id] = topic_id

@@ -197,7 +197,7 @@ class TlsAcceptor:
                 one.close()
 
     def _resume(self) -> None:
-        """Accept connections, again after a pause."""
+        """Accept connections: at the beginning, and again after a pause."""
         self._paused = None
         for one in self._sockets:
             self._loop.add_reader(one.fileno(), self._accept, one)

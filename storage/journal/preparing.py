@@ -109,8 +109,8 @@ class Preparation:
         reuse: range,
         keep_free_bytes: int = 0,
     ) -> None:
-        """drop: ready files to remove, newest first. spares: reused if their size is in `reuse`, else removed. new_bytes:
-        the size of a new file to make; 0: none.
+        """drop: ready files to remove, newest first. spares: reused if their size is in `reuse`, else removed.
+        new_bytes: the size of a new file to make; 0: none.
 
         keep_free_bytes: a new file is made only if so much is free afterwards.
         """

@@ -245,7 +245,7 @@ class _Walk:
         """
         if after <= len(chunk) and last >= span.below:
             if self.indexes.checked_until(self.position + at) == self.position + at:
-                self._check(chunk, at, after)  # span.below is the end of a batch: this one's last offset may be damaged
+                self._check(chunk, at, after)  # a batch ends at span.below, so a last offset beyond it may be damage
         elif after - at <= span.max_bytes or span.at_least_one:
             self._set_needed(at, after, self.state.size_bytes - self.position, span)
             return None

@@ -242,7 +242,7 @@ class Collecting:
             self._older_are_gone = True
         while self._dropped:
             point = self._dropped[0]
-            self._delete([names.point(point.place)])  # first: a reader that misses a part looks whether the point is gone
+            self._delete([names.point(point.place)])  # first: a reader that misses a part looks for the point
             self._delete(point.parts - kept)
             self._dropped.pop(0)
 
