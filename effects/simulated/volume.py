@@ -43,7 +43,7 @@ class Content:
     def write(self, position: int, data: bytes) -> None:
         """Write the data at `position`, block by block; a gap before it is NUL bytes."""
         end = position + len(data)
-        # A file is made ready so, and needs no block of NULs.
+        # So a journal file is prepared. NULs beyond the file's end need no blocks.
         if position >= self.size and _MANY_NULS.startswith(data):
             self.size = end if data else self.size
             return

@@ -156,8 +156,8 @@ class JournalFiles:
         return self._prepare(new, size, drop)
 
     def settle(self) -> None:
-        """Take over the files that the last preparation made, if it has ended, with or without an error. The next new file
-        becomes larger after a success, smaller after an error.
+        """Take over the files that the last preparation made, if it has ended, with or without an error. The next new
+        file becomes larger after a success, smaller after an error.
         """
         job = self._job
         if job is None or not job.ended:

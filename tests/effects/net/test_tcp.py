@@ -296,4 +296,4 @@ async def test_accepted_sockets_have_the_requested_send_buffer_size(size):
         one.close()
         await one.wait_closed()
     assert (found[0] == found[1]) == (size < 0)
-    assert size < 0 or size <= found[0] <= 2 * size
+    assert size < 0 or size <= found[0] <= 2 * size  # Linux doubles the size that is asked for

@@ -78,7 +78,7 @@ def test_a_changed_byte_in_a_backup_is_found_and_nothing_is_restored(backup):
             overwrite(image, path, position, bytes([byte[0] ^ 0x40]))
             with pytest.raises((BackupRefused, Damaged)):
                 restore_backup(image, BACKUP, "/data")
-            assert not image.exists("/data") or image.list("/data") == []
+            assert not image.exists("/data") or image.list("/data") == []  # the directory may have been made
             if not path.endswith("/manifest"):
                 _, problems = check_backup(image, BACKUP)
                 assert problems == [f"{path} fails its checksum"]

@@ -208,6 +208,7 @@ def test_no_crash_while_a_start_keeps_journal_parts_loses_or_splits_a_unit(found
         assert not again.report.offline, number
         assert values_of(again.log("t"))[:4] == ALL
         both = (values_of(again.log("t"))[4:], values_of(again.log("u")))
+        # none of the unit, or all of it: it was never synced
         assert both in (([], []), ([(4, b"both")], [(0, b"both")])), number
         outcomes.add(len(both[0]))
         assert image.list(KEPT) == [] if image.exists(KEPT) else True

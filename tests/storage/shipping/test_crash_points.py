@@ -118,5 +118,5 @@ def test_a_restore_that_dies_at_any_store_call_leaves_no_files_and_can_be_repeat
         dying.cut_at(call, after=bool(call % 2))
         with pytest.raises(StoreCut):
             Fetching(dying, target, DIRECTORY, Waiting(), threads=1).run()
-        assert not target.exists(DIRECTORY) or target.list(DIRECTORY) == []
+        assert not target.exists(DIRECTORY) or target.list(DIRECTORY) == []  # the directory may have been made
         Fetching(life.objects.client(), target, DIRECTORY, Waiting(), threads=1).run()

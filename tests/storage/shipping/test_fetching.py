@@ -141,7 +141,7 @@ def test_a_restore_that_needs_a_lost_or_damaged_object_raises_naming_it(objects,
         Fetching(objects, target, DIRECTORY, Waiting(), threads=1).run()
     assert name in str(refused.value)
     assert "--at" in refused.value.hint
-    assert not target.exists(DIRECTORY) or target.list(DIRECTORY) == []
+    assert not target.exists(DIRECTORY) or target.list(DIRECTORY) == []  # the directory may have been made
     assert any(name in problem for problem in Verifying(objects, Waiting()).run())
     if name.startswith(("0/points", "0/rounds")):
         assert any(name in problem for problem in read_status(objects, Waiting()).problems)
