@@ -155,8 +155,8 @@ class Rules:
         return drop_records(batch) if batch.record_count else batch.buffer
 
     def _retain_marker(self, batch: Batch) -> Buffer | None:
-        """Return what compaction keeps of a marker's batch: all, perhaps with a new delete horizon, or the batch without
-        its record; None to drop it.
+        """Return what compaction keeps of a marker's batch: all of it, perhaps with a new delete horizon, or the batch
+        without its record; None to drop it.
         """
         if batch.producer_id in self._with_data:
             self._with_data.discard(batch.producer_id)

@@ -1,10 +1,9 @@
-"""Decides after a crash which units of a journal count (are applied by recovery), where it is cut off, or that it is
-damaged. Changes nothing.
+"""Decides after a crash which units of a journal count, where it is cut off, or that it is damaged. Changes nothing.
 
 The rule: the first invalid round ends the journal, unless a later round says that the invalid one was synced: then
 acknowledged data is missing, and the broker must not start. Only files of the newest incarnation (start) count, because
 it began when all older units were safe in segments. All rounds are judged before the first unit is returned. One round
-at a time is in memory.
+at a time is in memory. Recovery applies the units that count.
 """
 
 import os.path

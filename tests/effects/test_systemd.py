@@ -1,4 +1,4 @@
-"""What a service manager hears: nothing unless it asked, and whatever happens to it, the process goes on."""
+"""Messages to the service manager: none unless it asks for them, and an error does not stop the process."""
 
 import os
 import socket

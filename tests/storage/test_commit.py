@@ -1,4 +1,4 @@
-"""Units over several logs: which of them want a sync, one batch in several parts, and a log that was dropped."""
+"""Units (journal entries) for several logs: which need a sync, several batches for one log, and a dropped log."""
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk

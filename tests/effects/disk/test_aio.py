@@ -1,4 +1,4 @@
-"""Synced writes that a loop begins and is told of: on real files, by asyncio's own loop and by uvloop."""
+"""Synced writes that the event loop begins, and that call back: on real files, with asyncio's loop and with uvloop."""
 
 import asyncio
 import contextlib

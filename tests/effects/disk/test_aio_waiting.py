@@ -1,4 +1,4 @@
-"""File systems that do all of a write before the call that begins it returns: btrfs, ext4 with data=journal."""
+"""Async writes where the submit call returns only after the whole write: on btrfs, and ext4 with data=journal."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Whole blocks that are on the device when the call returns, past the page cache; and where that cannot be had."""
+"""Direct writes: whole blocks that bypass the page cache and are durable when the call returns, where supported."""
 
 import errno
 import mmap

@@ -1,4 +1,4 @@
-"""What stands at a URL: files, web servers, and what does not end."""
+"""Fetching the content of a URL: from files, from web servers, and from servers whose answer does not end."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""What becomes of the answers of a bucket: a server that answers as it is told to."""
+"""How the answers of an S3 server are converted. A test server gives the answers that a test sets."""
 
 import pytest
 from fencepost.effects.objects import BadUrl, Exists, Missing, Refused, Unclear, is_url, open_objects, remote

@@ -1,4 +1,4 @@
-"""The simulated disk: its two traps, its faults, and what any cut leaves of it."""
+"""The simulated disk: what a power cut loses, the faults that a test sets, and each image that a cut can leave."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""The real disk with a power cut: what was not synced is taken back from real files, what was synced stays."""
+"""Real files with simulated power cuts: unsynced changes are undone, and synced ones stay."""
 
 import os
 

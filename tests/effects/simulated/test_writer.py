@@ -1,4 +1,4 @@
-"""The simulated disk's synced writes: written, durable and told in the order of their latencies, or never."""
+"""The simulated disk's async writes: each is written, durable and reported after its own latency, or never."""
 
 import asyncio
 import errno

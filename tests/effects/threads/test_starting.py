@@ -1,4 +1,4 @@
-"""Threads that the system does not give."""
+"""Starting threads where the system gives few or none."""
 
 import asyncio
 import contextvars

@@ -1,4 +1,4 @@
-"""Cipher suites by name: those that are named are offered, or nothing is served."""
+"""Cipher suites by name: those that are named are offered, or an error is raised."""
 
 import ssl
 

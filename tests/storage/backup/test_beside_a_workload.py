@@ -1,4 +1,4 @@
-"""A backup beside every step of scripted workloads: what is restored is of one moment, and none before it began."""
+"""A backup beside each step of scripted workloads restores the state of one moment, not from before it began."""
 
 import os
 

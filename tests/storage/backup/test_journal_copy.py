@@ -1,4 +1,4 @@
-"""What is believed of a scan beside a broker that writes: damage that stays where it is, and no other."""
+"""Scans of a journal to which a broker is writing: damage is believed only if it stays at its place."""
 
 import pytest
 from fencepost.storage.backup import journal_copy

@@ -1,4 +1,4 @@
-"""The file that says what a backup consists of: read back as it was written, or damaged."""
+"""The manifest that lists the files of a backup: it reads back as it was written, or is reported as damaged."""
 
 import msgpack
 import pytest

@@ -1,4 +1,4 @@
-"""Restoring a backup: an empty target, every byte as it was, and no data directory before all of it is there."""
+"""Restoring a backup: the target is empty, every byte is checked, and the checkpoint is written last."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""Taking a backup: what is refused, what is left after it failed, and what a directory that is damaged gives."""
+"""Taking a backup: what is refused, what is left after a failure, and what is copied of a damaged directory."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""A run of compaction: its slices, its swap, and what a crash, a full disk or damage on the way leaves of the log."""
+"""A compaction: its slices, its swap of segments, and what a crash, a full disk or damage leaves of the log."""
 
 import errno
 import itertools

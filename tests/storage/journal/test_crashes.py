@@ -1,4 +1,8 @@
-"""The journal after every crash: released units are there, in order and whole; nothing cut ever comes back."""
+"""After every crash the journal has all released units, complete and in order. What was cut off does not come back.
+
+A unit is an entry of the journal; a round is the units of one write. A unit is released once its round is written, and
+synced if the round asks for that.
+"""
 
 import os
 from collections.abc import Callable

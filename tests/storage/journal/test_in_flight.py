@@ -1,4 +1,7 @@
-"""Rounds in flight beside each other: begun by the loop, synced each by itself, finished in their order."""
+"""Rounds in flight at the same time: the loop begins them, each is synced by itself, and they are finished in order.
+
+A unit is an entry of the journal; a round is the units of one write.
+"""
 
 import errno
 import os

@@ -1,4 +1,7 @@
-"""The journal while it runs: units, rounds, releases, files made ready, reused, and refused."""
+"""The running journal: units, rounds, releases, and journal files that are prepared, reused or refused.
+
+A unit is an entry of the journal; a round is the units of one write.
+"""
 
 import pytest
 from disk_files import read

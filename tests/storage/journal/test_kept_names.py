@@ -1,4 +1,4 @@
-"""A start that keeps parts of the journal, and a power cut in it that takes a name: the file's own, or its folder's."""
+"""A start keeps journal parts for a log that it cannot open, and a power cut removes a file's or a folder's name."""
 
 from posixpath import dirname
 

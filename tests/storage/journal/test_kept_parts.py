@@ -1,4 +1,4 @@
-"""What the journal had for a log that could not be opened: kept outside of its folder, and applied when it fits."""
+"""Journal parts of a log that cannot be opened: kept outside of the log's folder, and applied once the log is whole."""
 
 import errno
 import re

@@ -1,4 +1,7 @@
-"""Journal files that lie: forged headers and units, stale ones, records that look like rounds, every bit flipped."""
+"""Journal files with false content: forged or stale headers and units, records that look like rounds, flipped bits.
+
+A unit is an entry of the journal; a round is the units of one write.
+"""
 
 import struct
 import tracemalloc

@@ -1,4 +1,4 @@
-"""A unit is never larger than a journal file: at each boundary of sizes, it stands whole in one file, or nowhere."""
+"""A unit (journal entry) is never split between journal files: for each size it is whole in one file, or refused."""
 
 import pytest
 from disk_files import read

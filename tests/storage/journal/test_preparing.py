@@ -1,4 +1,4 @@
-"""Files made ready for the journal: their sizes, what they admit, a disk that is full, one prepared at a time."""
+"""Preparing journal files: their sizes, which units they admit, a full disk, and only one preparation at a time."""
 
 import pytest
 from fencepost.effects.disk import DiskFull

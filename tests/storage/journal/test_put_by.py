@@ -1,4 +1,4 @@
-"""A recovery's way to the segments against the flush of a running broker: the same files, the same state."""
+"""Recovery writes the journal's batches to segments: files and state are the same as after a flush."""
 
 import pytest
 from fencepost.effects.gathering import SLICE_BYTES

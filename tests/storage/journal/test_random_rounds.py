@@ -1,7 +1,8 @@
-"""A journal under random rounds, syncs beside them, checkpoints and power cuts: what it promised is there.
+"""A journal under random rounds, syncs, checkpoints and power cuts: what it promised is there.
 
-Steps come in any order: units of both modes, rounds taken and begun or run, written, synced and told one after another,
-syncs of what is finished, files used again that were synced or not. After each step the power is cut in several ways.
+A unit is an entry of the journal; a round is the units of one write. Steps come in any order: units of both durability
+modes; rounds that are taken, written, synced and reported; syncs of finished rounds; reuse of files that were synced or
+not. After each step the power is cut in several ways.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""What a scan makes of a journal: what counts, what is cut, what is damage. Every hostile case has its sentence."""
+"""What a scan finds in a journal: units that count (recovery applies them), bytes that are cut off, and damage."""
 
 import tracemalloc
 

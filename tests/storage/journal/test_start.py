@@ -1,4 +1,4 @@
-"""Where a scan begins: after files whose units a checkpoint has, which may never have been on the device."""
+"""Where a scan begins: after the files whose units a checkpoint covers, because those may never have been synced."""
 
 import pytest
 from fencepost.storage.journal.preparing import file_name

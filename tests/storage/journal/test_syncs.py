@@ -1,4 +1,8 @@
-"""The journal's syncs: what each covers, none after one that failed, what goes on beside one, and the empty round."""
+"""The journal's syncs: what each covers, none after a failed one, rounds beside a sync job, and empty rounds.
+
+A unit is an entry of the journal; a round is the units of one write. An empty round records that the round before it
+was synced.
+"""
 
 import errno
 import threading

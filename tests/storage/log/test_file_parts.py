@@ -1,4 +1,7 @@
-"""What is left in its file is what a read would have given, and the file stays open for as long as that may be sent."""
+"""File parts, ranges of segment files that are sent without being read, have the bytes that a read would return.
+
+Their file stays open until they are released.
+"""
 
 import errno
 import gc

@@ -1,4 +1,4 @@
-"""Index files are never synced and never believed: whatever becomes of them, only the segment's own bytes count."""
+"""Index files are never synced and never trusted: whatever happens to them, the segment's batches decide."""
 
 import errno
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""A log's row in a checkpoint: taken back as it was, or refused by name."""
+"""A log's row in a checkpoint: it reads back as it was written, or is refused with the wrong field named."""
 
 import msgpack
 import pytest

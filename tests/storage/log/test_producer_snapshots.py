@@ -1,4 +1,4 @@
-"""When "no producer is remembered" counts as the state of a log: as of the offset where it was seen, and not below."""
+"""Snapshots of a log's producers, also empty ones: from which offset each counts, and which segments it holds."""
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk

@@ -1,4 +1,4 @@
-"""What a topic asks of its logs, as it stands in checkpoints: what a later version added is refused by its name."""
+"""The settings of a topic's logs in checkpoints: a setting that a later version added is refused by name."""
 
 import msgpack
 import pytest

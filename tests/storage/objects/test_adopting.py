@@ -1,4 +1,4 @@
-"""A data directory with a journal of its own that is opened with a store: all of it is there, or it is refused."""
+"""A data directory with its own journal is opened with an object store: all of it gets there, or it is refused."""
 
 from collections.abc import Sequence
 from typing import Any

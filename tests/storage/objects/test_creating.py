@@ -1,4 +1,4 @@
-"""What is asked of a store again: a pause before each further attempt, whatever the store answers."""
+"""Repeated calls to an object store: there is a pause before each further attempt, whatever the store answers."""
 
 import pytest
 from fencepost.effects.objects import Exists, Found, ObjectsError

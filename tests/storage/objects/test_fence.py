@@ -1,4 +1,8 @@
-"""What the fence decides, case by case. That it suffices is shown by test_fence_model.py."""
+"""The decisions of the fence, case by case. test_fence_model.py shows that they suffice.
+
+An epoch is the time of one owner of the journal. A round is the object that the owner creates with each write. A seal
+is the object that ends an epoch.
+"""
 
 import pytest
 from fencepost.storage.objects import fence

@@ -1,4 +1,4 @@
-"""The fence in every order of steps; and with each of twelve bugs, which have to be found that way."""
+"""The fence in every order of steps; and with each of twelve planted bugs, which the model has to find."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rounds of a journal that are read once and kept in memory, and those that are read ahead of a takeover."""
+"""Rounds (objects of a journal) that are read once and kept in memory, also before a take-over needs them."""
 
 import pytest
 from fencepost.effects.objects import Missing

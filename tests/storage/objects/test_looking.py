@@ -1,4 +1,4 @@
-"""What those see of a journal in a store who only look: what whoever took over now would find, and what is lost."""
+"""Looking at a journal in an object store changes nothing, and finds what a take-over would find, and what is lost."""
 
 import pytest
 from fencepost.effects.simulated.objects import SimulatedObjects

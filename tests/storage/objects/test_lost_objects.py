@@ -1,4 +1,4 @@
-"""Each object of a store lost or rotten in turn: whoever reads the journal has all of it, or names that object."""
+"""Each object of a store is lost or rotten in turn: a reader of the journal has all records, or names the object."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A store with many epochs: a take-over, a look and a collection do not wait for what they read of each, in a row."""
+"""A store with many epochs: a take-over, a look and a deletion read the objects of several epochs in parallel."""
 
 from collections.abc import Callable, Iterable
 

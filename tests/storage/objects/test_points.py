@@ -1,4 +1,4 @@
-"""A data directory that is filled from a point, again and again: only what it lacks is fetched, and it is the point."""
+"""A data directory is filled from a point (a checkpoint in the store), repeatedly: only what it lacks is fetched."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A plain data directory that is made of a journal in a store of objects."""
+"""A plain data directory is made from a journal in an object store."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""A directory that is kept at the newest point of a store: what an owner does meanwhile, and who takes over from it."""
+"""A standby's directory is kept at the newest point (checkpoint in the store) while another broker owns the store."""
 
 import pytest
 from fencepost.effects.disk import AlreadyLocked

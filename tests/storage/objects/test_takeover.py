@@ -1,4 +1,4 @@
-"""A journal in a store of objects: what one owner released the next one has, and nobody else writes any more."""
+"""Take-overs of a journal in an object store: the next owner has what was released, and nobody else can write."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What an ObjectWriter tells of rounds that it creates in worker threads."""
+"""What an ObjectWriter reports of rounds that it creates in worker threads."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which aborted transactions a reader is told of, against the plain definition, over random histories."""
+"""Which aborted transactions a read_committed reader must skip, compared with the definition over random histories."""
 
 import pytest
 from fencepost.protocol.batches import read

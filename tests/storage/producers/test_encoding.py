@@ -1,4 +1,4 @@
-"""Snapshots of producers: they hold everything, taken whole or in slices, and a damaged one changes nothing."""
+"""Snapshots of producers, taken whole or in slices, restore the whole state; a damaged one changes nothing."""
 
 import io
 

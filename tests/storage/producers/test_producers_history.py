@@ -1,4 +1,4 @@
-"""Bugs of other brokers that were about producer state, one test each: what broke there holds here."""
+"""Bugs of other brokers in the state of producers, one test each: they do not happen here."""
 
 import pytest
 from fencepost.protocol.batches import read

@@ -1,4 +1,4 @@
-"""A follower beside every step of scripted workloads: each moment that it shipped is one the store once had."""
+"""A follower copies a data directory to a store beside scripted workloads: each moment that it shipped is restored."""
 
 import os
 import random

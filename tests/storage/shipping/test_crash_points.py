@@ -1,4 +1,4 @@
-"""A follower that dies at any call to the store, before or after its effect; what its successor and a restore find."""
+"""A follower dies at any call to the store, before or after its effect: what its successor and a restore find."""
 
 import pytest
 from fencepost.effects.simulated.clock import SimulatedClock

@@ -1,4 +1,4 @@
-"""A create whose answer was lost, refused for no reason, or comes late: it was created once, by one."""
+"""Creates whose answer is lost, that are refused for no reason, or that take effect late: one client creates, once."""
 
 import pytest
 from fencepost.effects.objects import Refused, Unclear

@@ -1,4 +1,7 @@
-"""What is made of a store: the moment that was asked for, whole; what is lost or rotten is named and never skipped."""
+"""A restore from a store has the requested moment, complete. A lost or damaged object is named and never skipped.
+
+A point is a checkpoint in the store; rounds are the writes of the journal after it.
+"""
 
 import pytest
 from crash_points import crash_images

@@ -1,4 +1,4 @@
-"""A follower step by step: what it ships, when it takes a point, its loss window, and to whom it gives way."""
+"""A follower copies a data directory to a store: rounds of the journal, and points, which are checkpoints there."""
 
 import pytest
 from fencepost.effects.disk import DirectoryMoved

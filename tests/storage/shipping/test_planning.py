@@ -1,4 +1,4 @@
-"""What is shipped of files that grow, against a store that keeps every byte."""
+"""Which bytes of growing files are shipped, compared with a store that keeps every byte."""
 
 import pytest
 from crc32c import crc32c

@@ -1,4 +1,4 @@
-"""Bytes of points, rounds, claims and seals: what is written is read, and anything else is damage."""
+"""The bytes of points, rounds, claims and seals: they read back as they were written, and others are damage."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Which points are kept, compared with what it is for: each moment of the time kept can be restored."""
+"""Which points (checkpoints in a store) are kept: each moment of the time to keep can be restored."""
 
 from fencepost.storage.shipping.names import Place
 from fencepost.storage.shipping.retention import Known, choose, unneeded_parts, unneeded_points
