@@ -9,7 +9,7 @@ from fencepost.effects.systemd import ALIVE, READY, ServiceManager
 
 @pytest.fixture
 def manager(request, tmp_path):
-    """A socket as systemd's, and the address by which the environment names it."""
+    """A socket like systemd's, and its address as NOTIFY_SOCKET has it."""
     address = str(tmp_path / "notify") if request.param == "path" else f"@fencepost-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
         bound.bind(address.replace("@", "\0", 1))

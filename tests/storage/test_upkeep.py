@@ -443,7 +443,7 @@ def test_after_every_checkpoint_all_files_of_the_older_one_still_exist():
         driven.checkpoint()
         if turn:
             recovers_from_the_older(driven, log)
-    assert len(log.segments) < 12  # some have gone
+    assert len(log.segments) < 12  # old segments were removed
 
 
 def recovers_from_the_older(driven: Driven, log: PartitionLog) -> None:

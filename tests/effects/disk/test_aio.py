@@ -35,7 +35,7 @@ IOCB = struct.Struct("<QIiHhIQQqQII")  # include/uapi/linux/aio_abi.h
 
 @pytest.fixture(autouse=True)
 def no_call_is_slow(monkeypatch):
-    """On a busy machine any call may take long: whether that ends this way of writing is tested elsewhere."""
+    """Let no submit call count as slow, as it may be on a busy machine: slow ones would disable the writer."""
     monkeypatch.setattr(aio, "QUICK_NS", 1 << 62)
 
 
@@ -49,7 +49,7 @@ def descriptors() -> list[str]:
     gc.collect()
     found = []
     for fd in sorted(os.listdir("/proc/self/fd")):
-        with contextlib.suppress(FileNotFoundError):  # the list's own is closed by now
+        with contextlib.suppress(FileNotFoundError):  # the descriptor by which the folder was listed is closed by now
             if not os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
                 found.append(fd)
     return found
@@ -106,7 +106,7 @@ def test_an_async_write_of_many_buffers_writes_them_consecutively(loop, writer, 
     cuts = itertools.pairwise([0, *edges, len(content)])
     kinds = itertools.cycle([bytes, bytearray, memoryview])
     buffers = [kind(content[start:end]) for kind, (start, end) in zip(kinds, cuts, strict=False)]
-    assert (len(content) < JOINED_BELOW_BYTES * len(buffers)) == (len(edges) > 10)  # both ways are here
+    assert (len(content) < JOINED_BELOW_BYTES * len(buffers)) == (len(edges) > 10)  # joined or not
     assert write(loop, writer, file, 0, *buffers) is None
     assert file.read(len(content) + 8, 0) == content + b"before.."
 
@@ -240,7 +240,7 @@ def test_a_kernel_without_durable_async_writes_is_tried_only_once(loop, writer, 
     assert begin(writer, file, 0, blocks(1), told=told)
     answer_once(writer, number)
     assert not any(begin(writer, file, BLOCK_BYTES, blocks(1), told=told) for _ in range(2))
-    run_until(loop, lambda: told)  # what was begun before goes on
+    run_until(loop, lambda: told)  # the write that was begun before still completes
     assert told == [None]
     assert file.read(2 * BLOCK_BYTES, 0) == blocks(1) + BEFORE[:BLOCK_BYTES]
 
@@ -310,7 +310,7 @@ def test_an_async_write_that_the_device_refuses_is_written_and_synced_by_a_worke
     assert begin(writer, file, 0, blocks(2), told=told)
     wait_for_device(writer, 1)
     assert begin(writer, file, 8 * BLOCK_BYTES, blocks(1, 1), told=told)
-    file.write([bytes(3 * BLOCK_BYTES)], 0)  # as if the device had taken nothing
+    file.write([bytes(3 * BLOCK_BYTES)], 0)  # as if the device had written nothing
     run_until(loop, lambda: len(told) == 2)
     assert told == [None, None]
     assert synced == [blocks(2) + bytes(BLOCK_BYTES)]
@@ -369,7 +369,7 @@ def test_close_waits_for_async_writes_without_callbacks_and_may_be_called_again(
     assert told == []
     assert not begin(writer, file, 0, blocks(1, 9), told=told)
     assert file.read(BLOCK_BYTES, 0) == blocks(1)
-    reading, writing = os.pipe()  # these numbers are given out again
+    reading, writing = os.pipe()  # the system reuses the numbers of the closed descriptors
     writer.close()
     os.close(reading)
     os.close(writing)

@@ -42,7 +42,7 @@ def test_one_write_that_does_not_block_in_the_submit_call_keeps_async_writes_ena
         for _ in range(WAITED_FOR - 1):
             assert write(loop, writer, file, 0, blocks(1)) is None
         held, told = [], []
-        writer._call = lambda *arguments, held=held: held.append(arguments) or 1  # the device has not done it yet
+        writer._call = lambda *arguments, held=held: held.append(arguments) or 1  # submitted below
         assert begin(writer, file, 0, blocks(1), told=told)
         writer._call = real
         assert real(*held[0]) == 1
@@ -65,7 +65,7 @@ def test_blocking_writes_begun_while_another_is_in_flight_do_not_disable_the_wri
     for _ in range(2 * WAITED_FOR):
         real, told = writer._call, []
         with monkeypatch.context() as patched:
-            patched.setattr(aio, "QUICK_NS", 1 << 62)  # this one is not to count, however late the machine is
+            patched.setattr(aio, "QUICK_NS", 1 << 62)  # this write must not count as blocking
             assert begin(writer, file, 0, blocks(1), told=told)
         wait_for_device(writer, 1)
         writer._call = lambda *arguments, real=real: (real(*arguments), time.sleep(0.001))[0]

@@ -40,7 +40,7 @@ def synced(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Descriptor, size, position and flags of each pwritev."""
+    """A list of (descriptor, size, position, flags) of each pwritev call."""
     real, seen = os.pwritev, []
 
     def noted(fd, buffers, position, flags=0):

@@ -32,7 +32,7 @@ def blocks(count: int) -> bytes:
 
 @pytest.fixture
 def without_dontcache(monkeypatch):
-    """As on Linux before 6.16."""
+    """Act as on Linux before 6.16, which has no RWF_DONTCACHE."""
     monkeypatch.setattr(writing, "HAS_DONTCACHE", False)
 
 
@@ -107,13 +107,13 @@ def test_enospc_raises_disk_full_in_the_write_and_os_error_in_the_sync(file, mon
 
 @pytest.fixture
 def with_dontcache(monkeypatch):
-    """As on Linux from 6.16 on: the flag is asked for, whatever this machine makes of it."""
+    """Act as on Linux from 6.16 on: writes are tried with RWF_DONTCACHE, even if this machine refuses it."""
     monkeypatch.setattr(writing, "HAS_DONTCACHE", True)
 
 
 @pytest.fixture
 def flags_given(monkeypatch, with_dontcache):
-    """The flags of each pwritev call, on a system that takes them all."""
+    """The flags of each pwritev call. The writes themselves are made without flags, so each flag is accepted."""
     real, given = os.pwritev, []
 
     def noted(fd, buffers, position, flags=0):

@@ -123,7 +123,7 @@ def test_a_create_on_an_unreachable_server_raises_unclear(store, objects):
 
 @pytest.fixture
 def short_deadlines(monkeypatch):
-    """A first deadline that is over soon, and a later one that no test waits for."""
+    """Set a first deadline of 0.3 s, and later ones that are longer than any test."""
     monkeypatch.setattr(remote, "DEADLINES_S", (0.3, 600.0, 600.0))
 
 

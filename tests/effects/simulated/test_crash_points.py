@@ -210,7 +210,7 @@ def test_after_a_crash_a_file_may_be_longer_than_the_bytes_that_survived():
     file.sync()
     file.write([b"x" * 5000], 5000)
     found = [contents(image, "/f") for _, image in crash_images(disk, first=len(disk.operations))]
-    assert b"g" * 5000 + bytes(3192) in found  # as seen on ext4
+    assert b"g" * 5000 + bytes(3192) in found  # up to a multiple of 4,096, as seen on ext4
     assert b"g" * 5000 + bytes(5000) in found
     assert b"g" * 5000 in found
     assert b"g" * 5000 + b"x" in found
@@ -245,7 +245,7 @@ def test_the_description_of_a_crash_image_names_what_was_lost_or_torn():
     disk = SimulatedDisk()
     disk.open("/f", create=True).write([b"bytes"], 3)
     texts = [text for text, _ in crash_images(disk)]
-    assert "cut after 2/2 (#1 write /f 3+5); without #0 link /f" not in texts  # the same as nothing at all
+    assert "cut after 2/2 (#1 write /f 3+5); without #0 link /f" not in texts  # the same image as without any operation
     assert any("#1 write /f 3+5 torn to Prefix(length=1)" in text for text in texts)
 
 

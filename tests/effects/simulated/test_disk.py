@@ -236,7 +236,7 @@ def test_fail_step_makes_the_disk_call_of_a_number_fail_and_reads_count_as_calls
 
 
 def stepped(disk):
-    """Nine steps, one operation each."""
+    """Yield nine functions, each of which makes one call to the disk."""
     yield lambda: disk.exists("/d/f")
     yield lambda: disk.is_directory("/d")
     yield lambda: disk.list("/d")
@@ -307,7 +307,7 @@ def test_temporary_directories_are_new_each_time(disk):
 
 @pytest.fixture
 def five_writes(disk):
-    """Two synced writes, then three that are not; and the indexes of all five."""
+    """Return a disk with two synced writes and then three unsynced ones, and the indexes of all five."""
     file = disk.open("/d/f", create=True)
     disk.sync_directory("/d")
     for number in range(5):
@@ -333,7 +333,7 @@ def test_a_crash_image_can_lack_any_chosen_unsynced_operations_but_no_synced_one
     end = len(disk.operations)
     assert read(disk.at(end, dropped=[writes[2]]), "/d/f") == b"AAAABBBB\0\0\0\0DDDDEEEE"
     assert read(disk.at(end, kept=[writes[3]]), "/d/f") == b"AAAABBBB\0\0\0\0DDDD"
-    assert read(disk.at(end, dropped=[writes[0], writes[4]]), "/d/f") == b"AAAABBBBCCCCDDDD"  # A is durable
+    assert read(disk.at(end, dropped=[writes[0], writes[4]]), "/d/f") == b"AAAABBBBCCCCDDDD"  # writes[0] was synced
 
 
 def test_unsynced_operations_may_reach_the_device_in_another_order(disk):

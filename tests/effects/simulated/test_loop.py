@@ -33,7 +33,7 @@ def test_sleeping_for_the_remaining_time_in_a_loop_reaches_the_deadline():
         loop = asyncio.get_running_loop()
         waits = 0
         for microseconds in range(1000):
-            until = loop.time() + 1.418492 + microseconds / 1e6  # floats add a little more than what was asked for
+            until = loop.time() + 1.418492 + microseconds / 1e6  # with rounding errors of floats
             while (left := until - loop.time()) > 0:
                 waits += 1
                 assert waits < 10_000, f"{left!r} s are left at {loop.time()!r}"

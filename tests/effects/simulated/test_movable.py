@@ -55,7 +55,7 @@ def test_sleeps_and_timeouts_follow_an_advanced_clock(loop):
         await sleeping
         with pytest.raises(TimeoutError):
             await waiting
-        assert loop.time() >= began + 3600  # as a difference it would be rounded
+        assert loop.time() >= began + 3600  # not as a difference, which would be rounded
 
     loop.run_until_complete(main())
 

@@ -159,7 +159,7 @@ def test_a_synced_async_write_makes_only_its_own_bytes_durable_and_a_sync_all_by
         file.sync()
         synced = with_bytes((0, b"slow"), (10, b"quick"), (30, b"ordinary"))
         assert read(disk.after_power_cut(), "/f") == synced
-        await asyncio.sleep(100)  # what is durable already is no less so when its own sync comes
+        await asyncio.sleep(100)  # bytes that a sync made durable stay so
         assert told == [b"quick", b"late", b"slow"]
         synced = with_bytes((0, b"slow"), (10, b"quick"), (20, b"late"), (30, b"ordinary"))
         assert read(disk.after_power_cut(), "/f") == synced

@@ -21,7 +21,7 @@ from store_dump import dump
 
 @pytest.fixture
 def backup(disk):
-    """A disk that holds the backup, and nothing else."""
+    """A disk, without history, that has the backup and nothing else."""
     holder = SimulatedDisk()
     take_backup(disk, "/data", holder, BACKUP, **FACTS)
     return holder.found(holder._seen)
@@ -138,7 +138,7 @@ def test_a_power_cut_during_a_restore_leaves_the_whole_store_or_no_checkpoint(ba
 def test_an_error_during_a_restore_leaves_the_whole_store_or_no_checkpoint(backup, expected):
     def judge(image, contents):
         names = image.list("/data") if image.exists("/data") else []
-        if contents is not None or any(each == "checkpoint-6" for each in names):  # it failed in releasing the lock
+        if contents is not None or any(each == "checkpoint-6" for each in names):  # only the release failed
             assert dump(Driven(image, settings=SETTINGS).store) == expected
         elif "journal" in names and image.list("/data/journal"):
             with pytest.raises(StoreDamaged, match="no checkpoint"):

@@ -94,7 +94,7 @@ def test_kafka_4529_8522_tombstones_are_removed_after_delete_retention_ms() -> N
     driver = compacted_log()
     put(driver, (b"k", b"v"))
     put(driver, (b"k", None))
-    driver.advance(10 * HORIZON_MS)  # its own age does not count
+    driver.advance(10 * HORIZON_MS)  # the tombstone's own age does not count
     clean(driver)
     assert values(driver) == {b"k": None}
     (tombstone,) = [batch for batch in kept(driver) if batch.delete_horizon_ms is not None]
@@ -211,7 +211,7 @@ def test_compaction_removes_an_abort_marker_delete_retention_ms_after_its_record
     put(driver, (b"z", b"."), producer_id=1, producer_epoch=0, base_sequence=0)
     put_in_transaction(driver, 1, 1, (b"k", b"dead"))
     marker = driver.marker(1, 0, Marker.ABORT)
-    put(driver, (b"z", b"."), producer_id=1, producer_epoch=0, base_sequence=2)  # its last batch is not the dead one
+    put(driver, (b"z", b"."), producer_id=1, producer_epoch=0, base_sequence=2)  # the dead batch is not its last
     clean(driver)  # the data goes, the marker stays
     assert [b.base_offset for b in kept(driver) if b.is_control] == [marker]
     assert all(b.base_offset != 1 for b in kept(driver))

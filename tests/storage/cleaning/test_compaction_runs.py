@@ -121,7 +121,7 @@ def test_a_compaction_that_cannot_open_or_read_a_file_reports_no_damage(number: 
         driver.files.close()
         steps = itertools.count()
         is_struck = lambda one: isinstance(one, Open | Read) and next(steps) in (step, step + 1)  # noqa: B023, E731
-        fault = disk.fail(is_struck, error=number, times=2)  # for want of a descriptor an open is tried twice
+        fault = disk.fail(is_struck, error=number, times=2)  # an open without free descriptors is tried twice
         run = begin_compaction(driver.log, driver.age_ms, lambda: 0)
         assert run is not None
         try:
@@ -274,7 +274,7 @@ def test_a_segment_replaced_during_a_checkpoint_is_kept_one_checkpoint_more() ->
     driver.settle()
     driver.log.manifest()
     assert driver.compact()
-    driver.log.checkpointed()  # of the manifest before the swap
+    driver.log.checkpointed()  # the checkpoint names the segments before the swap
     driver.checkpoint()
     first = "00000000000000000000.0.log"
     assert first in driver.disk.list(DIRECTORY)

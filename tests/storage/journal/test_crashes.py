@@ -203,7 +203,7 @@ def rounds_in_flight_together(driven):
 
 
 def syncs_beside_rounds(driven):
-    """Sync the journal beside its rounds, as checkpoints have it done in mode os."""
+    """Sync the journal by jobs while rounds are written, as checkpoints do with durability mode os."""
     for number in range(5):
         driven.append(bytes([number]) * 1200)
         driven.round(sync=False)

@@ -23,7 +23,7 @@ def begun(driven, writer, data):
 
 @pytest.fixture
 def driven(disk):
-    """With room for some rounds in its first file."""
+    """A journal whose first file has room for several rounds."""
     return Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
 
 

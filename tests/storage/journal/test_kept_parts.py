@@ -19,7 +19,7 @@ ALL = [(0, b"a"), (1, b"b"), (2, b"acknowledged"), (3, b"too")]
 
 
 def begun() -> Driven:
-    """Two records in a checkpoint, two in the journal."""
+    """Return a store whose log t has two records in segments of a checkpoint and two in the journal only."""
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     driver.append(log, [b"a", b"b"])
@@ -70,7 +70,7 @@ def test_restoring_a_logs_folder_as_the_hint_says_recovers_all_acknowledged_reco
     offline = Driven(disk)
     assert "offsets 0 to 1 are missing; stop the broker, restore this folder from a copy" in offline.log("t").offline
     assert any("is kept in /data/journal-parts/t-0.1." in warning for warning in offline.report.warnings)
-    for _ in range(2):  # it may take them some starts
+    for _ in range(2):  # several starts without the restored folder change nothing
         offline = Driven(offline.disk.after_power_cut())
         assert offline.log("t").offline
     disk = offline.disk.after_power_cut()
@@ -428,7 +428,7 @@ def old_parts(disk: SimulatedDisk, folder: str, number: int, *values: tuple[int,
 
 
 def whole_log() -> tuple[SimulatedDisk, str]:
-    """Two records, all in segments; the journal knows of nothing else."""
+    """Return (disk, folder) of a log with two records in segments, and none in the journal only."""
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     driver.append(log, [b"a", b"b"])

@@ -124,7 +124,7 @@ def small_sealed_journal():
 
 
 def judge(disk, units):
-    """'damaged', or 'harmless' if every unit is still there."""
+    """Scan the journal. Return "damaged" if that raises, "harmless" if every unit is still there, else what is lost."""
     try:
         found = recovered(disk)
     except (JournalDamaged, NewerFormat):

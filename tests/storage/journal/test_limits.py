@@ -8,7 +8,7 @@ from fencepost.storage.journal.journal import APPEND, Part, UnitRefused
 from fencepost.storage.journal.scan import scan
 from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, found_units
 
-AROUND = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of a unit of one batch, what is not its `rest`
+AROUND = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # the size of a unit of one batch without `rest`
 
 
 def by_batch(journal, rest):

@@ -67,7 +67,7 @@ def test_largest_journal_units_are_admitted_repeatedly_within_max_bytes_by_recyc
         driven.append(b"s")
         driven.round()
         journal.recycle(journal.synced_unit)
-        journal.admits(size)  # which asks for the file
+        journal.admits(size)  # if False, it asks for a file of that size
         driven.fill()
         assert journal.admits(size)
         journal.append_batch(7, 0, HEAD, memoryview(bytes([number]) * (size - 16)))
@@ -149,7 +149,7 @@ def test_on_a_full_disk_journal_units_are_admitted_only_until_the_ready_file_is_
         job.run()
     driven.journal.filled(job)
     assert len(driven.files()) == 1
-    assert driven.journal.admits(100)  # what is zero-filled can be used to its end
+    assert driven.journal.admits(100)  # the part of the file that is filled with zeros can be used
     driven.append(bytes(driven.journal._room - 61))  # 61: what the unit has besides these bytes
     driven.round()
     assert not driven.journal.admits(100)
@@ -224,7 +224,7 @@ def test_only_one_journal_file_is_prepared_at_a_time(driven):
     assert job is not None
     assert driven.journal.fill_job() is None
     job.run()
-    driven.fill()  # what has ended is taken over, told or not
+    driven.fill()  # takes over the files of a job that has ended, although filled() was not called
     assert driven.ready_bytes > 0
 
 

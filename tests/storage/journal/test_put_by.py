@@ -51,7 +51,7 @@ def test_batches_set_aside_in_recovery_become_the_same_segments_as_by_a_flush(
     """put_by() takes the recovered batches out of the tail; write_put_by() writes them into segments later."""
     settings = {"segment_bytes": segment_bytes, "index_interval_bytes": index_interval_bytes, "segment_ms": 50}
     flushed, recovered = LogDriver(**settings), LogDriver(**settings)
-    for driver in (flushed, recovered):  # the segment that both go on with
+    for driver in (flushed, recovered):  # the segment to which both append
         driver.values(b"first")
         driver.flush()
 

@@ -70,7 +70,7 @@ class Play:
             self.at_worker.append(write)
 
     def go_on(self):
-        """Go on with one begun write (it is written, synced, or its end is told), or let a worker do its next round."""
+        """Let a begun write make its next step (write, sync, report), or let a worker write its next round."""
         if self.at_worker and self.rng.random() < 0.4:
             self.at_worker.pop(0).run()
         elif self.writer.steps:

@@ -14,7 +14,7 @@ from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, Found, patch, place, 
 
 @pytest.fixture
 def driven(disk):
-    """Three rounds of one unit each in one file, then 1,000 bytes long units in the next; sealed."""
+    """A sealed journal of six rounds with one unit each: three small ones, and three of 1,000 bytes in the next file."""
     driven = Driven(disk, first_file_bytes=8 * BLOCK)
     for number in range(3):
         driven.append(b"%d" % number * 10)

@@ -133,7 +133,7 @@ def test_a_synced_journal_round_waits_for_a_running_sync_job_of_its_files(driven
     def failing(file):
         monkeypatch.setattr(SimulatedFile, "sync", sync)
         round_executor.start()
-        round_executor.join(0.05)  # it would be over by then, if it did not wait; too slow a machine only proves less
+        round_executor.join(0.05)  # long enough for a round that does not wait; on a slow machine this proves less
         raise OSError(errno.EIO, "lost")
 
     monkeypatch.setattr(SimulatedFile, "sync", failing)

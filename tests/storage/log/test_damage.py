@@ -19,7 +19,7 @@ Seen = list[tuple[int, bytes]]
 
 
 def plain() -> LogDriver:
-    """Two segments: keyed, transactional and aborted batches, and a snapshot that is older than the end."""
+    """Return a log of two segments, with keyed and aborted batches and a producer snapshot older than its end."""
     driver = LogDriver(segment_bytes=450, index_interval_bytes=150)
     for number in range(3):
         driver.append(keyed([(b"k%d" % number, b"v")], producer_id=7, producer_epoch=0, base_sequence=number))
@@ -82,7 +82,7 @@ def outcome(made: LogDriver, disk: SimulatedDisk, expected: Seen, producers: obj
         return "silent: given to the reader"
     if found != expected:
         return f"silent: {found}"
-    driver.checkpoint()  # repairs what was derived anew
+    driver.checkpoint()  # writes anew what was damaged and could be derived
     again = opened(driver, driver.disk)  # type: ignore[arg-type]
     return "harmless" if consumed(again.log, again) == expected else "silent after repair"
 

@@ -239,7 +239,7 @@ def test_the_bytes_of_a_file_part_are_a_prefix_of_what_a_read_returns(sizes, int
         offset, below = min(offset, end - 1), min(below, end)
         found = left(driver, offset, max_bytes, below)
         if found is None:
-            driver.read(offset, max_bytes, below=below)  # leaves a place to go on from
+            driver.read(offset, max_bytes, below=below)  # then the position of the next batch is known
             continue
         content = text(found)
         copied = driver.read(offset, max_bytes, below=below)
@@ -339,7 +339,7 @@ def test_a_file_part_garbage_collected_unreleased_is_released_at_the_files_next_
     read_all(driver)
     found = left(driver)
     assert uses(driver.files) == 1
-    with driver.files._lock:  # wherever the garbage collector runs
+    with driver.files._lock:  # the garbage collector may run while the lock is held
         del found
     gc.collect()
     assert len(driver.files._abandoned) == 1

@@ -107,7 +107,7 @@ def test_kafka_6683_a_producer_snapshot_is_used_only_if_its_records_are_flushed(
     log = driver.reopen(replay=False)  # the journal lost the last three
     assert log.end_offset == 3
     assert window(log) == [0, 1, 2]
-    assert snapshot_names(driver) == []  # its name may be needed again
+    assert snapshot_names(driver) == []  # a later snapshot may get this name
 
 
 def test_a_checkpoint_keeps_the_files_of_the_last_two_producer_snapshots_only() -> None:
@@ -224,7 +224,7 @@ def test_a_log_whose_producers_all_expired_keeps_no_snapshot_file_and_opens() ->
     assert len(log.producers) == 0
     produce(driver, 1)
     driver.flush()
-    driver.checkpoint()  # a producer again, and no snapshot yet: the empty one still counts
+    driver.checkpoint()  # a producer again, in no snapshot yet: the empty snapshot is used
     log = driver.reopen()
     assert log.offline is None
     assert len(log.producers) == 1
@@ -491,7 +491,7 @@ def test_a_damaged_copy_of_a_producer_snapshot_is_kept_until_the_next_but_one_st
     driver.settle()
     produce(driver, 3)
     driver.settle()
-    driver.reopen()  # only now does the damaged one go, which is evidence until then
+    driver.reopen()  # only now is the damaged file given up
     for _ in range(3):
         driver.checkpoint()
     assert snapshot_names(driver) == ["00000000000000000015.producers", "00000000000000000018.producers"]

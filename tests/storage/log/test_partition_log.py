@@ -12,7 +12,7 @@ from log_driver import LogDriver, batch_of
 
 @pytest.fixture(params=["in the tail", "in segments", "in both"])
 def driver(request: pytest.FixtureRequest) -> LogDriver:
-    """Ten batches of three records, offsets 0 to 29."""
+    """A log of ten batches with three records each, offsets 0 to 29."""
     driver = LogDriver(segment_bytes=400, index_interval_bytes=100)
     for number in range(10):
         driver.values(*[b"%d.%d" % (number, n) for n in range(3)])
@@ -271,7 +271,7 @@ def test_a_read_returns_unflushed_batches_only_if_segments_have_none_at_its_offs
     driver.values(b"y")
     assert driver.read(0, 100, at_least_one=False).next_offset == 0
     assert driver.read(0, 100, below=1, at_least_one=False).next_offset == 0
-    driver.log.segments.clear()  # as if all of it had been cleaned away
+    driver.log.segments.clear()  # as if compaction had removed all batches of the segment
     for at_least_one in (False, True):
         found = driver.read(0, 100, at_least_one=at_least_one)
         assert [batch.base_offset for batch in batches.walk(memoryview(b"".join(found.buffers)))] == [1]

@@ -47,7 +47,7 @@ def test_an_unflushed_abort_of_an_evicted_producer_still_aborts_after_a_crash():
 def test_an_empty_producer_snapshot_is_used_once_the_batches_below_it_are_flushed():
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
-    for _ in range(2):  # however often a manifest is made
+    for _ in range(2):  # making a manifest changes nothing
         assert driver.log.manifest().snapshot_floor == 0
     driver.flush()
     assert driver.log.manifest().snapshot_floor == 3

@@ -171,7 +171,7 @@ def test_a_last_batch_with_a_reduced_offset_delta_is_detected_as_damage() -> Non
     """Otherwise a reader in the middle of this batch would continue with the next segment and miss records."""
     driver = flushed(3, segment_bytes=1)
     assert len(driver.log.segments) == 3
-    flip(driver, 26)  # of the delta: 1 becomes 0
+    flip(driver, 26)  # in the last offset delta, which becomes 0
     assert "ends at offset 1" in refused(driver, 1)
 
 

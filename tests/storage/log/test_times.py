@@ -31,7 +31,7 @@ def latest(driver: LogDriver, below: int | None = None) -> tuple[int, int] | Non
 
 @pytest.fixture(params=["tail", "segments", "both", "reopened"])
 def driver(request: pytest.FixtureRequest) -> LogDriver:
-    """Timestamps that mostly grow, one far ahead, in several segments and codecs."""
+    """A log whose timestamps mostly grow, with one far ahead, in several segments and codecs."""
     driver = LogDriver(segment_bytes=300, index_interval_bytes=50)
     stamped(driver, 10, 20, 15)  # 0-2
     stamped(driver, 30, codec=1)  # 3

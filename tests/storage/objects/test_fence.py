@@ -61,8 +61,8 @@ def test_garbage_has_the_journal_rounds_below_a_number_and_never_a_seal():
         ({0: False}, 0),
         ({0: True, 1: True}, None),
         ({0: True, 1: True, 2: False}, 2),
-        ({0: True, 1: False, 2: True}, 1),  # a round beside the one that met the seal
-        ({0: True, 1: False, 2: True, 3: True}, None),  # round 3 needed round 1
+        ({0: True, 1: False, 2: True}, 1),  # round 2 was created beside round 1, which found the seal
+        ({0: True, 1: False, 2: True, 3: True}, None),  # round 3 begins only after round 1 exists
         ({1: False, 3: True, 4: True, 5: False}, 5),
         ({5: False, 6: False}, 5),
     ],
@@ -113,7 +113,7 @@ def test_a_takeover_lists_no_epoch_again_that_was_ended_when_it_looked_around():
     taker = Taker(epoch=6, window=2).looked(begun=2, passed=False, ended={2: 7, 3: 0, 5: 0})
     assert (taker.phase, taker.ending, taker.ends) == (Phase.LIST, 4, ((2, 7), (3, 0)))
     taker = taker.listed({0: False})
-    assert (taker.phase, taker.ending) == (Phase.LIST, 5)  # whose end it knows no more
+    assert (taker.phase, taker.ending) == (Phase.LIST, 5)  # it does not use the end of epoch 5 that it saw before
     assert Taker(epoch=4, window=2).looked(begun=2, passed=False, ended={2: 7, 3: 0}).base == (2, 7)
 
 

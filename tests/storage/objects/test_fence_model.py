@@ -27,7 +27,7 @@ def test_in_every_order_of_steps_of_owners_no_acknowledged_round_is_after_the_se
     assert states >= least
 
 
-MAX_STATES = 2_500_000  # of each; where there are more, the nearest ones
+MAX_STATES = 2_500_000  # of each model; of more states, those with the fewest steps
 LONG = {
     "one taker, six rounds": (Bounds(top=5), 216_000),
     "one taker, wide, a retry, late deletes": (Bounds(window=3, top=4, dups=1, late=True), 840_000),

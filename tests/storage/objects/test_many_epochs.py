@@ -11,7 +11,7 @@ from fencepost.storage.shipping import planning
 from owner_driver import Owning, pause, take
 
 EPOCHS = 60
-FEW = 30  # trips to the store, or listings
+FEW = 30  # the most trips to the store, or listings, that are allowed
 
 
 class Trips:

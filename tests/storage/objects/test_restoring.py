@@ -102,7 +102,7 @@ def test_what_is_restored_from_a_later_owners_point_opens_and_keeps_new_records(
     after.round()
     disk = disk.after_power_cut()
     newest = max(int(name.removeprefix("checkpoint-")) for name in disk.list(DIRECTORY) if "checkpoint-" in name)
-    disk.unlink(f"{DIRECTORY}/checkpoint-{newest}")  # the one before it has to do
+    disk.unlink(f"{DIRECTORY}/checkpoint-{newest}")  # then the checkpoint before it is used
     assert values(disk) == [*owner.values(), b"of its own"]
 
 

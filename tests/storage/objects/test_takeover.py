@@ -340,7 +340,7 @@ def test_newest_with_all_units_returns_no_point_once_a_record_was_written_after_
     owner.send("t", b"2")
     owner.flush()
     for _ in range(2):
-        owner.checkpoint()  # the directory needs none of the rounds any more, and the point does
+        owner.checkpoint()  # the directory needs none of the rounds any more, but the point does
     assert owner.collecting.newest_with_all_units(owner.store.journal) is None
     assert Owning(objects, node=2).values() == [b"1", b"2"]
 

@@ -79,7 +79,7 @@ def test_a_producer_evicted_and_added_during_a_snapshot_is_in_it_with_its_old_st
 def test_producers_restored_from_slices_expire_in_order_of_their_idle_time(partition):
     aged(partition, 1, 2, 3)
     partition.states.begin_snapshot()
-    partition.send(3, 0, 1)  # packed out of turn, first of all
+    partition.send(3, 0, 1)  # encoded first, because it changes
     partition.states.restore(b"".join(partition.states.advance_snapshot()))
     assert known(partition) == [1, 2, 3]
 

@@ -235,7 +235,7 @@ def test_after_a_marker_of_a_new_epoch_sequences_begin_at_0_and_the_old_is_fence
     partition.end(P, 5, Marker.ABORT)
     assert partition.send_in_transaction(P, 4, 4) == STALE
     assert partition.send_in_transaction(P, 4, 0, 3) == STALE
-    assert partition.send_in_transaction(P, 5, 3) == GAP  # and no duplicate of the old epoch's
+    assert partition.send_in_transaction(P, 5, 3) == GAP  # not a duplicate of the old epoch's batch
     assert partition.send_in_transaction(P, 5, 4) == GAP
     assert partition.send_in_transaction(P, 5, 0, 3) == 5
 
@@ -278,7 +278,7 @@ def test_a_non_transactional_batch_within_an_open_transaction_gets_invalid_txn_s
     assert partition.send(P, 0, 1) == ErrorCode.INVALID_TXN_STATE
     assert partition.send(P, 1, 0) == ErrorCode.INVALID_TXN_STATE
     assert partition.send(P, 0, 2) == GAP
-    assert partition.send(P, 0, 0) == 0  # a duplicate is one, whatever it calls itself
+    assert partition.send(P, 0, 0) == 0  # a duplicate, although it is not marked as transactional
     assert partition.send_in_transaction(P, 0, 1) == 1
 
 
@@ -389,7 +389,7 @@ def test_a_producers_idle_time_continues_over_a_restart(partition):
 def test_after_a_crash_set_the_store_age_back_producers_expire_a_full_time_later(partition):
     partition.age_ms = 5_000_000
     partition.send(P, 0, 0)
-    partition.age_ms = 4_000_000  # the last checkpoint did not know of the last quarter of an hour
+    partition.age_ms = 4_000_000  # the age that the last checkpoint noted
     partition.restart()
     partition.states.expire(4_000_999, 1000)
     assert known(partition) == [P]

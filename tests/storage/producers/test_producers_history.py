@@ -84,7 +84,7 @@ def test_kafka_20090_a_marker_of_the_last_epoch_ends_transaction_and_producer(pa
 
 def test_kafka_9144_a_recovery_expires_no_producer_early_and_fences_old_coordinators(partition):
     partition.age_ms = 1_000_000
-    partition.send_in_transaction(P, 0, 0, timestamp=1)  # the record's own time is of long ago
+    partition.send_in_transaction(P, 0, 0, timestamp=1)  # the record's timestamp is long ago
     partition.end(P, 0, coordinator_epoch=9)
     partition.restart()
     partition.states.expire(1_000_000 + 86_399_999, 86_400_000)

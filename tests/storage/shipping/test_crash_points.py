@@ -95,7 +95,7 @@ def check_a_death(call, *, after):
 @pytest.mark.parametrize("after", [False, True])
 def test_a_backup_follower_killed_at_a_sampled_store_call_loses_no_record_it_shipped(after):
     calls = len(calls_of_a_life())
-    step = 7 if after else 5  # all of them, in steps that have no divisor in common: the long test has each
+    step = 7 if after else 5  # a sample; the long test has each call
     for call in range(0, calls, step):
         check_a_death(call, after=after)
 

@@ -20,7 +20,7 @@ from store_driver import Driven, values_of
 
 @pytest.fixture
 def work():
-    """A broker's store with one topic, of which something is in segments."""
+    """A broker's store with one topic, whose only record is in a segment."""
     w = Workload(SimulatedDisk())
     w.send(w.make("a"), b"first")
     w.sync()
@@ -413,7 +413,7 @@ def test_large_journal_rounds_are_shipped_as_pieces_and_deleted_with_their_point
     assert len(named(objects, "pieces")) == 4
     assert max(len(objects.content[name]) for name in named(objects, "rounds")) < 5000
     assert values_in(objects) == [b"first", b"x" * 25_000, b"y"]
-    for _ in range(4):  # until the journal begins after them
+    for _ in range(4):  # until the journal no longer has the pieces' rounds
         add(work, b"z" * 50_000)
         work.flush()
         work.checkpoint()
@@ -438,7 +438,7 @@ def test_a_new_backup_point_reuses_journal_rounds_that_were_already_shipped(work
             add(work, value)
             one.step()
         if number % 3 == 2:
-            work.checkpoint()  # without a flush: the journal has what no segment has
+            work.checkpoint()  # without a flush, so the newest records are only in the journal
             assert one.step()
             work.flush()
             clock.advance(600)

@@ -68,7 +68,7 @@ def test_a_backup_plan_ships_growing_files_completely_and_most_bytes_only_once(s
             assert [first for first, _ in ranges] == [0, *(end for _, end in ranges)][: len(ranges)]
             assert (ranges[-1][1] if ranges else 0) == size_bytes
         added = sum(size - before.get(path, 0) for path, size in sizes.items())
-        again = MAX_SMALL_EXTENTS * LARGE_BYTES * len(sizes)  # what is shipped anew of files with many small extents
+        again = MAX_SMALL_EXTENTS * LARGE_BYTES * len(sizes)  # bytes shipped again of files with many small extents
         assert added <= planned.bytes_to_ship <= added + again
 
 
