@@ -15,7 +15,7 @@ from crc32c import crc32c
 from ..effects.disk import Disk, File, TryLater
 
 FORMAT = 1
-LARGEST_BYTES = 1 << 30  # no file of ours comes near; neither written nor read, so a lying length costs no memory
+LARGEST_BYTES = 1 << 30  # larger files are neither written nor read, so that a false length costs no memory
 
 _HEADER = struct.Struct(">8sII16sIQ")  # magic, crc, format, kind, version, payload length
 _MAGIC = b"FENCECHK"

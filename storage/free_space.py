@@ -7,7 +7,7 @@ free space exceeds the floor by ROOM_AGAIN_BYTES, so that a disk at its floor do
 import logging
 
 logger = logging.getLogger("fencepost.storage")
-ROOM_AGAIN_BYTES = 4 << 20  # above the floor
+ROOM_AGAIN_BYTES = 4 << 20  # above the floor: so much must be free before the disk counts as having room again
 
 
 class FreeSpace:

@@ -156,7 +156,7 @@ class _Recovery:
             next_log_id=self.next_log_id,
             age_ms=age_ms,
             synced_unit=highest_unit,
-            journal_start=start.journal_start,  # if the next start finds this journal again, it is to judge it alike
+            journal_start=start.journal_start,  # so a next start that finds this journal judges it alike
             logs=entries(self.logs, self.topic_ids),
         )
         return self._begin(number + 1, end), self.report
@@ -487,7 +487,7 @@ def make_directory(disk: Disk, directory: str) -> None:
         missing.append(path)
         path = _parent(path)
     if missing:
-        with contextlib.suppress(PermissionError):  # not to be read by us: then it was not made by us
+        with contextlib.suppress(PermissionError):  # a directory that we may not read was not made by us
             disk.sync_directory(_parent(path))
     for path in reversed(missing):
         disk.make_directory(path)

@@ -27,7 +27,7 @@ from .log.segment import LEADER_EPOCH
 from .log.settings import LogSettings
 
 TAIL_BATCH_BYTES = 500  # what a batch in a tail takes beside its own bytes: Python objects; measured, 64 bits
-LARGE_TAILS = 4  # those that take a quarter (1/4) of the memory they may
+LARGE_TAILS = 4  # tails are large from 1/4 of tail_max_bytes on
 UNIT_OVERHEAD_BYTES = 256  # framing of a unit of few parts, for admission; the journal checks exactly
 
 Offsets: TypeAlias = dict[PartitionLog, int]
@@ -86,18 +86,18 @@ class Store:
         self.space = FreeSpace(directory, settings.min_free_bytes)
         self.space_low = False
         self.space_exhausted = False
-        self.spare_bytes = 0  # free above the floor; what is in the tail needs its place there too
+        self.spare_bytes = 0  # free bytes above min_free_bytes; the tails will need some of them
         self.tail_bytes = 0
         self.tail_batches = 0
         self.unflushed: dict[PartitionLog, None] = {}  # in the order in which their tails began
         self._lock = lock
         self._age_origin_ms = clock.monotonic_ms() - age_ms
         self.congested = False  # sockets are not read for now: the tail is full, or the journal nearly
-        self.turn = 0  # of the loop: counts look()s
+        self.turn = 0  # how often look() was called: once in a turn of the loop
         self._turn_age_ms = 0  # the age at this turn's first append; 0: none so far
         self._open_logs: dict[PartitionLog, None] = {}  # touched in the open round
-        self._open_starts: dict[PartitionLog, None] = {}  # of which it moves the start
-        self._moved: deque[tuple[Offsets, Offsets]] = deque()  # by each round in flight: ends, and starts
+        self._open_starts: dict[PartitionLog, None] = {}  # logs whose start the open round moves
+        self._moved: deque[tuple[Offsets, Offsets]] = deque()  # for each round in flight: ends and starts
         self._sync_wanted = False
         self.interval_wanted = False  # something of a log in interval mode is not synced yet
         self.look_at_free_space()

@@ -21,8 +21,8 @@ from .starting import CannotStartThread, start_thread
 
 T = TypeVar("T")
 QUICK_NS = 400_000  # the way to a worker and back takes 100 to 200 us, with what two threads cost each other
-LATELY = 8  # one hiccup of 100 ms is forgiven after some 25 jobs
-NEVER_NS = 1_000_000_000  # nothing is quick before it was seen to be
+LATELY = 8  # the weight of earlier jobs: one of 100 ms no longer matters after some 25 jobs
+NEVER_NS = 1_000_000_000  # the average before the first job: not quick
 
 
 GIVEN_WAY_S = 50e-6  # for a thread that waits to wake up in; after none, whoever gave way has the interpreter again

@@ -63,10 +63,10 @@ def _checked(name: str) -> str:
     ours = openssl_name(name)
     probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        if re.fullmatch(r"[A-Z0-9-]+", ours):  # no rule of OpenSSL's, which would be about many suites
+        if re.fullmatch(r"[A-Z0-9-]+", ours):  # one name, and not an OpenSSL rule for many suites
             probe.set_ciphers(ours)
     except ssl.SSLError:
-        pass  # it offers what it did before, without this one if it does not know it
+        pass  # an unknown suite: it is not among those offered, see below
     found = [each for each in probe.get_ciphers() if each["name"] == ours]
     if not found:
         raise BadCipherSuites(f"{name!r} is no cipher suite that {ssl.OPENSSL_VERSION} offers")

@@ -189,7 +189,7 @@ class Compaction:
                 for _, batch in scan(file, state, position=position, ends_at=ends_at):
                     if batch.last_offset >= offset:
                         yield batch
-        except OSError as error:  # not of what is written: that has nothing to do with this generator
+        except OSError as error:  # of a read: writes are made outside of this generator
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"it cannot be read now: {error}") from error
 
     def _last_of_producers(self) -> tuple[set[int], dict[int, int]]:

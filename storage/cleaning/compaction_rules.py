@@ -143,7 +143,7 @@ class Rules:
             elif all(kept):
                 return batch.buffer
             return rewrite(batch, payload, kept, delete_horizon_ms=horizon_ms)
-        except KafkaError:  # a client wrote what nobody can read, or say again: not ours to remove
+        except KafkaError:  # a batch that cannot be decoded or encoded again is kept as it is
             return batch.buffer
 
     def _header_if_needed(self, batch: Batch) -> Buffer | None:

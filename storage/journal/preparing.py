@@ -199,7 +199,7 @@ class Preparation:
             self._disk.rename(path + PREPARING, path)
             self._disk.sync_directory(self._directory)
         finally:
-            file.close()  # and opened under its final name, which its errors then have
+            file.close()  # opened again below, so that its errors have the final name
         self.made.append(JournalFile(self._disk.open(path), path, header))
 
     def _next(self, size_bytes: int, recycled: bool) -> tuple[FileHeader, str]:

@@ -120,7 +120,7 @@ def read_as_file_part(log: "PartitionLog", offset: int, max_bytes: int, below: i
     try:
         if opened.file.in_memory(stop - position, position):
             next_offset = _offset_at(opened.file, state, indexes, stop)
-    except OSError:  # the read that follows meets the error again, and judges it
+    except OSError:  # the caller reads instead, and handles the error there
         next_offset = -1
     if next_offset < 0:
         part.release()

@@ -195,7 +195,7 @@ class ProducerSnapshots:
         log, newest = self._log, self.kept[-1] if self.kept else None
         if newest is not None and newest.empty:
             if newest.offset >= log.flushed_offset:
-                return False  # it does not count yet; if a later one replaced it each time, none ever would
+                return False  # it counts once flushed; replaced each time by a later one, it never would
             if log.producers.emptied == self._emptied:
                 self.kept[-1] = Snapshot(log.flushed_offset, empty=True)
                 self._mark = self.taken_bytes - log.tail_bytes

@@ -35,7 +35,7 @@ REMEMBERED_REFUSALS = 1000
 
 RETIRED_EPOCH = 2**15 - 1  # no producer is ever given it: a marker that bears it ends its producer id for good
 
-_IN_ORDER = SEQUENCE_MASK >> 1  # of two sequences, the one less than this ahead of the other is the later
+_IN_ORDER = SEQUENCE_MASK >> 1  # the later of two sequences is ahead of the other by less than this
 
 
 class Duplicate(NamedTuple):
@@ -67,7 +67,7 @@ class ProducerStates:
         self._refused: dict[int, tuple[int, int]] = {}  # unknown producer → (epoch, lowest sequence) turned away
         self._snapshot: SnapshotInSlices | None = None
         self._snapshots = 0  # begun so far
-        self.emptied = 0  # how often the last one remembered was forgotten
+        self.emptied = 0  # how often the last remembered producer was forgotten
 
     def __len__(self) -> int:
         return len(self._producers)

@@ -204,7 +204,7 @@ def test_a_store_whose_journal_lost_units_synced_before_a_checkpoint_does_not_op
         Driven(disk)
 
 
-def test_a_flush_is_split_between_workers_only_if_it_is_large_and_so_are_its_batches(monkeypatch):
+def test_a_flush_is_split_between_workers_only_if_it_and_its_batches_are_large(monkeypatch):
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
     monkeypatch.setattr(upkeep, "SMALL_BATCH_BYTES", 1_000)
     driver = Driven(SimulatedDisk())

@@ -130,7 +130,7 @@ def test_with_only_tls_1_3_suites_tls_1_2_is_off():
     assert offered(made) == OF_1_3
 
 
-def test_configured_suites_of_tls_1_2_and_tls_1_3_are_offered_beside_each_other():
+def test_configured_suites_of_tls_1_2_and_tls_1_3_are_both_offered():
     made = context()
     choose(made, [*reversed(OF_1_3), "ECDHE-RSA-AES128-GCM-SHA256"])
     assert offered(made) == [*OF_1_3, "ECDHE-RSA-AES128-GCM-SHA256"], "Python cannot change the order of the first"

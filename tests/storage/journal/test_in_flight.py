@@ -174,7 +174,7 @@ def test_a_crash_with_rounds_in_flight_keeps_those_before_the_first_missing_one(
     assert found.highest_unit == max((number + 1 for number in range(3) if kept & 1 << number), default=found.last_unit)
 
 
-def test_journal_unit_numbers_of_rounds_lost_behind_a_missing_one_are_not_reused(driven, writer, three):
+def test_journal_unit_numbers_of_rounds_lost_after_a_missing_one_are_not_reused(driven, writer, three):
     writer.steps[2].end()
     again = Driven(driven.disk.after_power_cut(), fill=False)
     assert again.append(b"new") == 4

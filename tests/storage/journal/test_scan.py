@@ -14,7 +14,7 @@ from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, Found, patch, place, 
 
 @pytest.fixture
 def driven(disk):
-    """A sealed journal of six rounds with one unit each: three small ones, and three of 1,000 bytes in the next file."""
+    """A sealed journal of six rounds with one unit each: three small ones, then three of 1,000 bytes in a new file."""
     driven = Driven(disk, first_file_bytes=8 * BLOCK)
     for number in range(3):
         driven.append(b"%d" % number * 10)

@@ -109,11 +109,11 @@ def test_a_takeover_ends_the_newest_begun_epoch_and_all_later_ones():
     assert taker.complete().began(created=True).phase is Phase.OWNER
 
 
-def test_a_takeover_lists_no_epoch_again_that_was_ended_when_it_looked_around():
+def test_a_takeover_lists_epochs_from_the_first_one_that_was_not_ended_yet():
     taker = Taker(epoch=6, window=2).looked(begun=2, passed=False, ended={2: 7, 3: 0, 5: 0})
     assert (taker.phase, taker.ending, taker.ends) == (Phase.LIST, 4, ((2, 7), (3, 0)))
     taker = taker.listed({0: False})
-    assert (taker.phase, taker.ending) == (Phase.LIST, 5)  # it does not use the end of epoch 5 that it saw before
+    assert (taker.phase, taker.ending) == (Phase.LIST, 5)  # listed again, since epoch 4 before it had not ended
     assert Taker(epoch=4, window=2).looked(begun=2, passed=False, ended={2: 7, 3: 0}).base == (2, 7)
 
 

@@ -68,7 +68,7 @@ def test_look_at_a_store_whose_epoch_was_ended_names_the_node_that_ended_it():
     assert {epoch: seal.by for epoch, seal in Looking(objects, pause).seals(looked).items()} == {1: 2, 2: 3}
 
 
-def test_look_takes_no_round_for_lost_that_the_owner_created_since_it_listed():
+def test_look_reports_no_round_as_lost_that_the_owner_created_after_the_listing():
     objects = SimulatedObjects()
     owner = begin(objects)
     seen = objects.client()

@@ -195,7 +195,7 @@ def test_a_takeover_whose_rounds_a_newer_owner_deleted_raises_overtaken():
 
 
 @pytest.mark.parametrize("disk", ["of its own", "empty"])
-def test_the_stores_age_goes_on_at_a_takeover_from_the_last_round(disk):
+def test_after_a_takeover_the_stores_age_continues_from_that_of_the_last_round(disk):
     """Timeouts are counted in it: set back at each takeover, one could never run out."""
     objects = SimulatedObjects()
     owner = begin(objects)

@@ -26,7 +26,7 @@ class HeldExecutor:
         """Do nothing: no thread is there."""
 
 
-def test_a_round_is_told_once_it_is_created_and_not_after_the_writer_was_closed():
+def test_a_created_round_is_reported_once_and_not_after_the_writer_was_closed():
     """After close() the broker's parts that would release the round are gone."""
     owner, executor = Owning(SimulatedObjects()), HeldExecutor()
     writer = ObjectWriter(executor, SimulatedClock(), lambda seconds, call: None)

@@ -27,7 +27,7 @@ def test_a_restore_within_the_kept_time_uses_the_same_point_after_deletions(time
 
 
 @given(TIMES.map(sorted), st.integers(0, 120), st.integers(0, 60))
-def test_at_most_one_point_older_than_the_kept_time_is_kept_beside_the_last_two(times, now_ms, keep_ms):
+def test_besides_the_last_two_at_most_one_point_older_than_the_kept_time_is_kept(times, now_ms, keep_ms):
     points = known(times)
     gone = unneeded_points(points, now_ms, keep_ms)
     kept = [points[place].taken_ms for place in points if place not in gone]
