@@ -108,6 +108,7 @@ def make_each(make: Make, folder: Path, names: list[str]) -> list[Path]:
 
 
 def seen(path: Path) -> object:
+    """Return what is at this path, links not followed, to be compared later."""
     if path.is_symlink():
         return path.readlink()
     if path.is_dir():

@@ -44,6 +44,7 @@ def name_of(workload: Script) -> str:
 
 
 def left_by(workload: Script) -> Callable[[], SimulatedDisk]:
+    """Return a function that gives the disk as a crash after this workload leaves it, anew at each call."""
     disk = SimulatedDisk()
     workload(disk)
     return disk.after_process_crash
@@ -59,6 +60,7 @@ def check_later_starts(disk: SimulatedDisk) -> None:
 
 
 def judge_start(disk: SimulatedDisk, started: Driven | None) -> None:
+    """Check that no log is offline after a start that succeeded, and that later starts lose no record."""
     assert started is None or not started.report.offline
     check_later_starts(disk)
 

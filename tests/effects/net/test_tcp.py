@@ -244,7 +244,7 @@ def test_send_now_keeps_the_bytes_that_a_full_socket_does_not_accept():
         here.setblocking(False)
         part = Taken(b"0123456789", most=4)
         left = deque([part, b"tail"])
-        # (where to continue in the first item, bytes that did not come from memory, whether to try again)
+        # the answer: where to continue in the first item, how many bytes did not come from memory, try again
         assert send_now(here.fileno(), left, 0) == (4, 4, True)
         assert (len(left), part.released) == (2, False)
         assert send_now(here.fileno(), deque([bytes(1 << 24)]), 0)[2]  # fills the socket

@@ -4,6 +4,7 @@ from fencepost.effects.objects.deadlines import DEADLINES_S, MAX_NAMES, SMALL_BY
 
 
 def deadline_s(deadlines: Deadlines, call: str, size_bytes: int = 0) -> float:
+    """Return the deadline that the next such call gets."""
     return DEADLINES_S[deadlines.level(call, size_bytes)]
 
 

@@ -28,7 +28,7 @@ def objects(store):
 def test_a_create_is_conditional_on_the_name_being_unused(store, objects):
     store.answers = [(200, b"")]
     objects.create("a/1", b"x")
-    assert store.asked == [("PUT", "/bucket/some/prefix/a/1", "*")]  # "*": If-None-Match
+    assert store.asked == [("PUT", "/bucket/some/prefix/a/1", "*")]  # the value of If-None-Match
 
 
 @pytest.mark.parametrize(

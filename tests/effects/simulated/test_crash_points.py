@@ -29,6 +29,7 @@ def scanned(content, *, with_crc=True):
 
 
 def contents(disk, path):
+    """Return the bytes of a file; none if it does not exist."""
     if not disk.exists(path):
         return b""
     file = disk.open(path)
@@ -112,6 +113,7 @@ class Checkpoint:
 
 
 def broken(protocol, **options):
+    """Return the descriptions of the crash images after which the protocol's check fails."""
     disk = SimulatedDisk()
     protocol.run(disk)
     return [description for description, image in crash_images(disk, **options) if not protocol.check(image)]

@@ -428,6 +428,7 @@ def test_after_a_simulated_power_cut_synced_bytes_and_chosen_operations_remain(s
 
 
 def model(content, operations):
+    """Return a file's content after operations (index, position, bytes to write, or None to truncate there)."""
     for _, position, fill in operations:
         if fill is None:
             content = content[:position].ljust(position, b"\0")

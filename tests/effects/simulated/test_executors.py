@@ -115,7 +115,7 @@ def test_a_simulated_executor_alternates_owners_and_skips_jobs_not_wanted_any_mo
         await asyncio.sleep(1)
 
     run(main())
-    names = ["first", "a1", "", "b1", "a2"]  # "": the job that is skipped; its result has no name
+    names = ["first", "a1", "", "b1", "a2"]  # the job that is skipped has no name in its result
     assert events == [f"{name} {what}" for name in names for what in ("works", "done") if name or what == "done"]
 
 
@@ -130,6 +130,6 @@ def test_closing_a_simulated_executor_runs_only_jobs_without_a_wanted_callback()
         executor.close()
         assert events == ["sync works"]
         await asyncio.sleep(1)
-        assert events == ["sync works", " done", " done", "sync done"]  # " done": a job that was not run
+        assert events == ["sync works", " done", " done", "sync done"]  # a job that was not run has no name
 
     run(main())

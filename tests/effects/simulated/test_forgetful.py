@@ -13,6 +13,7 @@ SECTORS = b"".join(bytes([65 + number]) * 512 for number in range(8))
 
 
 def cut(disk):
+    """Simulate a power cut."""
     disk.vanish()
     disk.forget()
 

@@ -27,19 +27,23 @@ def disk():
 
 
 def latencies(*pairs):
+    """Return a latency function that gives these (seconds until the write, then until its sync), one pair per write."""
     left = list(pairs)
     return lambda: left.pop(0)
 
 
 def begin(writer, file, position, data, told):
+    """Begin a write, whose error or, on success, data is appended to `told`. Returns whether it has begun."""
     return writer.begin(file, position, [data], len(data), lambda error, took_ns: told.append(error or data))
 
 
 def durable(disk):
+    """Return what the file has after a power cut now."""
     return read(disk.after_power_cut(), "/d/f")
 
 
 def with_bytes(*pairs):
+    """Return the file's first content with these (position, bytes) written over it."""
     content = bytearray(BEFORE)
     for position, data in pairs:
         content[position : position + len(data)] = data

@@ -23,6 +23,7 @@ def run(request):
 
 
 async def finish(executor, jobs):
+    """Run the jobs. Returns (result, thread in which its callback ran) for each."""
     results = []
     finished = asyncio.Event()
 

@@ -27,6 +27,7 @@ def scans(monkeypatch):
 
 
 def judge():
+    """Scan as a backup beside a running broker does."""
     return judge_beside(None, "/data", None, lambda: None)
 
 

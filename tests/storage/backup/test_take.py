@@ -25,6 +25,7 @@ def taken(disk, target=None, **more):
 
 
 def content_of(disk):
+    """Return what a start on this disk recovers."""
     store = Driven(disk, settings=SETTINGS).store
     found = dump(store)
     store.close()

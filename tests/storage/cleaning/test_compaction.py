@@ -17,6 +17,7 @@ def put_in_transaction(driver: LogDriver, producer_id: int, sequence: int, *pair
 
 
 def kept(driver: LogDriver) -> list[Batch]:
+    """Return the batches in the part of the log that compaction has been through."""
     return [batch for batch in driver.batches() if batch.base_offset < driver.log.cleaned_offset]
 
 

@@ -43,6 +43,7 @@ def copied(disk: SimulatedDisk, folder: str) -> dict[str, bytes]:
 
 
 def lose(disk: SimulatedDisk, folder: str) -> None:
+    """Remove a log's folder, durably."""
     disk.remove_tree(folder)
     disk.sync_directory(f"{DIRECTORY}/logs")
 

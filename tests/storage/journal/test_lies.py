@@ -27,6 +27,7 @@ def forge(disk, driven, **changes):
 
 @pytest.fixture
 def unsealed(disk):
+    """Return a journal of two synced rounds with one unit each. No later round says that the second was synced."""
     driven = Driven(disk)
     driven.append(b"one")
     driven.round()

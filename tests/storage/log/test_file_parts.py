@@ -51,11 +51,13 @@ def read_all(driver, offset=0, max_bytes=ALL):
 
 
 def left(driver, offset=0, max_bytes=ALL, below=None) -> Slice | None:
+    """Return the file part that a consumer would be sent, as a Slice; None if its batches must be read."""
     below = driver.log.high_watermark if below is None else below
     return read_as_file_part(driver.log, offset, max_bytes, below)
 
 
 def part_of(found: Slice | None) -> FilePart:
+    """Return the file part of a Slice."""
     assert found is not None
     (part,) = found.buffers
     assert isinstance(part, FilePart)
@@ -64,6 +66,7 @@ def part_of(found: Slice | None) -> FilePart:
 
 
 def text(found: Slice | None) -> bytes:
+    """Return the bytes of a Slice's file part, and release the part."""
     part = part_of(found)
     try:
         return part.read()

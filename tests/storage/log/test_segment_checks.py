@@ -54,12 +54,14 @@ def path_of(driver: LogDriver, number: int = 0) -> str:
 
 
 def flip(driver: LogDriver, position: int, bit: int = 0, number: int = 0) -> None:
+    """Flip one bit of a byte of a segment's file."""
     file = driver.disk.open(path_of(driver, number))
     file.write([bytes([file.read(1, position)[0] ^ 1 << bit])], position)
     file.close()
 
 
 def content(driver: LogDriver, number: int = 0) -> bytes:
+    """Return all bytes of a segment's file."""
     file = driver.disk.open(path_of(driver, number))
     try:
         return bytes(file.read(file.size(), 0))

@@ -13,17 +13,20 @@ from peak_memory import peak_bytes
 
 
 def stamped(driver: LogDriver, *timestamps: int, codec: int = 0, **fields: int | bool) -> int:
+    """Append one batch of records with these timestamps."""
     records = [Record(n, timestamp, None, b"v") for n, timestamp in enumerate(timestamps)]
     return driver.append(build(records, codec=codec, **fields))  # type: ignore[arg-type]
 
 
 def first(driver: LogDriver, timestamp: int, below: int | None = None) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record at or after this timestamp; None if there is none."""
     lookup = driver.log.offset_for_time(timestamp, driver.log.high_watermark if below is None else below)
     found = None if lookup is None else lookup.run()
     return None if found is None else tuple(found)  # type: ignore[return-value]
 
 
 def latest(driver: LogDriver, below: int | None = None) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record with the largest timestamp; None if there is none."""
     lookup = driver.log.offset_of_latest_time(driver.log.high_watermark if below is None else below)
     found = None if lookup is None else lookup.run()
     return None if found is None else tuple(found)  # type: ignore[return-value]

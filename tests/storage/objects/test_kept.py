@@ -26,6 +26,7 @@ def reads(objects: SimulatedObjects) -> list[str]:
 
 
 def newest(owner: Owning) -> Place:
+    """Return the place of the newest released round."""
     return Place(1, owner.store.journal.released_rounds - 1)
 
 

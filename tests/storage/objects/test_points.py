@@ -37,6 +37,7 @@ def newest_point(objects: SimulatedObjects) -> Point:
 
 
 def filled(objects: SimulatedObjects, *, history: bool = False) -> SimulatedDisk:
+    """Return a disk whose directory was filled from the newest point."""
     disk = SimulatedDisk(history=history)
     make_directory(disk, DIRECTORY)
     write_mark(disk, DIRECTORY, Mark(b"the only store.."))

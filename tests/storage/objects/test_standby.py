@@ -52,6 +52,7 @@ def begin(objects: SimulatedObjects) -> Owning:
 
 
 def newest(owner: Owning) -> Place:
+    """Return the place of the newest released round."""
     return Place(owner.epoch, owner.store.journal.released_rounds - 1)
 
 

@@ -437,6 +437,7 @@ def work(owner: Owning, acked: list[bytes]) -> None:
 
 
 def calls_of_a_life() -> int:
+    """Return how many calls to the store the work of one owner makes."""
     objects = SimulatedObjects()
     work(begin(objects), [])
     return len(objects.calls)

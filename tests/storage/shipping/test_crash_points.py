@@ -60,6 +60,7 @@ def values_in(objects):
 
 
 def calls_of_a_life():
+    """Return the calls to the store that a whole life of a follower makes."""
     life = Life(SimulatedObjects())
     client = life.objects.client()
     life.follow(client)

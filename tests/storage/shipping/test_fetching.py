@@ -59,6 +59,7 @@ def names(objects, folder):
 
 
 def values_on(disk):
+    """Return the values of topic a in a data directory."""
     store = Driven(disk, settings=SETTINGS).store
     found = [value for log in store.logs.values() if log.topic == "a" for _, value in values_of(log)]
     store.close()
@@ -124,6 +125,7 @@ def test_a_restore_whose_read_the_store_refuses_leaves_an_empty_directory(object
 
 
 def every_object_needed(objects):
+    """Return the newest part, the last two objects of rounds, and the newest point."""
     return names(objects, "parts")[-1:] + names(objects, "rounds")[-2:] + names(objects, "points")[-1:]
 
 

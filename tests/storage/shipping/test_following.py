@@ -30,6 +30,7 @@ def work():
 
 
 def values_in(objects, **how):
+    """Return the values of topic a in what is restored from the store."""
     disk, _ = restored(objects, **how)
     store = Driven(disk, settings=SETTINGS).store
     found = [value for log in store.logs.values() if log.topic == "a" for _, value in values_of(log)]

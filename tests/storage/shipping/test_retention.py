@@ -9,6 +9,7 @@ TIMES = st.lists(st.integers(0, 100), max_size=8)
 
 
 def known(times, parts=()):
+    """Return points taken at these times, numbered from 1."""
     return {Place(1, number): Known(at, frozenset(parts)) for number, at in enumerate(times, 1)}
 
 
