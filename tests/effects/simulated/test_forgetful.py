@@ -50,7 +50,7 @@ def test_of_several_unsynced_writes_at_most_sectors_of_the_first_survive_a_power
     file.write([b"2"], 5)
     file.write([b"3" * 20], 5)
     file.truncate(3)
-    cut(disk)
+    cut(disk)  # the first change is in one sector, which is lost, and the later changes are all undone
     assert (tmp_path / "file").read_bytes() == b"0" * 10
 
 

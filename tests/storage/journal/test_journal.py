@@ -168,7 +168,7 @@ def test_journal_files_are_reused_once_all_their_units_were_given_to_recycle(dis
         fill_up(driven, 10)
         driven.journal.recycle(driven.journal.last_unit - 3)
         driven.fill()
-        assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK, lap
+        assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK, lap  # max_bytes of driven
     result = scan(disk, DIRECTORY)
     assert any(found.header.recycled for found in result.files)
     numbers = [unit.number for unit in result.units()]

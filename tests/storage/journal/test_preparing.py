@@ -72,7 +72,7 @@ def test_largest_journal_units_are_admitted_repeatedly_within_max_bytes_by_recyc
         assert journal.admits(size)
         journal.append_batch(7, 0, HEAD, memoryview(bytes([number]) * (size - 16)))
         driven.round()
-        assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK
+        assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK  # max_bytes of driven
     assert recovered(disk)[-1].data == b"\3" * (size - 16)
 
 
@@ -94,7 +94,7 @@ def test_ready_files_are_replaced_by_a_larger_one_without_a_gap_in_their_numbers
     driven.append(b"b" * 3000)
     driven.round()
     assert [len(unit.data) for unit in recovered(disk)][-2:] == [journal.largest_unit_bytes - 16, 3000]
-    assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK
+    assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK  # max_bytes of driven
 
 
 def test_small_journal_units_are_admitted_while_a_large_one_waits_for_space(driven):

@@ -148,7 +148,7 @@ def test_large_batches_are_written_in_slices_of_64_kib() -> None:
     driver.flush()
     sizes = [len(operation.data) for operation in disk.operations if isinstance(operation, Write)]
     assert max(sizes) == SLICE_BYTES
-    assert len(sizes) <= 250_000 // SLICE_BYTES + 2 + 1
+    assert len(sizes) <= 250_000 // SLICE_BYTES + 2 + 1  # slices, a last short one, and two index files
 
 
 @pytest.mark.slow

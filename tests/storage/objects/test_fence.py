@@ -10,7 +10,7 @@ from fencepost.storage.objects.fence import Answer, Found, Header, Owner, Phase,
 
 
 def test_after_a_create_answered_exists_or_unclear_the_next_step_reads_the_object():
-    # answers: created, exists, unclear
+    # the answers are: created, exists, unclear
     assert [fence.after_create(answer) for answer in Answer] == [Step.CREATED, Step.LOOK, Step.LOOK]
 
 
