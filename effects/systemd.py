@@ -22,7 +22,7 @@ class ServiceManager:
         self.alive_interval_s = _half_of_watchdog_s(environment)
 
     def notify(self, message: str) -> None:
-        """Send one message: READY, STOPPING or ALIVE."""
+        """Send one message: READY, STOPPING or ALIVE. A failure is ignored."""
         if not self._address.startswith(("/", ABSTRACT)):
             return
         address = self._address

@@ -97,7 +97,7 @@ class Epochs:
         """
 
         def read(place: Place) -> None:
-            """Read one header."""
+            """Read one header, for is_round() and head()."""
             with contextlib.suppress(ObjectDamaged):
                 self.is_round(place)
 

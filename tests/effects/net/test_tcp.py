@@ -181,6 +181,7 @@ def test_an_address_family_missing_on_the_machine_is_skipped():
 
 
 def test_bind_tries_another_port_if_the_chosen_one_is_taken_in_one_address_family(monkeypatch):
+    # whether each bind fails: IPv4, IPv6 (its port is taken), then both at another port
     real, failures = net_module._bind, iter([False, True, False, False])
 
     def taken_once(family, address, dual_stack):

@@ -136,7 +136,7 @@ def test_an_open_without_free_descriptors_closes_other_files_and_is_retried(disk
     assert len(files) <= 22  # the limit, and the two files that were in use
     assert files.limit == 20  # half of the files that were open
     found = disk.after_power_cut()
-    assert sum(found.size(path) for path in paths) >= 20 * len(b"content")
+    assert sum(found.size(path) for path in paths) >= 20 * len(b"content")  # files are synced before they are closed
 
 
 def test_a_sync_that_cannot_open_its_directory_can_be_repeated(disk: SimulatedDisk, files: OpenFiles) -> None:

@@ -57,7 +57,9 @@ MUTANTS: dict[str, tuple[Planting, Bounds, str]] = {}
 
 
 def mutant(bounds: Bounds, letters: str) -> Callable[[Planting], Planting]:
-    """Add a bug. letters: the letters, in fence_model.py, of the rules that it may violate."""
+    """Add to MUTANTS the bug that the decorated function plants. letters: the letters, in fence_model.py, of the rules
+    that it may violate.
+    """
 
     def added(plant: Planting) -> Planting:
         MUTANTS[plant.__name__] = plant, bounds, letters

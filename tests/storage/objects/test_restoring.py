@@ -231,4 +231,4 @@ def test_a_broker_refuses_to_start_on_the_directory_of_a_restore_that_was_killed
 
 
 def _nothing(path: str) -> None:
-    """Removes nothing."""
+    """Remove nothing."""

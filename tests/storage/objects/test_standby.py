@@ -29,7 +29,7 @@ class Waiting:
         self.directory = StandbyDirectory(self.objects, self.disk, DIRECTORY, pause, mark=mark, say=self.said.append)
 
     def update(self, newest: Place) -> list[str]:
-        """Returns the parts that were read."""
+        """Update the directory to the point that this newest round names. Returns the parts that were read."""
         before = len(self.objects.calls)
         self.directory.update(newest)
         return [name for call, name in self.objects.calls[before:] if call == "read" and name.startswith("0/parts/")]

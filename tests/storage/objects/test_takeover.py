@@ -427,7 +427,7 @@ def test_a_directory_whose_journal_is_in_one_store_is_refused_with_another_store
 
 
 def work(owner: Owning, acked: list[bytes]) -> None:
-    """Do what an owner does, so that the store is asked for each thing. acked: gets what was released."""
+    """Write 8 values and 3 points as an owner does. acked: gets each value that was released."""
     for number in range(8):
         value = b"%d of %d" % (number, owner.epoch)
         owner.send("t", value)

@@ -162,7 +162,7 @@ class ProducersMachine(RuleBasedStateMachine):
 
     @rule(who=producers, before=st.integers(0, 5))
     def comes_near_the_wrap(self, who, before):
-        """Forgotten by the broker, it goes on with a sequence that is nearly the last."""
+        """A producer that the broker does not know will continue with a sequence that is nearly the last one."""
         if who not in self.reference.epoch:
             self.clients[who].next_sequence = WRAP - 1 - before
 
