@@ -78,7 +78,7 @@ def test_an_intact_journal_unit_with_another_number_or_incarnation_is_not_recove
 @pytest.mark.parametrize(("count", "size"), [(0, 9), (2, 9), (2**32 - 1, 9), (1, 8), (1, 2**32 - 1)])
 def test_a_journal_unit_whose_parts_do_not_add_up_to_its_length_is_damage(disk, unsealed, count, size):
     path, position = place(disk, 2)
-    whole = 30 + 16 + 45
+    whole = 30 + 16 + 45  # size of the second unit: its data, HEAD, and what frames them
     body = struct.pack(">IQIBQqI", 1, 2, count, 1, 7, 2, size).ljust(whole - 8, b"z")
     patch(disk, path, position, struct.pack(">II", len(body), form.crc32c(body)) + body)
     with pytest.raises(JournalDamaged, match=r"unit|part"):

@@ -13,7 +13,7 @@ from peak_memory import peak_bytes
 
 
 def stamped(driver: LogDriver, *timestamps: int, codec: int = 0, **fields: int | bool) -> int:
-    """Append one batch of records with these timestamps."""
+    """Append one batch of records with these timestamps. Returns its base offset."""
     records = [Record(n, timestamp, None, b"v") for n, timestamp in enumerate(timestamps)]
     return driver.append(build(records, codec=codec, **fields))  # type: ignore[arg-type]
 

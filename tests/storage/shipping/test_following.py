@@ -448,6 +448,7 @@ def test_a_new_backup_point_reuses_journal_rounds_that_were_already_shipped(work
             behind[number] = {each.object for path in files if path[:7] == "journal" for each in files[path].extents}
         assert values_in(objects) == expected
     assert {name.split("/")[1] for name in behind[11]} == {"pieces", "rounds"}
+    # what only a deleted point needed is deleted
     assert not set(objects.content) & behind[2] - behind[8] - behind[11]
     assert Verifying(objects, Waiting()).run() == []
 
