@@ -28,3 +28,15 @@ def test_the_bucket_in_memory_creates_reads_lists_and_deletes_objects(bucket):
     assert bucket.list("0/") == []
     with pytest.raises(Missing):
         bucket.read("0/a")
+
+
+@pytest.mark.parametrize(("error", "is_printed"), [(ConnectionResetError(), False), (ValueError("a bug"), True)])
+def test_the_bucket_in_memory_prints_errors_of_requests_but_no_reset_connections(capsys, error, is_printed):
+    server = MemoryS3()
+    try:
+        raise error
+    except type(error):
+        server._server.handle_error(None, ("127.0.0.1", 1))
+    finally:
+        server.close()
+    assert ("a bug" in capsys.readouterr().err) is is_printed
