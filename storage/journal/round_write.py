@@ -78,8 +78,8 @@ class RoundWrite:
         """writes: (file, position, buffers, size in bytes). sync_files: syncs `files`. own_sync_is_enough: no file has
         earlier unsynced bytes, so the write itself may sync.
 
-        to_sync_bytes: how many bytes the sync writes to the device. through_unit, through_round: the newest ones in it.
-        synced_through: the newest header says that all rounds up to this one are synced.
+        to_sync_bytes: how many bytes the sync writes to the device. through_unit, through_round: the newest that are
+        written. synced_through: the newest header says that all rounds up to this one are synced.
         """
         self._writes = writes
         self._sync_files = sync_files

@@ -160,8 +160,8 @@ def test_every_truncation_of_a_file_is_detected_or_changes_no_recovered_data(dis
 def seal_of(content):
     """Return where the last round begins: the empty one, which says that the round before it was synced.
 
-    What takes the seal together with what it seals looks like a write that was never finished, and nothing tells them
-    apart. The seal has a block of the disk to itself, so this takes more than one bad block, and all at the end.
+    Damage to both the seal and the round before it cannot be told from a write that was never finished. The seal is
+    alone in the last block of 4,096 bytes that is used, so one bad block cannot do that.
     """
     return (used_bytes(content) - 1) // 4096 * 4096
 

@@ -151,7 +151,6 @@ def test_alternative_names_of_tls_files_are_accepted_per_listener() -> None:
     texts = {"listeners": "SSL://a:1", "listener.name.ssl.ssl.certificate.location": "k"}
     (found,) = BrokerSettings.of({Source.STATIC_BROKER: texts}).served_listeners
     assert found.options.ssl_keystore_location == "k"
-    assert not found.asks_who_connects
 
 
 def test_unsupported_sasl_mechanisms_are_accepted_if_no_listener_uses_sasl() -> None:

@@ -54,7 +54,9 @@ def produce(run: Run, command: Command) -> list[str] | None:
 
 
 def _records(run: Run, tokens: list[Token]) -> memoryview | None:
-    """Return the batches of one partition as one buffer; None for the word `null`."""
+    """Return the batches of one partition as one buffer; None for the word `null`. A producer id that the scenario
+    writes as a number is shown as that number in its output, too.
+    """
     parts: list[list[Token]] = [[]]
     for token in tokens:
         if token == "|":

@@ -215,7 +215,7 @@ def test_file_parts_of_a_compacted_segment_have_the_same_bytes_as_reads_into_mem
     driver.settle()
     state = driver.log.segments[0]
     assert state.compacted
-    assert text(before), "what was found before is still there"
+    assert text(before), "file parts that were found before the compaction can still be read"
     copied = driver.read(0, below=state.end_offset)
     found = left(driver, below=state.end_offset)
     assert (text(found), found.next_offset) == (b"".join(copied.buffers), copied.next_offset)

@@ -82,7 +82,7 @@ def test_a_directory_taken_into_a_store_continues_after_any_number_of_earlier_st
     assert Owning(objects, node=2).values() == [*VALUES, b"new", b"newer", b"newest"]
 
 
-def test_an_adopted_journal_with_a_file_of_the_epochs_number_loses_no_later_record():
+def test_no_record_is_lost_when_the_adopted_journals_file_has_the_new_epochs_number():
     """A checkpoint names where the journal is read from: a file of the directory's journal, or an epoch of the store's,
     and both are numbers. Here they are the same.
     """
@@ -101,7 +101,7 @@ def test_an_adopted_journal_with_a_file_of_the_epochs_number_loses_no_later_reco
     owner.send("t", b"new")
     taken = owner.points.take()
     assert taken is not None
-    owner.name(taken)
+    owner.name(taken)  # takeovers begin at this checkpoint from now on
     assert Owning(objects, node=2).values() == owner.values()
 
 

@@ -185,7 +185,7 @@ class FakeBroker:
         return EndTxnsResponse(entry=entry)
 
     def _others(self, asked: EndTxnsRequest) -> list[Written]:
-        """Return the transactions that wait for this number or one below it."""
+        """Return the transactions that wait under the request's ledger key, for its number or one below it."""
         return [
             each.written
             for each in self.open.values()

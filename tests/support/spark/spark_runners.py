@@ -30,7 +30,9 @@ class Killed(BaseException):
 
 @contextmanager
 def process(*, is_killed: bool = False) -> Iterator[None]:
-    """Run the block as a Python process that Spark starts. is_killed: its connections end later, without a word."""
+    """Run the block as a Python process that Spark starts. is_killed: its connections stay open, as the last entry of
+    `abandoned`, which the block has added, until close_abandoned() ends them.
+    """
     before, client_thread._clusters = client_thread._clusters, None
     try:
         yield
