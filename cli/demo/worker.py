@@ -36,7 +36,7 @@ async def main(bootstrap: str, group: str, orders: str, invoices: str, name: str
                 print("aborted", flush=True)
             except fp.CommitOutcomeUnknownError as error:
                 outcome = await error.resolve()
-                print(*(("invoiced", len(taken)) if outcome == "committed" else (outcome,)), flush=True)
+                print(f"invoiced {len(taken)}" if outcome == "committed" else outcome, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Its calls may never return, and a thread that is left behind reconnects for as l
 come after it would meet the connections.
 """
 
+import contextlib
 import multiprocessing
 from multiprocessing.connection import Connection
 from typing import Any
@@ -50,7 +51,8 @@ class KafkaPythonProcess:
 
     def close(self) -> None:
         """Let the process end; it is killed if something hangs in it. A call that hangs raises EOFError then."""
-        self._calls.send(("close", ()))
+        with contextlib.suppress(OSError):  # the process has ended by itself
+            self._calls.send(("close", ()))
         self._process.join(CLOSES_S)
         self._process.kill()
         self._process.join()
