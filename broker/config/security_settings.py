@@ -14,7 +14,7 @@ def _known_authorizer(value: Value) -> str | None:
 
 
 def _principals(value: Value) -> str | None:
-    """Return an error if an entry of super.users is not of the form User:name; else None."""
+    """Return an error if an entry of super.users has no colon, and so is not of the form User:name; else None."""
     assert isinstance(value, str)
     wrong = [part.strip() for part in value.split(";") if part.strip() and ":" not in part]
     return f"{wrong[0]!r} is not of the form User:name, with ; between several" if wrong else None

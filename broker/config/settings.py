@@ -273,7 +273,7 @@ class BrokerSettings(
         rows = BROKER_OPTIONS
         values: dict[str, Value] = {}
         overrides: dict[str, str] = {}
-        for source in sorted(layers, reverse=True):
+        for source in sorted(layers, reverse=True):  # the lowest source last, because its values are in effect
             own = {name: text for name, text in layers[source].items() if name.startswith(OVERRIDE)}
             overrides |= own
             names = [name for name in layers[source] if name not in own]

@@ -187,7 +187,7 @@ class GroupCoordinator:
         """Return a new member id: the instance id or client id, cut to a limited length, and a random UUID."""
         unique = f"-{UUID(bytes=self._rng.bytes(16), version=4)}"
         name = asked.instance_id if asked.instance_id is not None else asked.client_id
-        if len(name) > MAX_OF_A_NAME // 4:  # an id must fit into a Kafka string, and is stored
+        if len(name) > MAX_OF_A_NAME // 4:  # shorter names fit, because a character has at most 4 bytes
             name = name.encode()[:MAX_OF_A_NAME].decode(errors="ignore")
         return name + unique
 

@@ -178,8 +178,8 @@ class GroupKinds:
         """Return the changes that convert a classic group, at the heartbeat of its first member that uses the newer
         protocol.
 
-        Returns [] if there is no classic group. epoch: of the heartbeat. Raises GROUP_ID_NOT_FOUND if the group cannot
-        be converted, or the heartbeat does not join.
+        Returns [] if there is no group of this id. epoch: of the heartbeat. Raises GROUP_ID_NOT_FOUND if the group
+        cannot be converted, or the heartbeat does not join.
         """
         classic = self._classic.group(group_id)
         if epoch != JOINS:

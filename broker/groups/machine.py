@@ -175,7 +175,7 @@ class Group(Roster):
         self._rebalance_or_complete(now_ms)
 
     def _join_again(self, step: Step, member: Member, asked: Joining, reply: JoinReply, now_ms: int) -> None:
-        """Handle a member's new JoinGroup. Repeat the answer, or rebalance if its protocols changed or it leads."""
+        """Handle a member's new JoinGroup. Repeat the last answer if step and protocols allow that, else rebalance."""
         leads = member.member_id == self.leader
         unchanged = member.protocols == asked.protocols
         if unchanged and (step is Step.REPEAT_OR_REBALANCE or (step is Step.ANSWER_OR_REBALANCE and not leads)):

@@ -228,8 +228,8 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
 
 
 def _filters_of(broker: Services, request: DeleteAclsRequest) -> Steps[list[AclFilter | KafkaError]]:
-    """Return each filter of the request, or the error in its place. Raises KafkaError if a search for all of them would
-    be too much work.
+    """Return each filter of the request, or the error in its place. Raises KafkaError if several filters together would
+    look at more than MAX_LOOKED_AT rules; a single one may.
     """
     filters: list[AclFilter | KafkaError] = []
     looked_at = 0

@@ -109,7 +109,7 @@ def update_features(broker: Services, call: Call, request: UpdateFeaturesRequest
                 "The update failed for all features since the following feature had an error: "
                 f"Invalid update version {update.max_version_level} for feature {update.feature}. {problem}",
             )
-        return UpdateFeaturesResponse.Result(feature=update.feature, error_message="NONE")
+        return UpdateFeaturesResponse.Result(feature=update.feature, error_message="NONE")  # Kafka's text for no error
 
     return UpdateFeaturesResponse(results=(yield from answer_each(request.feature_updates, answer)))
 

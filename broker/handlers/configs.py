@@ -157,7 +157,9 @@ def _describe_or_refuse(
 def _resource(
     broker: Services, kind: int, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """Return options, a function for their synonyms, and what is stored (of a broker, its name). Raises KafkaError."""
+    """Return its options, a function that returns an option's synonyms, and what else tells its values from those of
+    other resources: the stored ones, or a broker's name as {"": name}. Raises KafkaError.
+    """
     if kind == TOPIC:
         topic = _topic(broker, name)
         if topic is None:
@@ -186,11 +188,9 @@ def _resource(
 def _broker_resource(
     broker: Services, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """Return the options of a broker, a function that returns an option's synonyms, and its name, in the place where
-    _resource() has the stored values of other resources.
-
-    For this broker the options are all settings that Kafka and fencepost have. For the default of all brokers (name
-    ""), and for another id for which something is stored, they are only those that were set.
+    """Return what _resource() returns, for a broker. For this broker the options are all settings that Kafka and
+    fencepost have. For the default of all brokers (name ""), and for another id for which something is stored, they are
+    only those that were set.
     """
     topics, settings = broker.topics, broker.settings
     of_all = topics.broker_configs("")

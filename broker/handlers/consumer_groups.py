@@ -228,7 +228,7 @@ def _named_topics(broker: Services, group: ConsumerGroup) -> Iterator[Collection
 
 
 def _member(broker: Services, group: ConsumerGroup, member_id: str, room: AnswerRoom) -> _Member:
-    """Return the description of one member of the group."""
+    """Return the description of one member; an empty one if it has left meanwhile."""
     subscription, current = group.subscriptions.get(member_id), group.current(member_id)
     if subscription is None:  # it left while the answer was written
         return _Member(

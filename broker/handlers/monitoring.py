@@ -71,7 +71,7 @@ def _idle_ms(connection: Connection, now_ms: int) -> int:
 
 
 def _bytes_of_names(owner: Owner) -> int:
-    """Return an upper limit of the bytes that the owner's names take in the answer."""
+    """Return about how many bytes the owner's names take in the answer, at 3 bytes for each character."""
     names = (owner.client_id or "", owner.software, owner.host, owner.listener, owner.principal)
     return 3 * sum(map(len, names))
 

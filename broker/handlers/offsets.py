@@ -110,7 +110,10 @@ class _Listing:
         return answer
 
     def _look_up(self, name: str, asked: Asked, answer: Answer) -> None:
-        """Set the offset in the answer, or make a worker thread search the log for it. Raises KafkaError."""
+        """Set the offset in the answer, or make a worker thread search the log for it. The offset stays -1 if there is
+        no record to search for, or the timestamp asks about remote storage, which this broker has not. Raises
+        KafkaError.
+        """
         partition = find_partition(self.broker, name, asked.partition_index)
         partition.check_leader_epoch(asked.current_leader_epoch)
         partition.check_online()

@@ -110,7 +110,7 @@ def alter_partition_reassignments(
         responses.append(_Reassigned(name=topic.name, partitions=results))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None if responses else "",
+        error_message=None if responses else "",  # as Kafka answers a request without topics
         responses=responses,
     )
 

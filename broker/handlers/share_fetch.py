@@ -44,8 +44,8 @@ Answers = dict[TopicIdPartition, KafkaError | None]
 
 @handles(ShareFetchRequest, reads_released=True, may_be_long=True)
 def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Steps[ShareFetchResponse | Parked]:
-    """Apply the request's acknowledgements, then acquire records. Returns the response, or a Parked while there are no
-    records.
+    """Apply the request's acknowledgements, then acquire records, unless the request ends the session or renews locks.
+    Returns the response, or a Parked while there are no records.
     """
     group, member = _check_who(broker, call, request.group_id, request.member_id)
     _check_fetch(request)

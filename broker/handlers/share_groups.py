@@ -170,7 +170,7 @@ class _Lookup:
 
     def _look_up(self, place: TopicIdPartition, at_ms: int) -> None:
         """Find the first offset at or after the time at_ms, or the end of the log if there is none. If needed, a worker
-        thread searches.
+        thread searches. Nothing is found for a deleted topic or an offline partition.
         """
         topic = self._broker.topics.by_id.get(place[0])
         if topic is None or topic.partitions[place[1]].log.offline is not None:

@@ -212,8 +212,8 @@ class _Filter:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     def passes(self, txn: Transaction) -> bool:
-        """Return whether a transaction matches all filters except the pattern. An id in the state Dead never
-        matches.
+        """Return whether a transaction matches all filters except the pattern. An id in the state Dead never matches.
+        One without an open transaction passes the filter by duration, as in Kafka.
         """
         return (
             txn.status is not Status.DEAD

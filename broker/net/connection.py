@@ -308,7 +308,7 @@ class Connection:
     # ---- replies out -----------------------------------------------------------------------------------------
 
     def reply(self, reply: list[Buffer], unit: int) -> None:
-        """Reply to the current request: sent after earlier replies, when this journal unit (0: none) is durable."""
+        """Reply to the current request, after earlier replies and once this journal unit (0: none) is durable."""
         first = reply[0]
         self.newest_unit = unit or self.newest_unit
         if unit and len(reply) == 1 and isinstance(first, bytes) and len(first) <= SMALL_REPLY_BYTES:

@@ -15,7 +15,7 @@ from ...effects.disk import Executor
 from ...effects.objects import Objects, ObjectsError, Refused
 from ...storage.objects.writer import pause_s
 from .counted import CountedObjects
-from .progress import Told
+from .progress import ProgressLog
 
 log = logging.getLogger("fencepost.broker")
 
@@ -86,11 +86,11 @@ class StoreCalls:
                 self._said_ms[kind] = now_ms
             return is_due
 
-    def progress_log(self, what: str) -> Told:
+    def progress_log(self, what: str) -> ProgressLog:
         """Return an object that logs the progress of an operation before the broker serves, and raises StoppedWaiting
         if the broker is stopped. what: the operation, for the log.
         """
-        return Told(self._clock, what, self._check_waiting)
+        return ProgressLog(self._clock, what, self._check_waiting)
 
     def _check_waiting(self) -> None:
         """Raise StoppedWaiting if the broker is stopped."""

@@ -28,8 +28,10 @@ log = logging.getLogger("fencepost.broker")
 
 LEASES_BETWEEN = 2  # so many leases pass between two puts of a waiting broker's object, and between two looks
 MISSED = 3  # puts after which it counts as gone
-MAX_NODES, MAX_READ = 16, 64  # that are named; whose objects are read in one look
-FORMER_EPOCHS, FORMER_MS = 4, 15 * 60_000  # before the owner's, whose owners are named; and how long they are named
+MAX_NODES = 16  # waiting brokers that are listed in Metadata
+MAX_READ = 64  # waiting brokers whose objects are read in one look
+FORMER_EPOCHS = 4  # before the present owner's epoch: their owners are listed in Metadata
+FORMER_MS = 15 * 60_000  # for which they are listed
 
 
 def told_addresses(listeners: Sequence[ListenerSettings]) -> tuple[tuple[str, str, int], ...]:
@@ -68,7 +70,7 @@ class Presence:
         self._due_ms = now_ms + self._next.every_ms  # whether or not it succeeds: what is refused costs as much
         try:
             if epoch != self._looked_at:
-                self._may_tell = self._compare(epoch)
+                self._may_tell = self._can_be_listed(epoch)
                 self._looked_at = epoch
             if self._may_tell:
                 self._objects.put(self._name, format.pack_waiting(self._next))
@@ -76,9 +78,10 @@ class Presence:
         except ObjectsError:
             pass
 
-    def _compare(self, epoch: int) -> bool:
+    def _can_be_listed(self, epoch: int) -> bool:
         """Return whether the owner of this epoch can list this broker in Metadata. For that this broker needs
-        addresses, and a node.id other than the owner's; what is missing is logged. Raises ObjectsError.
+        addresses, and a node.id other than the owner's; what is missing is logged. If the owner's claim cannot be read,
+        return True. Raises ObjectsError.
         """
         if not self._next.addresses:
             log.warning("clients are not told of this broker while it waits: set advertised.listeners")
@@ -87,6 +90,7 @@ class Presence:
             owner = format.read_claim(epoch, self._objects.read(format.claim_name(epoch)))
         except (Missing, Malformed, NewerObject):
             return True
+        # With the same addresses, the claim is of this broker before its restart, and nothing is configured wrong.
         if owner.node == self._next.node and owner.addresses != self._next.addresses:
             log.warning("clients are not told of this broker while it waits: node.id %d is the owner's", owner.node)
         return owner.node != self._next.node
@@ -97,7 +101,7 @@ class Presence:
             try:
                 self._objects.delete(self._name)
             except ObjectsError:
-                pass  # it is the same for ever, so it will count as gone
+                pass  # the object will not be put again, so the owner will take this broker for gone
 
 
 class OtherNodes:
@@ -143,7 +147,8 @@ class OtherNodes:
             return None
 
     def look(self, now_ms: int) -> None:
-        """Read which brokers wait, and delete the objects of those that have stopped renewing them.
+        """Read which brokers wait, and delete the objects of those that have stopped renewing them. Also forget the
+        former owners once FORMER_MS are over.
 
         A broker that was only disconnected from the store for some time puts its object again. If the store does not
         answer, the result of the last call stays. Blocks a worker thread.

@@ -159,7 +159,9 @@ class StoreOwner:
         return self.other_nodes.alive()
 
     async def watch_others(self, pause: Pause) -> None:
-        """Check from time to time which brokers wait to take over from this one, until it stops."""
+        """Check from time to time which brokers wait to take over from this one, until it stops. First delete the
+        object by which this broker told the former owner that it waits.
+        """
         await self._calls.in_worker(self._candidate.presence.end, self._point_executor)
         while True:
             look = partial(self.other_nodes.look, self._clock.monotonic_ms())

@@ -10,7 +10,7 @@ log = logging.getLogger("fencepost.broker")
 TOLD_EVERY_MS = 10_000
 
 
-class Told:
+class ProgressLog:
     """Logs the progress of a long operation, from time to time."""
 
     def __init__(self, clock: Clock, what: str, check: Callable[[], None] = lambda: None) -> None:
@@ -21,7 +21,9 @@ class Told:
         self._said_ms = clock.monotonic_ms()
 
     def note(self, done: int, of: int) -> None:
-        """Log that `done` of `of` bytes are done, unless that was logged a short time ago."""
+        """Log that `done` of `of` bytes are done, unless progress was logged a short time ago. First calls `check`, so
+        it may raise what that raises.
+        """
         self._check()
         if self._clock.monotonic_ms() - self._said_ms >= TOLD_EVERY_MS:
             self._said_ms = self._clock.monotonic_ms()

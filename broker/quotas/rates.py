@@ -122,4 +122,4 @@ def _burst(limit: float, shape: Windows) -> float:
 
 def _round(milliseconds: float) -> int:
     """Round milliseconds as Java's Math.round does, to LONGEST_MS at most."""
-    return floor(min(milliseconds, LONGEST_MS) + 0.5) if milliseconds < LONGEST_MS else LONGEST_MS
+    return floor(milliseconds + 0.5) if milliseconds < LONGEST_MS else LONGEST_MS

@@ -129,7 +129,7 @@ class SeenGroups(Generic[Group]):
         group = self._find(group_id)
         if self._broker.access.is_enforced:
             *seen, may_see = self._seen.get(group_id, (None, 0, 0, False))
-            if seen != [group, group.epoch.epoch, group.target_epoch.epoch]:
+            if seen != [group, group.epoch.epoch, group.target_epoch.epoch]:  # the group has changed since
                 sees = sight(self._broker, self._call)
                 may_see = all(all(map(sees, some)) for some in self._named(group))
             if not may_see:

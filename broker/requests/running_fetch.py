@@ -210,7 +210,7 @@ class RunningFetch:
                     self.ends_count = True
                 if may_be_quiet and has_no_news(wanted, partition):
                     self.quiet.append((partition, partition.appended_bytes))
-                    continue
+                    continue  # the answer to an incremental fetch leaves out partitions with nothing new
             read = PartitionRead(key, wanted, partition)
             self.reads.append(read)
             read.max_bytes, read.at_least_one = min(left_bytes, wanted.max_bytes), at_least_one

@@ -190,7 +190,9 @@ class Login:
         return Reply(_response(success.message, lifetime_ms or 0))
 
     def _fail(self, text: str, code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> Reply:
-        """End the login. Returns the reply with Kafka's error text."""
+        """End the login. Returns the reply with this error text; if it is empty, with Kafka's text for invalid
+        credentials.
+        """
         when = "authentication" if self.name is None else "re-authentication"
         text = text or (
             f"Authentication failed during {when} due to invalid credentials with SASL mechanism {self.mechanism}"

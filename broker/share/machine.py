@@ -236,7 +236,7 @@ class SharePartition:
         start of the window; None: it moves only as far as these states require.
         """
         start = self._start_after(batches, self.start if start is None else start)
-        complete = self.runs.complete
+        complete = self.runs.complete  # records of the window that are acknowledged or archived
         for first, last, state, *_ in batches:
             if state is not State.AVAILABLE:
                 complete += last - max(first, start) + 1 if last >= start else 0
@@ -264,7 +264,7 @@ class SharePartition:
 
     def start_with(self, changes: Sequence[Change]) -> int:
         """Return the window's start after these changes, which are in order and not made yet."""
-        at = self.runs.final_until(self.start)
+        at = self.runs.final_until(self.start)  # the start as far as it is known; each change may move it
         for change in changes:
             if at < change.first:
                 break

@@ -358,7 +358,7 @@ class ShareStateLog:
         its marker at marker_offset.
         """
         transaction = partition, producer_id
-        self._count_logged(partition, 0)
+        self._count_logged(partition, 0)  # the marker, which takes AROUND_BYTES
         for key in self.pending.end(transaction):
             machine = self.known[key].machine
             machine.settle(transaction, marker_offset, commit=commit)

@@ -339,7 +339,7 @@ class Topics:
         self._broker_settings.now.with_layer(_layer(broker), known)
 
     def _with_dynamic(self, settings: BrokerSettings) -> BrokerSettings:
-        """Return the settings with those that were changed at runtime put on top."""
+        """Return the settings with those changed at runtime put on top; with ignore_dynamic these are only logged."""
         for broker in ("", str(settings.node_id)):
             stored = _known_settings(self.broker_configs(broker))
             if self._ignore_dynamic:

@@ -213,6 +213,8 @@ class Deciding:
         """
         transactions, is_there, plans = self._coordinator.transactions, self._ledger.logs.__contains__, self._plans
         gone = {log_id for log_id in self._log_ids if not is_there(log_id)}
+        # If a commit would leave out a deleted partition, planned transactions are checked again, too: only held ones
+        # may be committed without it.
         whole = not self._proposal.commit or gone.isdisjoint(self._marked_logs() if gone else ())
         held = self._coordinator.prepared.held_up_to(self._proposal.key, self._proposal.number)
         return (
@@ -303,10 +305,10 @@ class Deciding:
         return written
 
     def _mark(self, unit: TransactionUnit, written: Sequence[Written], now_ms: int) -> None:
-        """Add all markers to the unit: those made by steps() where possible.
+        """Add all markers to the unit: those that steps() made, and those that it left to this method (see _marks()).
 
-        The markers of offline or deleted partitions, and of participants, are made here, when their state can no longer
-        change before the commit.
+        If any partition is offline or deleted now, all markers are added by unit.mark(), which treats such partitions
+        as they need. Their state can no longer change before the commit.
         """
         logs = self._ledger.logs
         odd = {log_id for log_id in self._log_ids if log_id not in logs or logs[log_id].offline is not None}

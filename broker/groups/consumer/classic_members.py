@@ -166,7 +166,8 @@ class MixedGroup(ConsumerGroup):
 
     def _join_and_go_back(self, beat: Heartbeat) -> str | None:
         """Convert the group to a classic one at this join. There is no new target assignment, because the leader of the
-        classic group makes the next one.
+        classic group makes the next one. But if the present target is up to date, the member first gets what it may
+        have of it.
 
         Returns the protocol of the classic group; None if the group stays a consumer group.
         """

@@ -79,11 +79,14 @@ def upgraded(group: Group, topics: TopicView, policy: Policy, max_size: int) -> 
 
 
 def _upgraded(group: Group, topics: TopicView) -> list[Change]:
-    """Return the records of the consumer group: members, their subscriptions, and the partitions that they have now.
+    """Return the tombstone of the classic group and the records of the consumer group: members, their subscriptions,
+    and the partitions that they have now.
 
-    Raises UnreadableMetadata.
+    A partition that a member reported as owned, and that is assigned to nobody, is recorded as to be given up
+    (UNREVOKED). Raises UnreadableMetadata.
     """
-    epoch, protocol = max(group.generation, FIRST_EPOCH), group.vote()  # in generation 0 no member has an answer yet
+    # The generation is 0 until the first rebalance of the group is complete; 0 is not the epoch of a group.
+    epoch, protocol = max(group.generation, FIRST_EPOCH), group.vote()
     members = group.members.values()
     subscribed = {each.member_id: read_subscription(each.metadata(protocol)) for each in members}
     taken: set[tuple[TopicId, int]] = set()
