@@ -284,7 +284,6 @@ class Life:
         only what a checkpoint names.
         """
         await self._move(seconds, time_passes, at_least)
-        # Retention takes only what a checkpoint names; that would have come meanwhile.
         a_checkpoint_ms = FLUSH_AFTER_MS + self.broker.settings.log_checkpoint_interval_ms
         if seconds * 1000 >= a_checkpoint_ms and await self._wait_for_checkpoint():
             await self._move(0, time_passes, at_least)
@@ -308,7 +307,8 @@ class Life:
 
         time_passes: moves the clock. at_least: by how many seconds timers move at least.
         """
-        for _ in range(SLICES):  # a sweep that gave way in the middle would end with the time of before, and rest then
+        # A sweep that pauses between its slices ends first: it goes by the time at which it began, and rests after it.
+        for _ in range(SLICES):
             self._loop.move(SLICE_S)
             await self._settle()
         time_passes()

@@ -144,7 +144,7 @@ class Connection:
         try:
             frames = framer.feed(chunk)
         except MalformedFrame as error:
-            self.fail(str(error))
+            self.fail(str(error))  # whole frames before it in this chunk are not handled, either
             return
         self.requests += len(frames)
         owner, held_back = self._owner, self._stopped

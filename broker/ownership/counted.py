@@ -111,7 +111,8 @@ class CountedObjects(Objects):
 
     def _ended(self, call: str, name: str, answer: str, took_ns: int) -> None:
         """Count a call that has ended. If the store has answered it, be it that the object exists or is missing,
-        unanswered calls of the same kind count as waiting only from now on.
+        unanswered calls of the same kind count as waiting only from now on. A created object proves that the store
+        works: after it, no call counts as waiting unless it is unanswered.
         """
         kind = KINDS.get(name.partition("/")[2].partition("/")[0], "other")
         with self._lock:
@@ -122,7 +123,8 @@ class CountedObjects(Objects):
             self._out[call] -= 1
             if answer in (UNCLEAR, REFUSED):
                 return
-            answered = AWAITED if call == "create" else (call,)  # an owner may leave a listing to the next time
+            # An owner does not repeat a failed listing at once, so the kind would count as waiting until the next one.
+            answered = AWAITED if call == "create" else (call,)
             for each in answered:
                 if not self._out[each]:
                     self._since_ms.pop(each, None)

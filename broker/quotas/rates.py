@@ -55,7 +55,9 @@ class WindowedRate:
         return sum(amount for _, _, amount in self._windows) * 1000 / span_ms
 
     def span_ms(self, now_ms: int, shape: Windows) -> int:
-        """Drop windows that are too old, and return the time over which the average is taken, in ms, at least 1."""
+        """Drop windows that are too old, and return the time over which the average is taken, in ms, at least 1. It is
+        at least as long as all windows but one, because the ones that have not begun count as empty.
+        """
         windows = self._windows
         while windows and now_ms - windows[0][1] >= shape.all_ms:
             del windows[0]

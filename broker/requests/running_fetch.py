@@ -425,10 +425,10 @@ class RunningFetch:
             self._take_slice(read, result)
         elif isinstance(result, Committed):
             self._take_committed(read, result)
-        elif isinstance(result, tuple):
+        elif isinstance(result, tuple):  # a Slice and its aborted transactions
             self._take_slice(read, result[0])
             self._name_aborted(read, result[1])
-        else:
+        else:  # aborted transactions only
             self._name_aborted(read, result)
         if not self.jobs_left:
             self._answer()

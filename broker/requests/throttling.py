@@ -44,8 +44,8 @@ class Meter:
         "connection",
         "is_judged",
         "limits",
+        "mutations_judged_ms",
         "mutations_wait_ms",
-        "mutations_waited_for_ms",
         "size_bytes",
         "spent_ns",
         "wait_for",
@@ -65,7 +65,8 @@ class Meter:
         self.began_ns: int | None = throttling.clock.work_ns()  # when the current piece of work began
         self.spent_ns = 0  # by the loop, in earlier pieces of work
         self.worked_ns: list[int] = []  # by workers, which may be several at once
-        self.mutations_wait_ms = self.mutations_waited_for_ms = 0  # the second: when the first was decided
+        self.mutations_wait_ms = 0  # how long the client must wait because of partitions it created or deleted
+        self.mutations_judged_ms = 0  # when that was decided, in monotonic ms
         self.is_judged = False
         self.wait_ms = 0
         self.wait_for = ""
@@ -219,7 +220,7 @@ class Throttling:
         now_ms = self.clock.monotonic_ms()
         taken, wait_ms = self.measures.mutations.record(meter.limits.mutations, partitions, now_ms, strict=strict)
         if wait_ms:
-            meter.mutations_wait_ms, meter.mutations_waited_for_ms = wait_ms, now_ms
+            meter.mutations_wait_ms, meter.mutations_judged_ms = wait_ms, now_ms
         if not taken:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
@@ -249,7 +250,7 @@ class Throttling:
         if answered and meter.api_key != WRITE_TXN_MARKERS:
             self._record_time(meter, now_ms)
         if meter.mutations_wait_ms:
-            waited_ms = now_ms - meter.mutations_waited_for_ms
+            waited_ms = now_ms - meter.mutations_judged_ms
             self._wait(meter, CONTROLLER_MUTATION_RATE, meter.mutations_wait_ms - waited_ms)
         if limit is not None and meter.api_key == PRODUCE:
             self._wait(meter, PRODUCER_BYTE_RATE, self.measures.produce.record(limit, meter.size_bytes, now_ms))

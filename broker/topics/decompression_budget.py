@@ -18,6 +18,7 @@ class OverBudget(KafkaError):
     """Raised for a batch that would decompress to more than its request may. The error text names the limit."""
 
     def __init__(self, limit: str) -> None:
+        """limit: how much the batches may hold, as a part of the error's sentence."""
         super().__init__(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batches of one request may hold {limit} when decompressed: send smaller ones (batch.size)",
@@ -56,5 +57,7 @@ class DecompressionBudget:
         return payload
 
     def _too_many_bytes(self) -> OverBudget:
-        """Return the error for a request whose batches decompress to too many bytes in all."""
+        """Return the error for a batch with too many bytes. Its text names the limit of all batches of the request
+        together, and that of each.
+        """
         return OverBudget(f"{self._bytes} bytes, each of them {DECOMPRESSED_LIMIT_BYTES},")

@@ -18,7 +18,7 @@ from ...storage.journal.journal import Part, UnitRefused
 from ...storage.log.opening import leave_as_it_is
 from ...storage.log.partition_log import PartitionLog
 from ...storage.store import Store
-from .reading import checked_batches, raise_what_says_nothing, why_refused
+from .reading import checked_batches, raise_system_error, why_refused
 from .topics import Topics
 
 NOBODY = -1  # no producer, no epoch
@@ -146,7 +146,7 @@ class InternalTopic:
                 for batch in checked_batches(log, offset):
                     at = batch.next_offset
             except (KafkaError, CorruptBatch) as error:
-                raise_what_says_nothing(error, log)
+                raise_system_error(error, log)
                 self._put_offline(log, at, error)
             self._sound_from[partition] = offset
         return log.offline is None

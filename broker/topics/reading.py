@@ -29,7 +29,7 @@ def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
             offset = batch.next_offset
 
 
-def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
+def raise_system_error(error: Exception, log: PartitionLog) -> None:
     """Raise the OSError that caused `error`, if there is one and it has not put the log offline: such an error of the
     system, for example a lack of memory or file descriptors, does not say that the bytes are damaged.
     """

@@ -15,7 +15,7 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
 OK = ErrorCode.NONE
-FAST, GENERAL = 11, 3
+FAST, GENERAL = 11, 3  # versions of Produce: the first takes the fast path, the other the general path
 MIB = 1 << 20
 
 

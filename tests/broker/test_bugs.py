@@ -35,7 +35,7 @@ def test_contain_bugs_does_not_catch_halts_os_errors_and_keyboard_interrupts(met
 
 def test_contain_bugs_does_not_catch_exception_types_passed_as_besides(metrics):
     refused = KafkaError(ErrorCode.POLICY_VIOLATION, "no")
-    with pytest.raises(KafkaError), contain_bugs(metrics, "thing", besides=KafkaError):
+    with pytest.raises(KafkaError, match="no"), contain_bugs(metrics, "thing", besides=KafkaError):
         raise refused
     with contain_bugs(metrics, "thing"):
         raise refused

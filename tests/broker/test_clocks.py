@@ -28,7 +28,7 @@ from store_driver import Driven
 from txn_client import begun, state
 
 OK = ErrorCode.NONE
-FAST = 11
+FAST = 11  # a version of Produce that takes the fast path; also the version of other requests
 SECOND, MINUTE, HOUR, YEAR = 1_000, 60_000, 3_600_000, 365 * 86_400_000
 TO_1970 = -EARLY_MS
 TO_2038 = (2**31 - 1) * 1000 - EARLY_MS + 5_000  # past what 32 bits of seconds hold

@@ -122,7 +122,7 @@ def test_a_refusal_caused_by_an_undurable_batch_waits_until_it_is_durable(broker
     assert answers(comes_when_durable(other)) == [(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
 
 
-def test_five_produces_in_flight_are_answered_in_order_when_durable(broker):
+def test_five_produces_in_flight_are_answered_in_order(broker):
     client = SimulatedClient(broker)
     for sequence in range(5):
         client.send(produce("t", idempotent(sequence)))

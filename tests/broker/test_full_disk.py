@@ -23,7 +23,7 @@ from simulated_broker import SimulatedBroker
 pytestmark = pytest.mark.slow
 
 OK, REFUSED = ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS
-FAST, GENERAL = 11, 3
+FAST, GENERAL = 11, 3  # versions of Produce: the first takes the fast path, the other the general path
 MIB = 1 << 20
 VALUE_BYTES = 100_000
 FLOOR = 4 * MIB
@@ -378,8 +378,8 @@ def kind_of(one) -> tuple[str, str]:
 
 @pytest.mark.parametrize("times", first_only([40, 1]))
 def test_enospc_at_a_flush_roll_checkpoint_or_new_journal_file_loses_no_records(busy_operations, times):
-    """Tried with each kind of operation of the disk, for each kind of file: the last one of the kind fails, or 40 from
-    the first one on, so that retries fail too.
+    """Operations of each kind, for each kind of file, are made to fail: the last one of the kind, or 40 from the first
+    one on, so that retries fail too.
     """
     places: dict[tuple[str, str], list[int]] = {}
     for one in busy_operations:

@@ -113,7 +113,7 @@ def failing(index: int, error: int = errno.EIO):
 
 @pytest.mark.requirement("S-11", "S-31")
 def test_a_failed_sync_of_any_file_halts_the_broker_without_an_answer(sites):
-    """Tried with the first and the last sync of each place in the code that syncs."""
+    """The first and the last sync of each place in the code that syncs are made to fail."""
     for site, indexes in sites.items():
         for index in sorted({indexes[0], indexes[-1]}):
             broker, late = failing(index)
@@ -320,7 +320,7 @@ def copy_of(disk: SimulatedDisk) -> SimulatedDisk:
 # ---- real processes ------------------------------------------------------------------------------------------
 
 FAILING_SERVE = Path(__file__).parent.parent / "support" / "brokers" / "failing_serve.py"
-HALTED = 70
+HALTED = 70  # the exit code of a broker that has halted
 
 
 def served_by(directory: Path, program: Sequence[str]) -> BrokerProcess:
@@ -373,7 +373,7 @@ def halts(broker: BrokerProcess, directory: Path) -> None:
     ("suffix", "number"), first_only([(".journal", 5), (".log", 1), (".writing", 1), ("/data", 1)], 2)
 )
 def test_a_process_whose_sync_fails_exits_with_70_and_keeps_acknowledged_records(tmp_path, suffix, number):
-    """Tried for the journal, a segment, a checkpoint and the directory in which the checkpoint is renamed."""
+    """The sync that fails is one of the journal, a segment, a checkpoint, or the directory in which it is renamed."""
     halts(served_by(tmp_path, (sys.executable, str(FAILING_SERVE), suffix, str(number))), tmp_path)
 
 

@@ -12,7 +12,7 @@ from simulated_client import SimulatedClient
 from txn_client import END, Txn
 
 LATEST, EARLIEST, NEWEST_TIME = -1, -2, -3
-ALL_OF_IT = -1
+ALL_OF_IT = -1  # in DeleteRecords: all records of the partition
 LATE_MS = 1_700_000_000_900
 OFFSETS = "__consumer_offsets"
 

@@ -24,7 +24,7 @@ from quota_client import altering, entry
 from simulated_broker import SimulatedBroker
 from txn_client import Txn
 
-GROUP = 32
+GROUP = 32  # the resource type
 KIB, MIB = 1 << 10, 1 << 20
 MAX_TIMES = 2_000
 NOT_NEEDED = {LEDGER_TOPIC, PRODUCERS_TOPIC, SHARE_STATE_TOPIC}  # groups and transactions use none of these

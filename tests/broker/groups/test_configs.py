@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fencepost.broker.topics.catalogue import group_configs_changed
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
@@ -14,9 +15,11 @@ from fencepost.protocol.messages.groups import DeleteGroupsRequest
 from group_client import begin
 from produce_requests import create
 
-GROUP = 32
+GROUP = 32  # the resource type
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
-UNKNOWN, POLICY_VIOLATION, INVALID_CONFIG = 25, 44, 40
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+POLICY_VIOLATION = ErrorCode.POLICY_VIOLATION
+INVALID_CONFIG = ErrorCode.INVALID_CONFIG
 
 
 @pytest.fixture

@@ -19,7 +19,10 @@ from offset_requests import commit
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
-NOT_AVAILABLE, UNKNOWN, REBALANCING, TOO_MANY = 15, 25, 27, 81
+NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
+TOO_MANY = ErrorCode.GROUP_MAX_SIZE_REACHED
 AT_ONCE = BrokerSettings(group_initial_rebalance_delay_ms=0)
 
 
@@ -236,7 +239,7 @@ def test_a_broker_restart_returns_to_the_generation_before_an_unfinished_join():
         assert again.generation_id == generation + 1
         after = before.after_power_cut()
     with after:
-        assert after.ask(beating("g", member, generation + 1)).error_code == 22  # ILLEGAL_GENERATION
+        assert after.ask(beating("g", member, generation + 1)).error_code == ErrorCode.ILLEGAL_GENERATION
         assert after.ask(beating("g", member, generation)).error_code == 0
 
 
@@ -281,9 +284,10 @@ def test_groups_that_do_not_fit_in_one_answer_get_a_retriable_error(broker):
     alone(broker, protocols={"range": bytes(size)})
     found = broker.ask(DescribeGroupsRequest(groups=["g"] * 100)).groups
     described = [each for each in found if each.error_code == 0]
-    # An answer is full at 16 MiB; the group that exceeds this is still described. 15: COORDINATOR_NOT_AVAILABLE
+    # An answer is full at 16 MiB; the group that exceeds this is still described.
     assert len(described) == 1 + (16 << 20) // (size + 3 + MEMBER_BYTES)
-    assert {(each.group_id, each.error_code, len(each.members)) for each in found[len(described) :]} == {("g", 15, 0)}
+    others = {(each.group_id, each.error_code, len(each.members)) for each in found[len(described) :]}
+    assert others == {("g", NOT_AVAILABLE, 0)}
 
 
 def test_stopping_the_broker_does_not_wait_for_pending_joins(broker):
@@ -303,7 +307,7 @@ def test_a_member_whose_metadata_is_larger_than_a_record_is_refused(broker):
 def test_an_assignment_larger_than_a_record_is_refused_and_sent_to_no_member(broker):
     joined = broker.ask(joining("g", broker.ask(joining("g")).member_id))
     answer = broker.ask(syncing("g", joined.member_id, 1, {joined.member_id: bytes(2 << 20)}))
-    assert answer.error_code == -1  # UNKNOWN_SERVER_ERROR
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert state_of(broker) == "PreparingRebalance"
     assert broker.ask(joining("g", joined.member_id)).generation_id == 2
 
@@ -312,8 +316,7 @@ def test_on_a_full_disk_no_assignment_is_made_and_heartbeats_succeed(broker):
     member, generation = alone(broker)
     joined = broker.ask(joining("h", broker.ask(joining("h")).member_id))
     broker.broker.store.space_exhausted = True
-    # 15: COORDINATOR_NOT_AVAILABLE
-    assert broker.ask(syncing("h", joined.member_id, 1, {joined.member_id: b"all"})).error_code == 15
+    assert broker.ask(syncing("h", joined.member_id, 1, {joined.member_id: b"all"})).error_code == NOT_AVAILABLE
     assert broker.ask(beating("g", member, generation)).error_code == 0
     broker.broker.store.space_exhausted = False
     assert broker.ask(joining("h", joined.member_id)).error_code == 0
@@ -336,9 +339,11 @@ def test_the_first_find_coordinator_of_each_type_creates_its_internal_topic(brok
 def test_find_coordinator_fails_while_the_offsets_topic_cannot_be_created(broker):
     broker.broker.store.space_exhausted = True
     found = broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "h"])).coordinators
-    # 15: COORDINATOR_NOT_AVAILABLE
-    assert [(each.key, each.error_code, each.node_id) for each in found] == [("g", 15, -1), ("h", 15, -1)]
-    assert broker.ask(FindCoordinatorRequest(key="g"), 3).error_code == 15
+    assert [(each.key, each.error_code, each.node_id) for each in found] == [
+        ("g", NOT_AVAILABLE, -1),
+        ("h", NOT_AVAILABLE, -1),
+    ]
+    assert broker.ask(FindCoordinatorRequest(key="g"), 3).error_code == NOT_AVAILABLE
     assert not broker.broker.topics.by_name
 
 

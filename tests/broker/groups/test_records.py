@@ -28,7 +28,7 @@ offsets = st.integers(-(2**63), 2**63 - 1)
 
 
 def test_offset_records_written_by_kafka_are_decoded() -> None:
-    """Read from __consumer_offsets of 4.3.1."""
+    """The records were read from the topic __consumer_offsets of Kafka 4.3.1."""
     assert read_offset_key(KAFKAS_KEY) == Place("offs-raw-g", "offs-raw", 0)
     expected = Committed(5, -1, "meta\0", 0x1A1FC458F1A, UNKNOWN_AGE, TOPIC_ID, NO_LIMIT, 9)
     assert read_offset_value(KAFKAS_VALUE, 9) == expected

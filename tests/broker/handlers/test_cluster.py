@@ -82,7 +82,7 @@ def test_an_empty_client_software_name_is_accepted(broker: SimulatedBroker) -> N
 
 
 def metadata(broker: SimulatedBroker, *asked: Asked, version: int = 13, create: bool = False) -> list[tuple[Any, ...]]:
-    """(error code, name, id, number of partitions) of each topic in the answer."""
+    """Return (error code, name, id, number of partitions) of each topic in the answer."""
     request = MetadataRequest(topics=list(asked), allow_auto_topic_creation=create)
     topics = broker.ask(request, version).topics
     return [(topic.error_code, topic.name, topic.topic_id, len(topic.partitions)) for topic in topics]
@@ -230,7 +230,7 @@ def test_describe_cluster_refuses_every_endpoint_type_but_brokers(
 def pages(
     broker: SimulatedBroker, names: list[str], limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> tuple[list[tuple[int, str, list[int]]], tuple[str, int] | None]:
-    """(error code, name, partitions) of each topic in the answer, and the cursor of the next page."""
+    """Return (error code, name, partitions) of each topic in the answer, and the cursor of the next page."""
     request = DescribeTopicPartitionsRequest(
         topics=[DescribeTopicPartitionsRequest.Topic(name=name) for name in names],
         response_partition_limit=limit,

@@ -16,10 +16,10 @@ from txn_client import begun
 
 pytestmark = pytest.mark.requirement("S-122")
 
-NAMED = 12
+NAMED = 12  # the newest version of Fetch that names topics
 MIN = "fencepost.isolation.level.min"
 EVERYWHERE = ["tail", "warm", "cold"]
-BROKER = 4
+BROKER = 4  # the resource type
 
 
 @pytest.fixture

@@ -438,7 +438,7 @@ def test_an_unknown_stored_setting_is_described_without_its_value(broker: Simula
 
 # ---- loggers and client metrics, of which there are none -----------------------------------------------------
 
-LOGGER, METRICS = 8, 16
+LOGGER, METRICS = 8, 16  # resource types
 
 
 @pytest.mark.parametrize(

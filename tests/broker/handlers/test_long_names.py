@@ -18,7 +18,7 @@ from fencepost.protocol.messages.scram_users import (
 from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from simulated_broker import SimulatedBroker
 
-GROUP, BROKER_LOGGER, CLIENT_METRICS = 32, 8, 16
+GROUP, BROKER_LOGGER, CLIENT_METRICS = 32, 8, 16  # resource types
 LONGEST = {"1 byte": "x" * 32_767, "3 bytes": "\N{CJK UNIFIED IDEOGRAPH-4E2D}" * 10_922}
 KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, 99)
 

@@ -114,7 +114,7 @@ def test_a_batch_and_its_highest_sequence_are_written_in_one_unit(broker):
     write(broker, "sensor", epoch, 1)
     assert broker.broker.store.last_unit == units + 1
     write(broker, "sensor", epoch, 1)
-    assert broker.broker.store.last_unit == units + 1
+    assert broker.broker.store.last_unit == units + 1  # the repeated batch writes nothing
 
 
 def test_a_retried_batch_is_written_if_a_power_cut_lost_its_first_attempt():

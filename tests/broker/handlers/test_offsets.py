@@ -22,7 +22,7 @@ def client(broker):
 
 
 def found(client, timestamp, version=11, **more):
-    """(error code, offset, timestamp) in the answer of ListOffsets."""
+    """Return (error code, offset, timestamp) in the answer of ListOffsets."""
     part = client.ask(list_offsets("t", timestamp, **more), version).topics[0].partitions[0]
     return part.error_code, part.offset, part.timestamp
 

@@ -16,7 +16,7 @@ from simulated_client import SimulatedClient
 from txn_client import begun
 
 LOCK_S = 30
-GROUP = 32  # of configs
+GROUP = 32  # the resource type
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def window(broker: SimulatedBroker) -> Any:
 
 
 def ranges(found: Any) -> list[tuple[int, int, str | None, str]]:
-    """(first offset, last offset, transactional id, member id) of each pending range of a window."""
+    """Return (first offset, last offset, transactional id, member id) of each pending range of a window."""
     return [(each.first_offset, each.last_offset, each.transactional_id, each.member_id) for each in found.pending]
 
 

@@ -17,7 +17,7 @@ def broker():
 
 @pytest.fixture
 def members(broker):
-    """(client, member id, generation) of each; the leader is the first."""
+    """Return (client, member id, generation) of each; the leader is the first."""
     clients = [SimulatedClient(broker) for _ in range(MEMBERS)]
     for client in clients:
         client.send(joining(), 3)  # before the first delay is over

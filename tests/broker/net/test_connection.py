@@ -159,11 +159,13 @@ def test_a_parked_reply_waits_for_the_journal_unit_at_which_it_was_answered():
 
 def test_a_malformed_frame_closes_the_connection_after_earlier_replies_were_sent():
     connection, owner, wire = connect(echo)
-    connection.data_received(frame(b"good") + struct.pack(">i", -1) + b"junk")
+    connection.data_received(frame(b"good"))
+    connection.data_received(struct.pack(">i", -1) + b"junk")
     assert len(owner.complaints) == 1
     assert not wire.reading
     connection.data_received(frame(b"more"))
     connection.flush(0)
+    assert wire.written == [b"good"]
     assert wire.closed
 
 

@@ -8,7 +8,7 @@ from simulated_client import SimulatedClient
 from slow_workers import SlowWorkers
 
 IDLE_S = 60
-NAMED = 12
+NAMED = 12  # the newest version of Fetch that names topics
 ANSWER_BYTES = 4_000_000
 A_BIT = 300_000
 

@@ -22,7 +22,7 @@ from this_machine import has_ipv6
 from wire_client import Closed, WireClient
 
 OK = ErrorCode.NONE
-NAMED = 12
+NAMED = 12  # the newest version of Fetch that names topics
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_bytes_that_do_not_parse_close_their_connection_and_no_other(served, cli
 
 
 @pytest.mark.parametrize("key", [-1, 4, 5, 6, 7, 34, 99, 500, 32767])
-def test_an_unknown_api_closes_the_connection(served, client, key):
+def test_a_request_of_an_api_that_is_not_served_closes_its_connection(served, client, key):
     with served.connect() as liar:
         liar.send_header(key, 0)
         assert closes(liar)

@@ -3,9 +3,17 @@
 import pytest
 from backed_up import restored_copy
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.ownership.other_nodes import FORMER_MS, MAX_NODES, MISSED, Presence, told_addresses
+from fencepost.broker.ownership.other_nodes import (
+    FORMER_MS,
+    LEASES_BETWEEN,
+    MAX_NODES,
+    MISSED,
+    Presence,
+    told_addresses,
+)
 from fencepost.broker.ownership.owner import InStore
 from fencepost.broker.topics.topics import LAST_MINUTE, SKIPPED_LEADER_EPOCHS
+from fencepost.effects.objects import Refused
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import SimulatedObjects
@@ -19,7 +27,7 @@ from produce_requests import answers, batch, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
 
 LEASE_MS = 6000
-NAMED = 12
+NAMED = 12  # the newest version of Fetch that names topics
 RESTORED_MS = 1_795_000_000_000
 OWNER, OTHER = (1, "127.0.0.1", 9092), (2, "10.0.0.2", 9094)
 
@@ -164,13 +172,17 @@ def test_a_waiting_broker_has_its_address_in_the_store_until_it_is_the_owner():
 
 def test_a_waiting_broker_does_not_repeat_refused_puts_sooner_than_accepted_ones():
     """A policy may allow only creates. Each refused attempt costs as much as one that succeeds."""
-    objects = SimulatedObjects()
-    told = waiting(objects)
-    seen = told._objects
-    seen.refuses = "403"
+
+    def refuse_puts(call: str, name: str) -> None:
+        if call == "put":
+            raise Refused(name, "403", "give it the rights")
+
+    presence = waiting(SimulatedObjects())
+    presence._objects.before_each = refuse_puts
     for now_ms in range(0, 60_000, LEASE_MS // 12):
-        told.tell(1, now_ms)
-    assert len(seen.calls) <= 60_000 / (2 * LEASE_MS) + 1
+        presence.tell(1, now_ms)
+    puts = [name for call, name in presence._objects.calls if call == "put"]
+    assert len(puts) == 60_000 / (LEASES_BETWEEN * LEASE_MS)
 
 
 def test_a_former_owner_is_listed_from_the_first_answer_on_for_fifteen_minutes():
@@ -221,7 +233,7 @@ def test_an_owner_does_not_send_clients_away_to_a_former_owner():
     objects = SimulatedObjects()
     serve(objects).abandon()
     with serve(objects, 2) as owner:
-        assert owner.broker.other_nodes.alive() == []
+        assert owner.broker.other_nodes.alive() == []  # clients are sent away only if this names a broker
 
 
 def test_objects_of_brokers_that_are_gone_are_removed_and_hide_no_waiting_broker():

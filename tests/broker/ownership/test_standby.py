@@ -94,7 +94,7 @@ def test_a_standby_reads_each_new_round_of_an_owner_once():
 
     def count(name: str, start: int = 0, length: int | None = None) -> bytes:
         content = read(name, start, length)  # raises Missing for a round that is asked for before it is there
-        reads[name] += form.claim_name(3) not in objects.content
+        reads[name] += form.claim_name(3) not in objects.content  # it takes over with this claim, and may read again
         return content
 
     seen.read = count

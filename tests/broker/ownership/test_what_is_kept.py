@@ -24,7 +24,7 @@ from produce_requests import batch, produce
 from simulated_broker import SimulatedBroker
 from txn_client import Txn, state, values
 
-GROUP = 32  # the kind of resource
+GROUP = 32  # the resource type
 SALT = b"0123456789abcdef"
 RULE = "allow User:alice READ TOPIC = a"
 SETTINGS = acl_client.guarded(

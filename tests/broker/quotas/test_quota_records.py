@@ -58,7 +58,7 @@ KEY = quota_set(entity_of({USER: "u"}), "producer_byte_rate", 1.0)[0]
         (b"\xc1", None, DamagedQuotaRecord),
     ],
 )
-def test_a_malformed_quota_record_is_refused_and_changes_nothing(key, value, error) -> None:
+def test_a_damaged_or_newer_quota_record_is_refused_and_changes_nothing(key, value, error) -> None:
     quotas = Quotas()
     with pytest.raises(error):
         apply_quota(quotas, key, value)

@@ -9,7 +9,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.produce import ProduceRequest
 from produce_requests import EARLY_MS, batch, create, idempotent
 
-BY_NAME, BY_ID = 12, 13
+BY_NAME, BY_ID = 12, 13  # versions of Produce, which names topics by their id since 13
 
 
 class CountedLookUps(dict):

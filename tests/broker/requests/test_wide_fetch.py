@@ -12,7 +12,7 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
 PARTITIONS = 40
-NAMED = 12
+NAMED = 12  # the newest version of Fetch that names topics
 
 
 @pytest.fixture

@@ -255,8 +255,9 @@ def test_on_a_full_disk_acknowledging_gets_coordinator_not_available_and_locks_s
         answer = acknowledge_now(shares, "g", "me", {place: [AckRange(0, 4, [AckType.ACCEPT])]})[place]
         assert answer is not None
         assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        with pytest.raises(KafkaError):
+        with pytest.raises(KafkaError) as refused:
             begin(world, "h", {place: 0})
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         shares.begin_release("g", "me", [place])
         assert [run[2].state for run in shares.state_log.known[key].machine.runs] == [1]  # acquired
         world.broker.store.space_exhausted = False

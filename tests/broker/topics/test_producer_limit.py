@@ -19,7 +19,7 @@ from simulated_broker import SimulatedBroker
 from txn_client import begun
 
 OK, REFUSED, UNKNOWN = ErrorCode.NONE, ErrorCode.POLICY_VIOLATION, ErrorCode.UNKNOWN_PRODUCER_ID
-FAST, GENERAL = 11, 3
+FAST, GENERAL = 11, 3  # versions of Produce: the first takes the fast path, the other the general path
 BOTH = pytest.mark.parametrize("version", [FAST, GENERAL])
 
 

@@ -171,14 +171,16 @@ def test_a_refused_topic_change_writes_nothing_and_leaves_all_topics_as_before()
         topics = broker.broker.topics
         topic = topics.create("a", 1)
         before, unit = pictured(topics), broker.broker.store.last_unit
-        with pytest.raises(KafkaError):
+        with pytest.raises(KafkaError) as exists:
             topics.create("a", 1)
-        with pytest.raises(KafkaError):
+        assert exists.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        with pytest.raises(KafkaError) as invalid:
             topics.alter_configs(topic, {"retention.ms": "x"})
+        assert invalid.value.code is ErrorCode.INVALID_CONFIG
         broker.broker.store.space_low = True
         with pytest.raises(KafkaError) as refused:
             topics.create("b", 1)
-        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert (pictured(topics), broker.broker.store.last_unit) == (before, unit)
 
 

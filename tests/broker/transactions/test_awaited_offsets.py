@@ -2,6 +2,7 @@
 
 import pytest
 from fencepost.broker.transactions.awaited_offsets import WAIT_MS
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
 from fencepost.protocol.messages.groups import FindCoordinatorRequest
 from produce_requests import create
@@ -121,14 +122,14 @@ def test_a_producer_that_has_sent_its_offsets_keeps_its_connection(broker):
 def test_a_producer_whose_offsets_were_refused_keeps_its_connection(broker):
     sends = producer(broker)
     sends.add_offsets()
-    assert sends.send_offset("absent", 7) != 0
+    assert sends.send_offset("absent", 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert not sends.client.closed(LONG_S)
 
 
 def test_a_producer_whose_add_offsets_to_txn_was_refused_keeps_its_connection(broker):
     late = producer(broker)
     late.epoch -= 1
-    assert late.add_offsets() != 0
+    assert late.add_offsets() == ErrorCode.PRODUCER_FENCED
     assert not late.client.closed(LONG_S)
 
 

@@ -17,7 +17,7 @@ OK = ErrorCode.NONE
 FENCED, STALE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
 MAPPING, STATE = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE
 BOTH = pytest.mark.parametrize("version", [1, 2])
-HIGHEST = 32766
+HIGHEST = 32766  # the highest epoch that a producer is given; the marker that ends its transaction has the next one
 
 
 @pytest.fixture

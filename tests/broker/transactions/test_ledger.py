@@ -19,6 +19,7 @@ from fencepost.broker.transactions.ledger import (
     wrong_with,
 )
 from fencepost.broker.transactions.states.transaction import Status
+from fencepost.protocol.errors import ErrorCode
 from hypothesis import given
 from hypothesis import strategies as st
 from transaction_states import EPOCH, PRODUCER, prepared, transaction
@@ -70,23 +71,24 @@ def test_a_ledger_number_never_decreases_and_is_decided_only_once(calls):
 @pytest.mark.parametrize(
     ("txn", "code"),
     [
-        (None, 49),
-        (transaction(Status.ONGOING), 48),
-        (transaction(), 48),
-        (prepared(EPOCH + 1), 90),
-        (prepared(number=2), 48),
-        (prepared(), 0),
+        (None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (transaction(Status.ONGOING), ErrorCode.INVALID_TXN_STATE),
+        (transaction(), ErrorCode.INVALID_TXN_STATE),
+        (prepared(EPOCH + 1), ErrorCode.PRODUCER_FENCED),
+        (prepared(number=2), ErrorCode.INVALID_TXN_STATE),
+        (prepared(), ErrorCode.NONE),
     ],
 )
 def test_a_listed_transaction_that_is_not_prepared_for_this_decision_gets_an_error(txn, code):
-    # 48: INVALID_TXN_STATE, 49: INVALID_PRODUCER_ID_MAPPING, 90: PRODUCER_FENCED
-    assert wrong_with(ITEM, txn, asked(3), lambda _: True) == code
+    assert wrong_with(ITEM, txn, asked(3), lambda _: True) is code
 
 
 def test_a_transaction_with_a_deleted_partition_can_only_be_aborted():
-    # 3: UNKNOWN_TOPIC_OR_PARTITION
-    assert wrong_with(ITEM, prepared(), asked(3), lambda log_id: log_id != 12) == 3
-    assert wrong_with(ITEM, prepared(), asked(3, commit=False), lambda log_id: log_id != 12) == 0
+    def is_there(log_id):
+        return log_id != 12
+
+    assert wrong_with(ITEM, prepared(), asked(3), is_there) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert wrong_with(ITEM, prepared(), asked(3, commit=False), is_there) is ErrorCode.NONE
 
 
 def test_prepared_transactional_ids_are_found_by_ledger_key_and_highest_number():
@@ -130,7 +132,7 @@ def test_newer_and_damaged_ledger_records_raise_their_own_errors():
     with pytest.raises(NewerLedgerRecord):
         read_record(record_key("sink"), b"\x00\x01" + record_value(STANDS)[2:])
     whole = record_value(STANDS)
-    for cut in range(len(whole) - len(STANDS.digest) - 1):
+    for cut in range(len(whole) - len(STANDS.digest) - 1):  # the digest is the rest of the value: it may be shorter
         with pytest.raises(DamagedLedgerRecord):
             read_record(record_key("sink"), whole[:cut])
     for key in (b"", b"\x00", b"\x00\x00", b"\x00\x00\xff"):

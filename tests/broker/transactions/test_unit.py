@@ -143,8 +143,9 @@ def test_records_added_at_a_transactions_end_follow_its_marker_and_count_in_the_
     unit.mark(order(8, {OFFSETS: 0}), 1_000)
     marker_bytes = marker_of(order(7, DATA), 1_000).size
     broker.room_bytes = 3 * PART_BYTES + 2 * marker_bytes + added.size - 1
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         unit.commit()
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     broker.room_bytes += 1
     unit.commit()
     assert [written for _, written in broker.written[0]][1] is added

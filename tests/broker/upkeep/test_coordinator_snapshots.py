@@ -13,12 +13,13 @@ from fencepost.broker.topics.names import OFFSETS_TOPIC
 from fencepost.broker.upkeep import coordinator_snapshots
 from fencepost.effects.disk import DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage.checkpoints import NewerFormat, write_file
 from offset_requests import Producer, commit, delete
 from simulated_broker import SimulatedBroker
 
-NOT_AVAILABLE = 15
+NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 SETTINGS = BrokerSettings(log_dir="/d", offsets_topic_num_partitions=3, transaction_state_log_num_partitions=3)
 
 
@@ -398,7 +399,7 @@ def test_a_damaged_coordinator_partition_is_restored_from_a_copy_and_the_journal
         file.close()
     with SimulatedBroker(SETTINGS, disk=disk, seed=4) as mended:
         assert not mended.broker.recovery.offline
-        assert pictured(mended.broker)[0] == before[0]
+        assert pictured(mended.broker)[0] == before[0]  # the committed offsets, which the damaged partition has
 
 
 def test_an_offline_coordinator_partition_is_replayed_once_its_file_is_back() -> None:

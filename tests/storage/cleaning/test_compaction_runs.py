@@ -109,7 +109,7 @@ def test_a_compaction_that_reads_damaged_bytes_puts_the_log_offline() -> None:
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.EIO])
 def test_a_compaction_that_cannot_open_or_read_a_file_reports_no_damage(number: int) -> None:
-    """Tried at every open and read: of the producer snapshot, the indexes and the segments."""
+    """Every open and read is made to fail once: of the producer snapshot, the indexes and the segments."""
     for step in range(1_000):
         disk = SimulatedDisk(history=False)
         driver = LogDriver(disk, cleanup_policy="compact", segment_bytes=160, min_cleanable_dirty_ratio=0.0)

@@ -188,7 +188,7 @@ def test_producers_and_open_transactions_are_kept_when_a_lost_folder_is_restored
 @pytest.mark.slow
 @pytest.mark.parametrize("found", ["after a kill", "after a power cut"])
 def test_no_crash_while_a_start_keeps_journal_parts_loses_or_splits_a_unit(found):
-    """Tried at every disk operation of that start. The last unit is in two logs and was never synced."""
+    """A crash is simulated after each disk operation of that start. The last unit is in two logs, never synced."""
     driver = begun()
     log, other = driver.log("t"), driver.create("u")
     driver.round(sync=True)

@@ -319,8 +319,9 @@ def test_a_downgrade_of_a_consumer_group_that_cannot_be_logged_changes_nothing(d
     old, new = mixed(driver)
     before = {change[:2]: change.value for change in driver.group.changes()}
     driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         new.leave()
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     driver.refuse = None
     assert {change[:2]: change.value for change in driver.group.changes()} == before
     assert driver.may_commit(old.member_id, old.generation, old.owned)

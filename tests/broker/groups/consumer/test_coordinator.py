@@ -9,6 +9,7 @@ from fencepost.broker.groups.consumer import coordinator, machine
 from fencepost.broker.groups.consumer.heartbeats import Heartbeat
 from fencepost.broker.handlers import consumer_groups
 from fencepost.broker.requests import group_requests
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import DeleteGroupsRequest
 from group_client import alone, begin, leaving, listed
@@ -17,7 +18,10 @@ from offset_requests import commit
 from produce_requests import create
 from simulated_client import SimulatedClient
 
-NOT_FOUND, UNKNOWN, TOO_MANY, NOT_AVAILABLE = 69, 25, 81, 15
+NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+TOO_MANY = ErrorCode.GROUP_MAX_SIZE_REACHED
+NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from fencepost.client.assignors.consumer_protocol import (
     encode_subscription,
 )
 from fencepost.client.values import TopicPartition
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import DescribeGroupsRequest, ListGroupsRequest
 from group_client import beating, begin, joining, leaving, syncing
@@ -16,7 +17,12 @@ from offset_requests import commit, fetch
 from produce_requests import create
 from simulated_client import SimulatedClient
 
-NONE, REBALANCING, ILLEGAL, NOT_FOUND, UNKNOWN, TOO_MANY = 0, 27, 22, 69, 25, 81
+NONE = ErrorCode.NONE
+REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
+ILLEGAL = ErrorCode.ILLEGAL_GENERATION
+NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+TOO_MANY = ErrorCode.GROUP_MAX_SIZE_REACHED
 CLASSIC, CONSUMER = "classic", "consumer"
 METADATA = {"range": encode_subscription(Subscription(("t",)))}
 ALL = tuple(TopicPartition("t", partition) for partition in range(4))

@@ -14,8 +14,13 @@ from offset_requests import commit
 from produce_requests import answers, batch, create, produce
 from share_group_requests import assigned, beat, delete_topic, described, grow, reset, starts
 
-INVALID, NOT_FOUND, UNKNOWN, NOT_EMPTY, TOO_MANY, NOT_AVAILABLE = 42, 69, 25, 68, 81, 15
-INCONSISTENT = 23
+INVALID = ErrorCode.INVALID_REQUEST
+NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+NOT_EMPTY = ErrorCode.NON_EMPTY_GROUP
+TOO_MANY = ErrorCode.GROUP_MAX_SIZE_REACHED
+NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+INCONSISTENT = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from simulated_broker import SimulatedBroker
 from txn_client import begun
 
 PARTITIONS = 5
-GROUP = 32  # of configs
+GROUP = 32  # the resource type
 LARGE = 3_000
 FLUSHED_S = 30
 

@@ -92,8 +92,9 @@ def test_kafka_9666_epochs_are_not_used_up_while_the_log_cannot_be_written(envir
     for decide in (begin, lambda txn, given: end(txn, True, given, epoch=32766)):
         failing = Environment()
         failing.new_producer_id = no_id
-        with pytest.raises(KafkaError):
+        with pytest.raises(KafkaError) as refused:
             decide(worn, failing)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_kafka_14880_an_id_without_an_epoch_may_expire_or_begin_at_epoch_0(environment):

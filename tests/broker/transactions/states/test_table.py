@@ -125,14 +125,15 @@ def test_the_tests_cover_every_row_of_the_transaction_state_table():
 @pytest.mark.parametrize("state", STATES)
 def test_only_partitions_added_to_the_open_transaction_may_be_written(state):
     txn = in_state(state)
-    # 48: INVALID_TXN_STATE, 49: INVALID_PRODUCER_ID_MAPPING, 51: CONCURRENT_TRANSACTIONS, 90: PRODUCER_FENCED
-    verdicts = {"UNKNOWN": 49, "PREPARE_COMMIT": 51, "PREPARE_ABORT": 51}
-    assert machine.verify(txn, PRODUCER, EPOCH, ("payments", 0), 21) == verdicts.get(state, 48)
+    unknown, ending = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.CONCURRENT_TRANSACTIONS
+    verdicts = {"UNKNOWN": unknown, "PREPARE_COMMIT": ending, "PREPARE_ABORT": ending}
+    refused = verdicts.get(state, ErrorCode.INVALID_TXN_STATE)
+    assert machine.verify(txn, PRODUCER, EPOCH, ("payments", 0), 21) is refused
     known = machine.verify(txn, PRODUCER, EPOCH, ("orders", 0), PARTITIONS["orders", 0])
-    assert known == (0 if state == "ONGOING" else verdicts.get(state, 48))
+    assert known is (ErrorCode.NONE if state == "ONGOING" else refused)
     if txn is not None:
-        assert machine.verify(txn, PRODUCER, EPOCH - 1, ("orders", 0), 11) == 90
-        assert machine.verify(txn, PRODUCER + 1, EPOCH, ("orders", 0), 11) == 49
+        assert machine.verify(txn, PRODUCER, EPOCH - 1, ("orders", 0), 11) is ErrorCode.PRODUCER_FENCED
+        assert machine.verify(txn, PRODUCER + 1, EPOCH, ("orders", 0), 11) is unknown
 
 
 def test_kafkas_status_dead_counts_as_no_state_and_epoch_fence_as_prepare_abort():
