@@ -185,7 +185,7 @@ class Broker(Services):
         return 0 if self._owner is None else self._owner.silent_ms()
 
     def give_up(self) -> None:
-        """Make a start() that waits for an object store raise StoppedWaiting, unless it was cancelled."""
+        """Make a start() that waits for an object store raise StoppedWaiting; CancelledError if it was cancelled."""
         if self._owner is not None:
             self._owner.stop()
 
@@ -494,6 +494,6 @@ class Broker(Services):
             self.server.serve = self._serve if between is None else between(self._serve)
 
     def _wake_readers(self, moved: Collection[PartitionLog]) -> None:
-        """Wake the fetches that wait for these logs, because their high watermarks have moved."""
+        """Wake the fetches that wait for these logs. Evict producers if there are too many now (producer_limit.py)."""
         self.waiting.wake(moved)
         self.producer_limit.look(moved)

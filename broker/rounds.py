@@ -57,8 +57,8 @@ class Timing(Protocol):
         ...
 
     def end_round(self, is_last: bool) -> None:
-        """Called when the oldest round (write of the journal) is durable. is_last: no other is open or being
-        written.
+        """Called when the oldest round (write of the journal) is released. is_last: no other round has units: none is
+        being written, and the open one is empty.
         """
         ...
 
@@ -194,7 +194,9 @@ class Rounds:
             self._released.append((unit, callback))
 
     def note_end_of_sync(self, job: SyncJob) -> None:
-        """Note that a sync of the journal outside of rounds has ended, and call the callbacks that waited for it."""
+        """Note that a sync of the journal outside of rounds has ended, and call the callbacks that waited for it. If no
+        round is open or being written, the seal (an empty round) follows soon.
+        """
         self._store.journal.synced(job)
         self._tell_synced()
         if not (self._in_flight or self._store.journal.pending):
@@ -249,10 +251,10 @@ class Rounds:
             return True
         wait_ms = pace.wait_ms(round(self._loop.time() * 1000), self._store.journal.open_bytes)
         if wait_ms:
-            self._paced = self._loop.call_later(wait_ms / 1000, self._is_due)
+            self._paced = self._loop.call_later(wait_ms / 1000, self._begin_paced)
         return wait_ms > 0
 
-    def _is_due(self) -> None:
+    def _begin_paced(self) -> None:
         """Begin the round (write of the journal) that waited, at the end of this turn. Called by the timer."""
         self._paced = None
         self.changed()
@@ -274,7 +276,8 @@ class Rounds:
     def _may_overlap(self) -> bool:
         """Return whether the open round may be written to the journal while earlier ones still are.
 
-        It may not while a worker thread writes one, because it would only wait for that thread.
+        It may if it is to be synced, the asynchronous writer takes a round of its size, and that writer has begun the
+        newest of the earlier rounds. It may not while a worker thread writes one: it would only wait for that thread.
         """
         writer = self._writer
         if writer is None or self._sync_next or not self._store.sync_wanted or not self._in_flight[-1].begun:

@@ -36,7 +36,8 @@ class Shares:
 
 def shares(descriptors: int, max_open_files: int, max_connections: int) -> Shares:
     """Divide this number of file descriptors, which must be at least LEAST_DESCRIPTORS, among connections, files of
-    logs, and the reserve.
+    logs, and the reserve. Connections in the backlog, and additional descriptors of large replies, are taken from the
+    reserve and from what max_connections leaves free.
     """
     share = descriptors // LARGEST_SHARE
     reserve = min(RESERVE, share)

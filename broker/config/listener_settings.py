@@ -244,6 +244,7 @@ def _overridable(key: str, setting: str) -> Any:
 
     setting: the name after the listener's prefix. key: the full name, for error texts. Raises InvalidOption.
     """
+    # Kafka writes settings of a mechanism as oauthbearer.sasl.oauthbearer.x; here sasl.oauthbearer.x is enough.
     plain = setting.removeprefix(f"{BY_TOKEN.lower()}.sasl.oauthbearer.")
     setting = setting if plain == setting else f"sasl.oauthbearer.{plain}"
     for row in LISTENER_OPTIONS.values():

@@ -133,7 +133,7 @@ class Group(Roster):
         return member is not None or len(self.members) < self._rules.max_size
 
     def _join_without_id(self, asked: Joining, reply: JoinReply, now_ms: int, new_id: str) -> None:
-        """Handle a JoinGroup without member id: add the member as new_id, or make it come again with that (KIP-394)."""
+        """Handle a JoinGroup without member id: add member new_id, or tell it to join again with that id (KIP-394)."""
         if asked.instance_id is not None:
             known = asked.instance_id in self.static
             self._act(Event.JOIN_RETURNING if known else Event.JOIN, asked, reply, now_ms, new_id)

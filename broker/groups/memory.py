@@ -34,6 +34,7 @@ class GroupMemory:
         members_bytes = group.size_bytes
         held = GROUP_BYTES + text_bytes(group.group_id) + text_bytes(group.protocol_type)
         held += members_bytes + PENDING_BYTES * len(group.pending)
+        # The record is kept; what it has more than the members' metadata is assignments, which members hold as well.
         held += record_bytes + max(0, record_bytes - members_bytes)
         self.size_bytes += held - self._counted.get(group.group_id, 0)
         self._counted[group.group_id] = held

@@ -233,10 +233,8 @@ def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> N
 
 
 def _check_logged_broker(broker: Services, name: str, what: str) -> None:
-    """Raise INVALID_REQUEST if the name of a BROKER_LOGGER resource is not the id of this broker. what: what the error
-    calls the name.
-
-    This broker has no loggers to configure, so the callers then answer with an empty list.
+    """Raise INVALID_REQUEST if the name of a BROKER_LOGGER resource is not this broker's id. what: what the error calls
+    the name. If it is, the callers answer with an empty list, because this broker has no loggers to configure.
     """
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")

@@ -143,7 +143,7 @@ def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parke
     _check_member(broker, call, request.group_id)
     if call.version >= NAMES_SINCE and (request.protocol_type is None or request.protocol_name is None):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if request.assignments:  # the leader's: it is answered before its followers, as by Kafka
+    if request.assignments:  # the leader's: it is answered before its followers, as in Kafka
         broker.rounds.touch_first(call.connection)
     parked = Parked()
     asked = Syncing(

@@ -87,7 +87,7 @@ class _Listing:
             answers = []
             for part in topic.partitions:
                 times_named = named.pop((topic.name, part.partition_index), 0)
-                if times_named:  # one that is named twice is answered once, as by Kafka
+                if times_named:  # one that is named twice is answered once, as in Kafka
                     answers.append(self._answer(topic.name, part, times_named))
                 yield 1
             self.response.topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=answers))

@@ -123,7 +123,7 @@ def _reassign(
     try:
         _check_move(broker, topic, asked.partition_index, asked.replicas)
     except KafkaError as error:
-        is_explained = error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS  # as Kafka has it
+        is_explained = error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS  # as in Kafka, this has no text
         result.error_code, result.error_message = error.code, error.text if is_explained else None
     return result
 
@@ -165,7 +165,7 @@ def alter_replica_log_dirs(
         for topic in directory.topics:
             codes = answers.setdefault(topic.name, {})
             for index in topic.partitions:
-                code = _move_to(broker, directory.path == own, topic.name, index)
+                code = _code_for_move(broker, directory.path == own, topic.name, index)
                 codes[index] = code if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 yield 1
     made = _Moved.Partition
@@ -180,7 +180,7 @@ def alter_replica_log_dirs(
     )
 
 
-def _move_to(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCode:
+def _code_for_move(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCode:
     """Return NONE if the replica is already in the directory that the request names, else the error. is_own: whether
     that is this broker's directory.
     """

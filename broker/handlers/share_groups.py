@@ -194,7 +194,7 @@ class _Lookup:
             self._look_up(place, at_ms)
         elif isinstance(found, tuple):
             self._found[place] = found[0]
-        elif found is None:
+        elif found is None:  # no record is as new: the group begins at the end of the log
             topic = self._broker.topics.by_id.get(place[0])
             if topic is not None:
                 self._found[place] = topic.partitions[place[1]].log.end_offset

@@ -73,7 +73,7 @@ def _describe_or_refuse(
         topics = [_topic(broker, call, asked.group_id, *each, room) for each in _all_of(broker, call, asked.group_id)]
     else:
         wanted: dict[str, dict[int, None]] = {}
-        for topic in asked.topics:  # what is named twice is answered once, as by Kafka
+        for topic in asked.topics:  # what is named twice is answered once, as in Kafka
             wanted.setdefault(topic.topic_name, {}).update(dict.fromkeys(topic.partitions))
         topics = [_topic(broker, call, asked.group_id, name, list(which), room) for name, which in wanted.items()]
     return _Described(group_id=asked.group_id, topics=topics)
@@ -145,7 +145,8 @@ def _window(broker: Services, call: Call, key: SharePartitionKey, limit: int, ro
     """Return the group's window in the partition (from the first record that is not done to the last that was
     delivered), with its first pending ranges.
 
-    Returns None if there is no such share partition. limit: how many records the window may have.
+    Returns None if there is no such share partition. limit: how many records the window may have. A pending range has
+    the id of its transaction only if that is known and the client may describe it.
     """
     found = broker.share_partitions.window(key)
     if found is None:

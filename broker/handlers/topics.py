@@ -47,7 +47,7 @@ _Grown = CreatePartitionsResponse.Topic
 @handles(CreateTopicsRequest, may_be_long=True)
 def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     """Create topics, or only check whether they could be created."""
-    may_create = yield from _may_create(broker, call, {topic.name for topic in request.topics})
+    may_create = yield from _names_to_create(broker, call, {topic.name for topic in request.topics})
     if sum(_wanted_partitions(topic) for topic in request.topics if topic.name in may_create) > MAX_PARTITIONS:
         return CreateTopicsResponse(
             topics=[
@@ -70,7 +70,7 @@ def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) ->
     return CreateTopicsResponse(topics=answers + doubled)
 
 
-def _may_create(broker: Services, call: Call, names: set[str]) -> Steps[set[str]]:
+def _names_to_create(broker: Services, call: Call, names: set[str]) -> Steps[set[str]]:
     """Return those of the names for which the client may create topics."""
     if broker.access.allows_on_cluster(call.session, Operation.CREATE):
         return names
@@ -208,7 +208,7 @@ def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) ->
     for each in asked:
         if (each.name is None) == (each.topic_id == ZERO_UUID):
             answers.append(_ambiguous(each))
-        elif refused := _may_not_delete(broker, call, each):
+        elif refused := _refusal_of_deletion(broker, call, each):
             answers.append(refused)
         else:
             topic = _find(broker, each)
@@ -226,7 +226,7 @@ def _find(broker: Services, asked: DeleteTopicsRequest.Topic) -> Topic | None:
     return topics.by_id.get(asked.topic_id) if asked.name is None else topics.by_name.get(asked.name)
 
 
-def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Topic) -> _Deleted | None:
+def _refusal_of_deletion(broker: Services, call: Call, asked: DeleteTopicsRequest.Topic) -> _Deleted | None:
     """Return the refusal if the client may not delete the topic. None if it may, or if the topic does not exist and the
     client may know that; then the caller answers with the error for an unknown topic.
 
@@ -338,7 +338,9 @@ def _additional_partitions(broker: Services, asked: CreatePartitionsRequest.Topi
 def _grown_or_refused(
     broker: Services, call: Call, asked: CreatePartitionsRequest.Topic, validate_only: bool, may: bool
 ) -> _Grown:
-    """Add the partitions to one topic. Returns its result, which contains the error if it was refused."""
+    """Add the partitions to one topic, or only check that (validate_only). Returns its result, which contains the error
+    if it was refused. may: whether the client may alter the topic.
+    """
     try:
         if not may:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

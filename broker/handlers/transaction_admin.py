@@ -269,7 +269,7 @@ def _describe_or_refuse(broker: Services, call: Call, name: str, index: int, roo
 
 
 def _describe_producers(producers: Iterable[ProducerDescription], room: AnswerRoom) -> Iterator[_Partition.Producer]:
-    """Yield the description of each producer."""
+    """Yield the description of each producer, and take its size from `room`."""
     for producer in producers:
         room.take(PRODUCER_BYTES)
         yield _Partition.Producer(

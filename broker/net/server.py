@@ -346,8 +346,8 @@ class Server:
         return bool(refused)
 
     def handshake_begins(self, admission: ConnectionAdmission, handshake: Handshake) -> bool:
-        """Count a client that has connected to a TLS listener. Returns False if there are too many, so that the caller
-        closes the connection.
+        """Count a client that has connected to a TLS listener. Returns False if there are too many connections, or if
+        they come too fast, so that the caller closes this one.
         """
         if self._is_refused(handshake.host):
             return False

@@ -74,14 +74,14 @@ class Candidate:
         self._addresses = told_addresses(settings.served_listeners)
         self._lease_ms = settings.store_lease_ms
         self._leases = 1  # of silence, until this broker takes over
-        self._is_empty_beside_another = False  # which has begun to put its directory into the store
+        self._is_empty_beside_another = False  # another broker has begun to put its directory into the store
         self.presence = Presence(self._objects, self._node, self._addresses, rng.bytes(8), self._lease_ms)
 
     async def take_over(
         self, settings: StoreSettings, look_from: LookFrom
     ) -> tuple[JournalOfObjects, tuple[Store, RecoveryReport]]:
-        """Wait until the present owner is gone, then take over its journal. Returns the epoch that is owned now, with
-        the open store and a report of recovery.
+        """Wait until the present owner is gone, then take over its journal. Returns the source of the journal, which
+        knows the epoch that this broker owns now, with the open store and a report of recovery.
 
         If another broker is faster, wait until that one is gone, each time for twice as long. A take-over may be silent
         for longer than a lease, and two brokers that take each other for gone would otherwise end each other's epochs
@@ -133,9 +133,10 @@ class Candidate:
 
     async def _check_store(self) -> None:
         """Raise StoreDamaged if the store holds a backup, or if it does not let exactly one of several concurrent
-        creates of the same object succeed.
+        creates of the same object succeed: only such a store can guarantee that there is one owner. Raises Refused.
 
-        Only a store that does so can guarantee that there is one owner. Raises Refused, too.
+        The creates are repeated until RACES objects were created. If no create of an object succeeds because the store
+        gave no clear answer, this proves nothing, so another object is tried.
         """
         calls, where = self._calls, self._objects.where
         if await calls.in_worker(self._is_backup):
@@ -151,7 +152,7 @@ class Candidate:
             answers = await asyncio.gather(*map(calls.in_worker, jobs))
             winners = answers.count(Answer.CREATED)
             check_winners(where, len(racers), winners)
-            lost += answers.count(Answer.EXISTS) == len(racers)
+            lost += answers.count(Answer.EXISTS) == len(racers)  # the store says of a new name that it exists
             check_lost(where, lost)
             races += winners
             await calls.in_worker(partial(remove, self._objects, name))
@@ -223,7 +224,8 @@ class Candidate:
         """Return the newest round (write of the journal) or seal (end of an epoch) in the store, and how many epochs
         before it were ended while their owners loaded (silence.py). Blocks.
 
-        Before the first round, return a place of epoch 0, which grows with each object that a broker puts there first.
+        Before the first round, return a place of epoch 0 whose number grows with each object that a broker creates
+        before it writes rounds: claims and parts.
         """
         places = list_places(self._objects, format.JOURNAL, self._calls.pause)
         if places:
@@ -242,7 +244,7 @@ class Candidate:
         """
         epochs = Epochs(self._objects, self._calls.pause)
         rounds = epochs.near_top(epochs.places(format.epoch_prefix(epoch)))
-        end = fence.valid_end(rounds, WINDOW)  # rounds may stand behind it, which were on their way
+        end = fence.valid_end(rounds, WINDOW)  # there may be later objects, of rounds that were being created
         there = None if end is None else epochs.head(Place(epoch, end))
         is_free = there.by == epoch if isinstance(there, Seal) else is_own
         return is_free and max(epochs.claimed(), default=0) <= epoch

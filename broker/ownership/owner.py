@@ -130,8 +130,8 @@ class StoreOwner:
         return ObjectWriter(self._executor, self._clock, loop.call_later, self._answered)
 
     def _answered(self, error: ObjectsError | None) -> None:
-        """Log when the store begins to fail, fails in another way, or answers again. error: of the last attempt; None
-        if it succeeded.
+        """Note that an attempt to create a round has failed and is repeated; error None: that its attempts have ended.
+        Log when the store begins to fail, fails in another way, or answers again.
         """
         if error is not None and (self.trouble is None or type(error) is not type(self.trouble)):
             log.warning("%s: %s; nothing is acknowledged until it answers", self._objects.where, advice(error))
@@ -142,7 +142,7 @@ class StoreOwner:
         self.trouble = error
 
     def tasks(self, rounds: Beating, server: Refusing, pause: Pause) -> list[Coroutine[Any, Any, None]]:
-        """Return what the owner does all the time, until the broker stops."""
+        """Return the coroutines of the owner's tasks, which run until the broker stops."""
         return [
             beat(rounds, self._heartbeat_ms, pause),
             send_clients_away(self, server, self._lease_ms, pause),

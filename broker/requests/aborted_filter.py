@@ -66,9 +66,9 @@ def headers(data: memoryview) -> Iterator[Header]:
     position, end = 0, len(data)
     while position < end:
         base, length, _, _, _, attributes, last_delta, _, _, producer_id, _, _, count = unpack_header(data, position)
-        behind = position + length + LENGTH_ENDS_AT
-        yield Header(position, behind, base, base + last_delta, attributes, producer_id, count)
-        position = behind
+        after = position + length + LENGTH_ENDS_AT
+        yield Header(position, after, base, base + last_delta, attributes, producer_id, count)
+        position = after
 
 
 def leave_out_aborted(

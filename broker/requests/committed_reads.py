@@ -1,8 +1,8 @@
 """The job of a worker thread that reads one partition and removes aborted transactions (aborted_filter.py).
 
 It is only used if the read contains an aborted batch, or must read from disk; everything else is sent without a copy.
-If no batch remains, the fetch reads on behind them, in another such job, because an aborted transaction may have any
-length.
+If no batch remains, the fetch reads the batches after them, in another such job, because an aborted transaction may
+have any length.
 """
 
 from collections.abc import Sequence

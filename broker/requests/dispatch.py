@@ -328,8 +328,8 @@ class Dispatcher:
         return self._encode(call, answer)
 
     def _encode(self, call: Call, answer: Any) -> Reply:
-        """Encode a response, None or an error in one step. Returns the reply. If it cannot be encoded, close the
-        connection.
+        """Encode a response, None or an error in one step. Returns the reply. If it cannot be encoded, log that as a
+        bug and encode UNKNOWN_SERVER_ERROR instead; if that is impossible too, close the connection.
         """
         api = call.handler.api
         try:

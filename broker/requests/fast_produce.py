@@ -121,7 +121,7 @@ def _read_flexible(frame: Readable, position: int) -> Beginning:
     """Parse the beginning of a flexible version.
 
     Returns transactional id (None or bytes), acks, number of topics, topic name, number of partitions, and the position
-    behind these.
+    after these.
     """
     length, position = read_uvarint(frame, position)
     transactional = frame[position : position + length - 1] if length else None
@@ -193,7 +193,7 @@ class FastProduce:
             if self._turn != store.turn:
                 self._turn, self._wall_ms = store.turn, self._now_ms()
             ordinary = (
-                whole  # nothing is behind the batch: decode_request
+                whole  # nothing follows the batch: decode_request
                 and (partition.plain and log.offline is None)  # Partition.accept, check_online
                 and (zero == 0 and size + LENGTH_ENDS_AT == length and magic == MAGIC)  # batches.check_produced
                 and 0 <= flags ^ bit <= HIGHEST_CODEC  # the same: no bit but the codec's and the transaction's
@@ -246,7 +246,7 @@ class FastProduce:
 
 def _other_length(frame: Readable, position: int) -> tuple[int, int]:
     """Read a compact length (unsigned varint, one more than the bytes). Returns the number of bytes and the position
-    behind it.
+    after it.
     """
     length, position = read_uvarint(frame, position)
     return length - 1, position

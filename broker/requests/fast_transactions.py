@@ -51,14 +51,14 @@ class OrdinaryRequest:
         "version",
     )
 
-    def __init__(self, api: int, version: int, client_id: str, pair: tuple[str, int, int], answer: bytes) -> None:
-        """pair: (transactional id, producer id, epoch). answer: the whole frame of a success, whose correlation id is
-        replaced for each request.
+    def __init__(self, api: int, version: int, client_id: str, producer: tuple[str, int, int], answer: bytes) -> None:
+        """producer: (transactional id, producer id, epoch). answer: the whole frame of a success, whose correlation id
+        is replaced for each request.
         """
         self.api = api
         self.version = version
         self.client_id = client_id
-        self.transactional_id, self.producer_id, self.producer_epoch = pair
+        self.transactional_id, self.producer_id, self.producer_epoch = producer
         self.partitions: list[PartitionKey] = []
         self.commit = False
         self.reply_begins = answer[: CORRELATION_ID.start]
@@ -111,7 +111,7 @@ class FastTransactions:
             added = {key: self._topics[key[0]].partitions[key[1]].log.log_id for key in asked.partitions}
             if not coordinator.fence_policy.passes(txn, Kind.COORDINATOR, asked.api, asked.version, connection):
                 return False
-            if self._turn != self._store.turn:
+            if self._turn != self._store.turn:  # in one turn, the inputs of all ids that are not ephemeral are the same
                 self._turn, self._given = self._store.turn, coordinator.inputs("")
             given = coordinator.inputs(transactional_id) if coordinator.is_ephemeral(transactional_id) else self._given
             if asked.api == END_TXN:
@@ -151,9 +151,9 @@ class FastTransactions:
 
 def _end(request: EndTxnRequest, version: int, client_id: str) -> OrdinaryRequest | None:
     """Return an EndTxn as an OrdinaryRequest; None without a transactional id."""
-    pair = request.transactional_id, request.producer_id, request.producer_epoch
+    producer = request.transactional_id, request.producer_id, request.producer_epoch
     answer = b"".join(encode_response(APIS[END_TXN], version, 0, EndTxnResponse()))
-    asked = OrdinaryRequest(END_TXN, version, client_id, pair, answer)
+    asked = OrdinaryRequest(END_TXN, version, client_id, producer, answer)
     asked.commit = request.committed
     return asked if asked.transactional_id else None
 
@@ -171,8 +171,9 @@ def _adding(request: AddPartitionsToTxnRequest, version: int, client_id: str) ->
     ]
     response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     answer = b"".join(encode_response(APIS[ADD_PARTITIONS], version, 0, response))
-    pair = request.v3_and_below_transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
-    asked = OrdinaryRequest(ADD_PARTITIONS, version, client_id, pair, answer)
+    producer_id, epoch = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    producer = request.v3_and_below_transactional_id, producer_id, epoch
+    asked = OrdinaryRequest(ADD_PARTITIONS, version, client_id, producer, answer)
     asked.partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
     ordinary = asked.transactional_id and all(index >= 0 and name not in INTERNAL for name, index in asked.partitions)
     return asked if ordinary and len(answer) <= SMALL_REPLY_BYTES else None

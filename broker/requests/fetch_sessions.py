@@ -212,7 +212,7 @@ class SessionCache:
     def create(
         self, partitions: dict[Key, Wanted], *, uses_topic_ids: bool, now_ms: int, owner: Principal = ANONYMOUS
     ) -> int:
-        """Open a session if there is room. Returns its id; NO_SESSION if there is none."""
+        """Open a session, and evict others if there is no room. Returns its id; NO_SESSION if none may be evicted."""
         size = len(partitions)
         if len(self._sessions) >= self._slots and not self._evict_for(size, now_ms):
             return NO_SESSION

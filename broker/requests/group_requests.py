@@ -44,14 +44,14 @@ def sight(broker: Services, call: Call) -> Callable[[str], bool]:
 
 
 def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
-    """Return, in steps, whether the client may describe all these topics. It also sorts `names` in place, which a later
-    step then need not do.
+    """Return, in steps, whether the client may describe all these topics. Also sorts `names` in place, so that the
+    group, which handles the heartbeat in one step, has less to do.
     """
     sees, may_see = sight(broker, call), True
     for some in in_parts(names):
         may_see = may_see and all(map(sees, some))
         yield LOOK_UNITS
-    names.sort()  # what the group decides is one step, and then need not
+    names.sort()
     yield LOOK_UNITS
     return may_see
 

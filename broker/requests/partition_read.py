@@ -37,15 +37,15 @@ class PartitionRead:
         self.key = key
         self.wanted = wanted
         self.partition = partition
-        self.offset = wanted.fetch_offset  # from which it is read; it goes on where all that was found is left out
-        self.leaves_out_aborted = False  # for a reader that would not do so itself
+        self.offset = wanted.fetch_offset  # where to read; a later one if all batches before it were aborted
+        self.leaves_out_aborted = False  # the topic is committed-only, and the client does not skip aborted batches
         self.answer = Answer(partition_index=wanted.index, records=[])
-        self.cold: Callable[[], Found] | None = None  # what a worker is to do for it
+        self.cold: Callable[[], Found] | None = None  # what a worker thread has to read for it
         self.max_bytes = 0
         self.at_least_one = False
         self.missing = False  # there is no such partition
         self.size_bytes = 0
-        self.seen_bytes = 0  # of what had been appended to the partition when it was read
+        self.seen_bytes = 0  # how many bytes had been appended to the partition in all when it was read
 
     def last_answer(self) -> LastAnswer:
         """Return what a fetch session remembers of this answer."""

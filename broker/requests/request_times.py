@@ -56,8 +56,8 @@ class RequestTimes:
         self._fast_before = list(self._fast)
         self._histograms = metrics.request_ns
         self._began_ns = 0
-        self._open: list[tuple[int, Counts]] = []  # that wait for the open round, by turn
-        self._flying: deque[list[tuple[int, Counts]]] = deque()  # that wait for each round that is being written
+        self._open: list[tuple[int, Counts]] = []  # of each turn whose answers wait for the open round: begin, counts
+        self._flying: deque[list[tuple[int, Counts]]] = deque()  # the same for each round that is being written
 
     # ---- called by the dispatcher ------------------------------------------------------------------------------
 
@@ -124,10 +124,10 @@ class RequestTimes:
 
     def end_round(self, is_last: bool) -> None:
         """Count the durations of the answers that waited for the oldest round (write of the journal), which is released
-        now. is_last: whether no other round is being written.
+        now. is_last: no other round has units: none is being written, and the open one is empty.
         """
         done = self._flying.popleft()
-        if is_last and self._open:
+        if is_last and self._open:  # answers of later turns, which wrote nothing: they waited for this round, too
             done, self._open = done + self._open, []
         if done:
             now_ns = self.now_ns()

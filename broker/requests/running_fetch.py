@@ -142,8 +142,8 @@ class RunningFetch:
         if self.meter is not None:
             self.meter.begin()
         try:
-            done = self._is_done(at_deadline)
-        except Exception as error:  # a bug, which is this fetch's alone: others wait for the same round
+            done = self._answer_if_enough(at_deadline)
+        except Exception as error:  # a bug: only this fetch fails, and the others that are woken with it go on
             self.parked.answer(error)
             done = True
         if self.meter is not None:
@@ -152,7 +152,7 @@ class RunningFetch:
             self.broker.waiting_places.leave(self.connection, self)
         return done
 
-    def _is_done(self, at_deadline: bool) -> bool:
+    def _answer_if_enough(self, at_deadline: bool) -> bool:
         """Read again. If there is enough, or at_deadline, answer (after reads from disk, if needed) and return True."""
         if not at_deadline and not self._may_be_enough():
             return False
@@ -235,7 +235,7 @@ class RunningFetch:
         """Return whether not to wait: there are min_bytes, an error, no partition, a disk read or a later segment."""
         if self.any_missing:
             self.missing = {read.key for read in self.reads if read.missing}
-            self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
+            self.reads.sort(key=_is_missing)  # as in Kafka, partitions that do not exist come last
         nothing_there = not self.existing and not self.quiet
         enough = self.max_bytes - self.left_bytes >= self.min_bytes
         return enough or self.failed or nothing_there or self.behind or self.jobs_left > 0
@@ -358,7 +358,7 @@ class RunningFetch:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.broker.metrics.error("Fetch", code)
         release(read.answer.records or ())
-        aborted: list[Answer.AbortedTransaction] | None = [] if read.missing else None  # as Kafka has it
+        aborted: list[Answer.AbortedTransaction] | None = [] if read.missing else None  # as in Kafka
         read.answer = Answer(
             partition_index=read.wanted.index, error_code=code, records=[], aborted_transactions=aborted
         )

@@ -51,8 +51,8 @@ class SafePattern:
         self._flags = int(tree.state.flags)
         self._work_left = MAX_WORK
         self._work_left_of_text = MAX_WORK_AT_ONCE
-        self._made_tests: dict[tuple[Any, int, int], Test] = {}  # by what they are made of: a repeated part is one
-        self._tests: list[Test | str | None] = []  # of each state: for a character, for a place, or none
+        self._made_tests: dict[tuple[Any, int, int], Test] = {}  # by their item, which has several states if repeated
+        self._tests: list[Test | str | None] = []  # of each state: for a character; or _BEGIN, _END, _MATCH; or None
         self._next: list[list[int]] = []
         accept = self._state(_MATCH)
         try:
@@ -144,7 +144,9 @@ class SafePattern:
         return len(self._tests) - 1
 
     def _test(self, op: Any, value: Any, flags: int) -> Test:
-        """Return the test of one character for this item of the pattern. Equal items share one test."""
+        """Return the test of one character for this item of the pattern. The copies of an item in a repeated part share
+        one test.
+        """
         key = op, id(value), flags
         if key not in self._made_tests:
             self._made_tests[key] = _test(op, value, flags)

@@ -87,7 +87,7 @@ class KeyRefresher:
         if isinstance(outcome, BaseException):
             is_known = isinstance(outcome, BadKeySet | CannotFetch)
             reason = str(outcome) if is_known else type(outcome).__name__
-            log.warning("keys of tokens cannot be had from %s, those there are go on: %s", self._shown, reason)
+            log.warning("keys of tokens cannot be fetched from %s, the last ones stay in use: %s", self._shown, reason)
             self._again_in(min(SOONEST_MS, self._every_ms))
         else:
             self._put(outcome)

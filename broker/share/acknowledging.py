@@ -82,8 +82,8 @@ class Acknowledging:
                 return
 
     def _is_short(self) -> bool:
-        """Return whether the request touches at most RUNS runs (ranges of records in the same state), which may be
-        decided in one step.
+        """Return whether the request has so little to decide that one step may do it: RUNS at most, counting for each
+        of its ranges the types it gives or the runs (ranges of records in the same state) it touches, if they are more.
         """
         touched = 0
         for key, acks in self._acks.items():

@@ -223,7 +223,7 @@ def _by_kind(acks: Iterable[AckRange]) -> Iterator[Ack]:
     """
     before = -1
     for first, last, types in acks:
-        if first > last or first < before:
+        if first > last or first < before:  # as in Kafka, a range may begin with the last offset of the one before
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} are out of order")
         before = last
         if not types or not _KINDS.issuperset(types):

@@ -4,7 +4,7 @@ The rules. All changes of one request are one unit, with one record for each sha
 step that logs them, as a replay would apply them. The topic is not compacted, because an update has only a part of a
 state. Instead a snapshot of each share partition is logged from time to time, and the start of a log moves up to the
 first record that is still needed. So a share partition whose last snapshot is below the log start was deleted.
-Acknowledgements of a transaction are updates in a transactional batch; the marker behind them decides. A snapshot has
+Acknowledgements of a transaction are updates in a transactional batch; the marker after them decides. A snapshot has
 no pending acknowledgements, so updates before it are still needed while their acknowledgements are pending.
 Source: Kafka's ShareCoordinatorShard, ShareCoordinatorService, ShareCoordinatorOffsetsManager; KAFKA-19695.
 """
@@ -130,7 +130,9 @@ class ShareStateLog:
         return ShareUnit(parts, apply)
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """Write these changes as one unit and apply them. Raises COORDINATOR_NOT_AVAILABLE, then nothing is changed."""
+        """Write these changes as one unit and apply them; then begin snapshots that are due. Raises
+        COORDINATOR_NOT_AVAILABLE, and then nothing is changed.
+        """
         self._commit(changes)
         self._keep_short([key for key, _ in changes])
 
@@ -141,8 +143,8 @@ class ShareStateLog:
         unit.apply()
 
     def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
-        """Return what a transaction marker in this partition of the topic changes. changes: updates to log with the
-        marker, which an abort may need.
+        """Return what a transaction marker in this partition of the topic changes. changes: updates to log in the same
+        unit as the marker. Only an abort has some: they archive records that were delivered as often as allowed.
         """
         owner = self.topic.log(home)
         written = list(self._batches(changes))

@@ -179,15 +179,15 @@ class Partition:
         Returns the batch to append.
         """
         rules = self.rules
-        tells_the_future = not rules.log_append_time and self._is_too_far_ahead(batch, wall_ms)
+        too_far_ahead = not rules.log_append_time and self._is_too_far_ahead(batch, wall_ms)
         checks_each = not rules.log_append_time and rules.timestamp_before_max_ms != FOREVER_MS
         recompresses = rules.codec is not None and rules.codec != batch.codec
-        if rules.keys_required or tells_the_future or checks_each or recompresses:
+        if rules.keys_required or too_far_ahead or checks_each or recompresses:
             payload = budget.payload_of(batch)  # once, whatever it is needed for
             if rules.keys_required:
                 check_keys(batch, payload)
-            if tells_the_future or checks_each:
-                self._check_timestamps(batch, payload, wall_ms, tells_the_future)
+            if too_far_ahead or checks_each:
+                self._check_timestamps(batch, payload, wall_ms, too_far_ahead)
             if rules.codec is not None and recompresses:
                 batch = batches.read(memoryview(recompress(batch, payload, rules.codec, rules.codec_level)))
                 self._check_size(batch.size)
@@ -209,16 +209,15 @@ class Partition:
         if size > limit:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, {limit} are allowed")
 
-    def _check_timestamps(self, batch: Batch, payload: bytes, wall_ms: int, tells_the_future: bool) -> None:
+    def _check_timestamps(self, batch: Batch, payload: bytes, wall_ms: int, too_far_ahead: bool) -> None:
         """Raise TimestampsRefused for records with a timestamp out of range, naming the first of them.
 
-        tells_the_future: the header has a time too far in the future, so the batch is refused whatever its records
-        have.
+        too_far_ahead: the header has a time too far in the future, so the batch is refused whatever its records have.
         """
         rules = self.rules
         lowest, highest = wall_ms - rules.timestamp_before_max_ms, wall_ms + rules.timestamp_after_max_ms
         wrong, count = outside(batch, payload, lowest, highest)
-        if not wrong and not tells_the_future:
+        if not wrong and not too_far_ahead:
             return
         named = [
             (index, f"timestamp {stamp} is out of range: it must be in [{lowest}, {highest}]") for index, stamp in wrong

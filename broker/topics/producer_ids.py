@@ -32,7 +32,7 @@ class ProducerIds:
         written.
         """
         self._log.commit([producer_ids_given(self._log.catalogue.next_producer_id + count)])
-        self._next = self._end = 0
+        self._next = self._end = 0  # the rest of the present block is given up, too
 
     def gave(self, producer_id: int) -> bool:
         """Return whether this id may have been given out. Unused ids of earlier blocks count as given out."""

@@ -312,7 +312,7 @@ class Topics:
         return self.catalogue.broker_configs.get(broker, {})
 
     def config_synonyms(self, option: str, configs: Mapping[str, str]) -> Synonyms:
-        """Return each value of a topic's option as (name, value, source), in effect first. configs: the topic's own."""
+        """Return (name, value, source) of each value of a topic's option, the one in effect first. configs: its own."""
         settings = self._broker_settings.now
         *own, default = topic_synonyms(option, configs, settings)
         of_one, of_all = self.broker_configs(str(settings.node_id)), self.broker_configs("")
@@ -412,7 +412,7 @@ class Topics:
     # ---- ids -------------------------------------------------------------------------------------------------
 
     def _new_topic_id(self) -> bytes:
-        """Return a random (version 4) UUID whose text does not begin with '-', like a flag (KIP-516)."""
+        """Return a random UUID (version 4) for a topic. Its text does not begin with '-', as a flag would (KIP-516)."""
         while True:
             drawn = bytearray(self._rng.bytes(16))
             drawn[6] = drawn[6] & 0x0F | 0x40

@@ -76,7 +76,7 @@ class Admission:
             return None
         if txn is None:
             self._must_be_known(transactional_id)
-        if version <= TV1_PRODUCE:
+        if version <= TV1_PRODUCE:  # AddPartitionsToTxn had to add the partition before: verify() finds the error
             error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
             raise _refusal(error, PRODUCE, version, txn)
         return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)

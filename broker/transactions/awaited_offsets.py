@@ -66,12 +66,16 @@ class AwaitedOffsets:
         self._awaited: dict[str, _Awaited] = {}  # by transactional id, the longest awaited first
 
     def added(self, transactional_id: str, connection: Connection) -> None:
-        """Note that the AddOffsetsToTxn on this connection is answered with success."""
+        """Called when the AddOffsetsToTxn on this connection is answered with success. If the client is librdkafka, the
+        offsets of this id are awaited from now on.
+        """
         if LIBRARY in connection.client_software:
             self._await(transactional_id, connection)
 
     def asked(self, transactional_id: str, connection: Connection) -> None:
-        """Note that the FindCoordinator for this id on this connection is answered with success."""
+        """Called when the FindCoordinator for this id on this connection is answered with success. If the client is
+        librdkafka, and the id's transaction has a group but no offsets of it, they are awaited from now on.
+        """
         if LIBRARY in connection.client_software and transactional_id not in self._awaited:
             txn = self._transactions.get(transactional_id)
             if txn is not None and self._lacks_offsets(txn):
@@ -117,7 +121,7 @@ class AwaitedOffsets:
         return not all(self._offsets.has_pending_of(partition, txn.producer_id) for partition in partitions)
 
     def _await(self, transactional_id: str, connection: Connection) -> None:
-        """Look at this id after WAIT_MS."""
+        """Look at this id after WAIT_MS, if it has an open transaction."""
         self._awaited.pop(transactional_id, None)  # so that it comes last
         transaction = self._identity(transactional_id)
         if transaction is not None:

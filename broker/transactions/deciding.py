@@ -145,7 +145,7 @@ class Deciding:
 
     def _plan(self, name: str) -> None:
         """Plan the end of one transaction. One that cannot end as proposed gets no plan; finish() then refuses the
-        proposal if it names the transaction.
+        proposal if it names the transaction. Nor does a held one that the proposal does not name.
         """
         txn = self._coordinator.transactions.get(name)
         item = self._listed.get(name)

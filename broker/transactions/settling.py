@@ -71,8 +71,8 @@ def _payable(shared: Shared) -> list[Owed]:
 
 
 def _pay(shared: Shared, participants: Participants, debts: list[Owed]) -> None:
-    """Write these owed markers and remove the debts, in one unit. If a log is deleted, its debt is removed without a
-    marker.
+    """Write these owed markers and remove the debts, in one unit, with the batches that participants add to the markers
+    in their topics. If a log is deleted, its debt is removed without a marker.
     """
     store, wall_ms = shared.store, shared.clock.now_ms()
     changes: list[Change] = []

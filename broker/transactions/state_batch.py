@@ -19,7 +19,7 @@ _HEAD_BYTES = 17  # of a value, before its partitions; then times of 16 bytes, t
 _VERSION_BYTES = 2
 _TIMES_BYTES = 16
 _OURS_BYTES = 18
-_OPENED_AT_BYTES = 8  # behind the head of its tag, which is the last
+_OPENED_AT_BYTES = 8  # after the head of its tag, which is the last
 
 Layout = tuple[Callable[..., bytes], bytes, bytes, bytes, bytes]
 """What fills a record in; and of its bytes those before the key, those after it, the partitions, and the tags."""
@@ -104,11 +104,11 @@ def _layout(
     value = records.value(written)
     key = b"\xff" * key_bytes  # which is nowhere else: a key has four bytes at least
     begins, _, rest = keyed_record(number, key, value).partition(key)
-    value_at = len(rest) - len(value) - 1  # behind it is the number of headers, 0
+    value_at = len(rest) - len(value) - 1  # after the value comes the number of headers, 0
     goes_on = rest[: value_at + _VERSION_BYTES]
     middle, _ = records.encode_partitions(partitions)
-    behind = len(records.OPENED_AT_HEAD) + _OPENED_AT_BYTES
-    tags = value[_HEAD_BYTES + len(middle) + _TIMES_BYTES : -_OURS_BYTES - behind]
+    last_tag_bytes = len(records.OPENED_AT_HEAD) + _OPENED_AT_BYTES
+    tags = value[_HEAD_BYTES + len(middle) + _TIMES_BYTES : -_OURS_BYTES - last_tag_bytes]
     layout = (
         f">{len(begins)}s{key_bytes}s{len(goes_on)}sqhib{len(middle)}sqq{len(tags)}shqq{len(records.OPENED_AT_HEAD)}sqx"
     )

@@ -39,7 +39,7 @@ class TransactionUnit:
         self._size = 0
         self._debts: dict[tuple[int, int], MarkerDebt] = {}
         self._settled: list[tuple[Settlement, int]] = []  # with the offset of the marker
-        self._ends: dict[int, int] = {}  # of logs of participants in this unit
+        self._ends: dict[int, int] = {}  # by log id, of participants' logs: the end offset once the unit is committed
 
     def add(self, append: Append) -> None:
         """Add a batch that is not a marker."""

@@ -152,7 +152,7 @@ class Cleaning:
         else:
             one.compacted(run)
         finally:
-            self._tasks.stir()  # files are to go
+            self._tasks.stir()  # the next checkpoint is to delete the files that are not needed any more
 
     def _give_up(self, one: PartitionLog, error: Exception) -> None:
         """Do not compact this log any more until the next start, because of this error; log it."""

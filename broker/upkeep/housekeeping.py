@@ -317,7 +317,7 @@ class Housekeeping:
         self.stir()
         self._look_at_congestion()
         size_bytes = run.size_bytes
-        while run.let_go():
+        while run.let_go():  # frees the memory of some batches, so that others are served in between
             await self.pause(0)
         return size_bytes
 
@@ -376,8 +376,8 @@ class Housekeeping:
         return min(self._settings.checkpoint_interval_ms, LOST_AGE_MS) if self.timeout_pending() else LOST_AGE_MS
 
     async def _until_next_look(self) -> bool:
-        """Sleep for a tick, or until the next round if the journal is half used. Returns whether the broker stops or
-        is halted.
+        """Sleep for TICK_S, or until a round is released while the journal is half used, if that is earlier. Returns
+        whether the broker stops or is halted.
         """
         try:
             async with asyncio.timeout(TICK_S):

@@ -74,7 +74,7 @@ def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, 
                 if topic_id in topics:
                     indices.setdefault(topic_id, []).append(index)
             yield 1 + len(member.topics) // TOPICS_OF_A_UNIT
-    by_members: dict[tuple[int, ...] | int, Class] = {}
+    by_members: dict[tuple[int, ...] | int, Class] = {}  # if all members subscribe, the key is only their number
     for topic_id in sorted(indices):
         of_topic = indices[topic_id]
         key = len(of_topic) if len(of_topic) == len(members) else tuple(of_topic)

@@ -188,7 +188,9 @@ class MixedGroup(ConsumerGroup):
         member_id = asked.member_id
         subscription = self._judge(Caller(member_id, asked.instance_id, asked.generation))
         assert subscription.classic is not None
-        protocols = dict(subscription.classic.protocols)  # it may have joined when the group was classic
+        # Any protocol of the member is right, not only its first: if it joined while the group was a classic one, it
+        # names the protocol that was chosen then.
+        protocols = dict(subscription.classic.protocols)
         if asked.protocol_type not in (None, CONSUMER) or not (asked.protocol is None or asked.protocol in protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         current = self.current(member_id)

@@ -196,6 +196,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         written = sum(len(getattr(change.value, "topics", ())) for change in changes)
         self._turns.spend(UNITS_OF_A_NAME * (subscribed + written) + UNITS_OF_A_CHANGE * len(changes))
         self._topic.commit(parts)
+        # The group has applied `changes` already; in memory, too, its GroupEpoch gets the age.
         for change in kept if kept is not changes else ():
             if isinstance(change.value, GroupEpoch):
                 group.apply(change)

@@ -400,7 +400,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def leave(self, beat: Heartbeat) -> Answer:
-        """Handle the heartbeat of a member that leaves; a static one may leave only temporarily. Raises KafkaError."""
+        """Handle the heartbeat of a member that leaves. A static member may also leave for a while: then it keeps its
+        assignment. Raises KafkaError.
+        """
         member_id, instance_id = beat.member_id, beat.instance_id
         if instance_id is not None:
             self._check_owner(member_id, instance_id)

@@ -55,7 +55,7 @@ def _share(
 
     subscribers: indices of members. given: the partitions of each member, by index; those assigned here are added.
     """
-    sharing = -(-len(subscribers) // len(places))
+    sharing = -(-len(subscribers) // len(places))  # how many members each partition gets: the quotient, rounded up
     held: dict[TopicIdPartition, set[int]] = {place: set() for place in places}
     had = {index: _had(members[index], held) for index in subscribers}
     yield sum(map(len, had.values())) + len(places)

@@ -158,7 +158,8 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         time.
 
         The caller looks up the offset of the timestamp, and passes it to heartbeat(). Empty unless
-        share.auto.offset.reset is a duration. topics: those to which the heartbeat subscribes.
+        share.auto.offset.reset is a duration. Partitions that were added to a topic in use are left out: they begin at
+        their log start. topics: those to which the heartbeat subscribes.
         """
         reset = self._configs.obeyed(group_id).share_auto_offset_reset
         if reset in (EARLIEST, LATEST):

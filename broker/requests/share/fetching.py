@@ -262,8 +262,8 @@ class ShareFetching:
         return min(READ_BYTES, max(LEAST_READ_BYTES, self._min_bytes, 2 * answered))
 
     def _candidates(self) -> Steps[list[ShareRead]]:
-        """Return the partitions with records to acquire. Each call begins with another partition, so that each comes
-        first sometimes.
+        """Return the partitions with records to acquire. Each fetch of a session begins with another partition, so that
+        each comes first sometimes.
         """
         self._errors.clear()
         found = []
@@ -363,7 +363,7 @@ class ShareFetching:
     def _take(self, read: ShareRead, offset: int, found: Slice, aborted: Iterable[AbortedTransaction]) -> int:
         """Acquire records of what was read from `offset` on.
 
-        Returns how many batches were looked at. Raises KafkaError.
+        Returns how many batches were looked at; 0 if nothing from `offset` on may be acquired now. Raises KafkaError.
         """
         data = memoryview(found.buffers[0] if len(found.buffers) == 1 else b"".join(found.buffers))
         batches = list(islice(headers(data), MAX_BATCHES))
@@ -385,7 +385,7 @@ class ShareFetching:
             self._records += sum(last - first + 1 for first, last, _ in acquired)
             self._reads[read.place] = read
         elif self._partitions.next_offset(read.key) == offset:
-            return 0  # nothing of it may be acquired
+            return 0
         return len(batches)
 
     def _refuse(self, place: TopicIdPartition, error: KafkaError) -> None:
@@ -406,7 +406,7 @@ class ShareFetching:
         broker.metrics.cold_reads += 1
         broker.read_executor.submit(
             job if self._meter is None else self._meter.measure(job),
-            lambda result: self._was_read(read, offset, result),
+            lambda result: self._finish_read(read, offset, result),
             owner=self._connection,
             wanted=self._is_wanted,
         )
@@ -415,7 +415,7 @@ class ShareFetching:
         """Return whether the client still waits for the answer."""
         return not (self._state is State.ANSWERED or self._connection.has_left())
 
-    def _was_read(self, read: ShareRead, offset: int, result: Read | BaseException) -> None:
+    def _finish_read(self, read: ShareRead, offset: int, result: Read | BaseException) -> None:
         """Use what a worker has read. After the last read, if _work() is not running, answer, look again or wait."""
         self._reads_left -= 1
         self._partitions.end_read(read.key)
@@ -480,7 +480,7 @@ class ShareFetching:
 
 
 def _reads_committed(broker: "Services", group: str) -> bool:
-    """Return whether share.isolation.level is read_committed. As in Kafka, a fetch obeys what held when it began."""
+    """Return whether the group's share.isolation.level is read_committed now. A fetch asks once, when it begins."""
     return broker.group_configs.obeyed(group).share_isolation_level == COMMITTED
 
 

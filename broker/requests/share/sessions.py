@@ -93,7 +93,7 @@ class ShareSessions:
         session = ShareSession(group, member, places, connection)
         self._check_room(len(session.places), 0)
         if len(self._sessions) < ENOUGH_ROOM * most:
-            self.is_limit_known = False
+            self.is_limit_known = False  # so that the next refusal is logged
         self.partitions += len(session.places)
         self._sessions[group, member] = session
         self._of_connection.setdefault(connection, {})[session] = None

@@ -69,7 +69,7 @@ def _refusal(request: Initialisation, limits: Limits) -> ErrorCode:
     if request.enable_2pc and not limits.two_phase_commit:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if request.keep_prepared_txn:
-        return ErrorCode.UNSUPPORTED_VERSION  # as Kafka: KIP-939 is not finished there either
+        return ErrorCode.UNSUPPORTED_VERSION  # as in Kafka, where KIP-939 is not finished either
     if not request.enable_2pc and not 0 < request.timeout_ms <= limits.max_timeout_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
     return ErrorCode.NONE

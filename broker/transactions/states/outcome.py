@@ -60,12 +60,13 @@ def _prepare_keeping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
 def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
     """Return the state PREPARE_COMMIT or PREPARE_ABORT with a bumped epoch, which is also written into the markers.
 
-    If no epoch is left, the state also names the producer id that its producer uses next.
+    If no epoch is left, or a new producer id was set aside, the state also names the producer id that its producer uses
+    next.
     """
     set_aside = txn.next_producer_id != NO_ID
-    ends = txn.exhausted or set_aside or given.ephemeral
+    ends = txn.exhausted or set_aside or given.ephemeral  # the producer id is never used again
     rotates = ends and not given.ephemeral
-    began = txn.status is Status.ONGOING
+    began = txn.status is Status.ONGOING  # else there is no transaction, and only the epoch is bumped
     return txn._replace(
         producer_epoch=RETIRED_EPOCH if ends else txn.producer_epoch + 1,
         last_producer_epoch=txn.producer_epoch,

@@ -83,7 +83,7 @@ def test_a_failed_fetch_keeps_the_old_keys_and_is_repeated_soon(world, failure, 
     world.text = failure
     world.wait(EVERY_MS / 1000)
     assert world.put == [{"p256-1"}]
-    assert "cannot be had from https://keys.example" in caplog.text
+    assert "cannot be fetched from https://keys.example" in caplog.text
     assert not isinstance(failure, CannotFetch) or str(failure) in caplog.text
     world.text = SECOND
     world.wait(SOONEST_MS / 1000)
