@@ -179,7 +179,8 @@ async def metrics_text(admin: Admin) -> bytes:
     families = [each for each in samples.families.values() if each.samples]
     once = _Once([*families, *map(_family, own)])
     try:
-        return await call_in_thread(lambda: bytes(generate_latest(once)), "metrics")  # it calls collect() only
+        # generate_latest() only calls collect() of `once`.
+        return await call_in_thread(lambda: bytes(generate_latest(once)), "metrics")
     except CannotStartThread as error:
         raise RetriableError(str(error), hint=MORE_THREADS) from None
 

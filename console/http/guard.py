@@ -100,8 +100,8 @@ class Guard:
         return self._token is not None
 
     def serve_at(self, port: int) -> None:
-        """Set the port that this console listens on. It is part of the cookie's name, so that consoles on one host do
-        not share sessions.
+        """Put the port that this console listens on into the cookie's name, so that consoles on one host do not share
+        sessions.
         """
         self.cookie = f"{COOKIE}_{port}"
 

@@ -42,8 +42,8 @@ class Parameter(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """The greatest length of a text."""
-        return LONGEST_TEXT if self.high == MAX_MS else self.high  # MAX_MS is the default, which is meant for numbers
+        """Return the greatest length of a text: LONGEST_TEXT unless `high` is given."""
+        return LONGEST_TEXT if self.high == MAX_MS else self.high  # the default of `high`, MAX_MS, is for numbers
 
 
 PAGE_SIZE = Parameter("page_size", "number", "How many items a page has.", 100, 1, 1_000)

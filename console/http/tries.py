@@ -37,8 +37,8 @@ class Tries:
             raise Problem(TOO_MANY, "this address sent too many wrong tokens", "wait a minute")
 
     def add(self, address: str, now_ms: int) -> None:
-        """Count a wrong token of this address, and log it if LINE_EVERY_MS have passed since the last line. Addresses
-        whose latest wrong token is older than TRIES_IN_MS are removed.
+        """Count a wrong token of this address, and log it if LINE_EVERY_MS have passed since the last line. Forgets
+        addresses whose latest wrong token is older than TRIES_IN_MS, and the oldest above MAX_ADDRESSES.
         """
         counted = counted_as(address)
         self._wrong_ms[counted] = [*self._wrong_ms.pop(counted, ()), now_ms][-TRIES:]

@@ -33,7 +33,6 @@ from .view import Group, Offsets, View, blocker_rows, cluster_row, counts_row, o
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 INTERVAL_MS = 500  # between two readings of a small cluster
 GROUPS_INTERVAL_MS = 2_000
 RIGHTS_INTERVAL_MS = 30_000
@@ -93,7 +92,7 @@ class ClusterModel:
         now_ms = self._clock.monotonic_ms()
         self._wanted_until_ms = now_ms + LOOK_MS
         self.look()
-        fresh_ms = max(FRESH_MS, 2 * (1 + LOAD) * self._took_ms)
+        fresh_ms = max(FRESH_MS, 2 * (1 + LOAD) * self._took_ms)  # of a slow cluster, two readings with their pauses
         if self._view is not None and self.problem is None and now_ms - self._view_ms <= fresh_ms:
             return self._view
         return await self.next_view()
@@ -202,8 +201,8 @@ class ClusterModel:
         return found
 
     async def _read_rights(self, admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
-        """Return one line for each kind of thing that this login may not see. The broker is asked only every
-        RIGHTS_INTERVAL_MS.
+        """Return one line for each kind of thing that this login may not see. Reads that and fencepost's release, each
+        at most once in RIGHTS_INTERVAL_MS.
         """
         if self._clock.monotonic_ms() >= self._rights_due_ms:
             self._left_out = await left_out(admin, topics)
@@ -252,7 +251,7 @@ class ClusterModel:
         self.problem = error
         if self._next is not None:
             self._next.set_exception(error)
-            self._next.exception()  # seen, if nobody waits
+            self._next.exception()  # so that asyncio does not log it if nobody waits
             self._next = None
 
     def snapshot(self, view: View | None) -> dict[str, Any]:

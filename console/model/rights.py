@@ -17,11 +17,11 @@ _CONSUMER_OFFSETS, _TRANSACTION_STATE = "__consumer_offsets", "__transaction_sta
 
 
 async def left_out(admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
-    """Return one line for each kind of thing that the broker's lists may lack for this login. topics: the names in its
-    list of topics.
+    """Return lines that name the kinds of things that the broker's lists may lack for this login. topics: the names in
+    its list of topics.
 
     Groups and transactions are asked about only if their internal topic exists: without it there are none, and the
-    question would make the broker create it.
+    question would make the broker create it. A login that may not see all topics cannot know that: one line names all.
     """
     if await _is_refused(admin.describe_topics(NAME)):
         return (f"topics, groups, transactions: {ONLY}",)

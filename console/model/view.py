@@ -273,8 +273,8 @@ def _sentence(row: Mapping[str, Any]) -> str:
 
 
 def blocker_rows(view: View, most: int) -> list[dict[str, Any]]:
-    """Return the rows of up to `most` blocked partitions, the longest blocked first. Fewer if transactional ids are
-    very long.
+    """Return the rows of up to `most` blocked partitions, the longest blocked first, before them those of unknown
+    start. Fewer if transactional ids are very long.
     """
     oldest = nsmallest(most, view.blockers, key=lambda each: (each.since_ms or 0, each.open.topic_partition))
     names = (each.description.transactional_id if each.description else "" for each in oldest)

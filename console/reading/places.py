@@ -43,7 +43,7 @@ async def ends_of(admin: Admin, partition: TopicPartition) -> Ends:
     high = (await admin.ends([partition], LATEST))[partition]
     stable = (await admin.ends([partition], LATEST, "read_committed"))[partition]
     start = (await admin.ends([partition], EARLIEST))[partition]
-    return Ends(start, min(stable, high), high)
+    return Ends(start, min(stable, high), high)  # `stable` was read after `high` and may have passed it
 
 
 async def first_offset(

@@ -111,7 +111,6 @@ def _rows(
     rows: list[dict[str, Any]] = []
     left = PAGE_BYTES
     for entry in window.entries:
-        batch: Batch = entry.record
         if isolation == "read_committed" and entry.fate in _HIDDEN:
             continue
         for row in _rows_of(where, window.start, entry, names):
@@ -119,8 +118,6 @@ def _rows(
                 return rows, int(row["offset"])
             rows.append(row)
             left -= _weight(row)
-        if batch.next_offset >= window.next_offset:
-            break
     return rows, window.next_offset
 
 

@@ -70,8 +70,8 @@ async def _described(admin: Admin, name: str) -> TransactionDescription:
 
 async def _end(asked: Asked, admin: Admin, found: TransactionDescription, done: str) -> dict[str, Any]:
     """End the id's transaction by taking its next producer epoch. Returns the answer. done: "aborted" or "fenced",
-    for log and answer. Raises Problem for a prepared transaction unless the body's confirm_prepared names its sink
-    and batch.
+    for log and answer. Raises Problem for a prepared transaction if it is held, or if the body's confirm_prepared does
+    not name its sink and batch.
     """
     name = found.transactional_id
     waiting = (await admin.prepared_transactions()).get(name)

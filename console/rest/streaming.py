@@ -58,8 +58,8 @@ async def _watch(asked: Asked) -> web.StreamResponse:
         await response.prepare(asked.request)
         await response.write(b"retry: 2000\n\n")
         if seen is None:
-            with contextlib.suppress(KafkaError):
-                await parts.model.view()
+            with contextlib.suppress(KafkaError):  # the snapshot has its text
+                await parts.model.view()  # so that the snapshot is a recent one
         await _stream(asked, response, seen)
     except (ConnectionError, TimeoutError, Problem):
         pass  # the browser left, took nothing, or was logged out

@@ -26,7 +26,9 @@ PIECE_BYTES = 64 << 10
 
 
 async def topics(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/topics: a page of topics by name."""
+    """Handle GET …/topics: a page of topics by name. Query parameters: `contains`, a text that the name contains;
+    `internal`, whether internal topics are listed too.
+    """
     view = await view_of(asked)
     shown = [each for each in view.topics.values() if asked.query["internal"] or not each.is_internal]
     found = matching(shown, asked.query["contains"], lambda each: each.name)

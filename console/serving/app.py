@@ -180,7 +180,9 @@ async def _body_of(request: web.Request) -> bytes:
 
 
 def _names(found: Mapping[str, str]) -> dict[str, str]:
-    """Return the decoded names in the path. Raises Problem for one that cannot be a name in Kafka."""
+    """Return the decoded names in the path. Raises Problem for one that Kafka cannot send: it is longer than a string
+    of its protocol, or not Unicode.
+    """
     for name, text in found.items():
         if len(text) > LONGEST_NAME:
             raise Problem(BAD_PARAMETER, f"{name} is longer than {LONGEST_NAME} characters")

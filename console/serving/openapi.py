@@ -306,6 +306,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "tags": [route.handler.__module__.rpartition(".")[2]],
         "parameters": parameters,
         "responses": {**_answers(route), "4XX": problem, "5XX": problem},
+        # {}: a console without a token asks for no login.
         "security": [] if route.access == OPEN else [{"cookie": []}, {"bearer": []}, {}],
     }
     if route.body is not None:
@@ -314,10 +315,10 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _answers(route: Route) -> dict[str, Any]:
-    """Return the successful answers of a route by HTTP status."""
+    """Return the answers of a route by HTTP status, without those that are a Problem."""
     if not route.answer:
         return {"204": {"description": "Done"}}
-    if "/" in route.answer:
+    if "/" in route.answer:  # a media type, not the name of a schema
         return {"200": {"description": route.summary, "content": {route.answer: {"schema": {}}}}}
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{route.answer}"}}}
     found = {"200": {"description": route.summary, "content": content}}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from confluent_kafka import KafkaException
 from console_client import ConsoleClient, console_of
 from console_story import FATES, Story
 from fencepost.client.admin.admin import Admin
@@ -115,16 +116,15 @@ async def test_records_timeline_and_blocker_of_a_topic_on_kafka_are_shown(consol
         page = await console.get(f"{topic}/partitions/0/records?offset=0")
     states = [each["state"] for each in page["data"]]
     assert states[:6] == FATES[:6]
-    assert sorted(states) == sorted(FATES)
+    assert sorted(states) == sorted(FATES)  # the last marker may come after the record that was written last
     assert (page["last_stable_offset"], page["high_watermark"]) == (5, 9)
     timeline = await console.get(f"{topic}/partitions/0/timeline?from=0")
     assert [each["base_offset"] for each in timeline["blocks"]] == list(range(9))
-    await console.console.parts.model.next_view()
-    await console.console.parts.model.next_view()
+    await console.wait_for_view()
     (blocker,) = [each for each in (await console.get("blockers"))["data"] if each["topic_name"] == f"{run}-story"]
     assert (blocker["transactional_id"], blocker["waiting"], blocker["hangs"]) == ("holder", 4, False)
     group = await console.get(f"consumer-groups/{run}-billing")
-    assert group["lag"]["partitions"] >= 1
+    assert group["lag"]["partitions"] == 1  # its member has read from one alone
     assert (await console.get(f"{topic}/configs/cleanup.policy"))["value"] == "delete"
 
 
@@ -139,8 +139,9 @@ async def test_a_transaction_is_aborted_and_its_producer_fenced(
     assert done["next_epoch"] > row["producer_epoch"]
     async with Admin(servers) as admin:
         assert not (await admin.describe_transactions(f"{run}-to-end"))[f"{run}-to-end"].is_open
-    with pytest.raises(Exception, match=r"(?i)fence|epoch"):
+    with pytest.raises(KafkaException) as refused:
         story.open.pop(f"{run}-to-end").commit_transaction(30)
+    assert refused.value.args[0].fatal()
 
 
 @pytest.mark.skipif(find_chromium() is None, reason=NO_CHROMIUM)

@@ -26,7 +26,7 @@ def test_a_share_groups_page_names_the_transaction_that_fills_its_window(page: P
             visit(page, console, "groups")
             row = page.locator("tbody tr", has_text="packing")
             expect(row).to_contain_text("share, simple")
-            expect(row.locator("td").nth(3)).to_have_text("1")
+            expect(row.locator("td").nth(3)).to_have_text("1")  # its number of members
             expect(row.locator("td").nth(5)).to_have_text(str(LIMIT + 20))  # its lag
             expect(row).to_contain_text("1 of 1 partitions")
             row.get_by_role("link", name="packing").click()

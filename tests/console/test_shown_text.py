@@ -52,7 +52,7 @@ def test_pages_replace_the_same_characters_as_the_command_line() -> None:
     replaced = run("return given.map((each) => visible.visible(each) === '\\ufffd');", characters)
     wrong = [
         each for each, was in zip(characters, replaced, strict=True)
-        if was != (not each.isprintable()) and each != "\ufffd"
+        if was != (not each.isprintable()) and each != "\ufffd"  # which is the replacement itself
     ]  # fmt: skip
     assert wrong == []
     assert run("return given.map(visible.visible);", ["a b\n\u202ec"]) == ["a b��c"]

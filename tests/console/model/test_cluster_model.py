@@ -58,9 +58,10 @@ def test_the_pause_between_readings_grows_with_their_time_but_not_after_a_failur
     assert pause_ms(0, failed=True) == pause_ms(0, failed=False) == cluster_model.INTERVAL_MS
 
 
-async def test_a_topic_deleted_while_the_view_is_collected_hides_no_other_topic(
+async def test_a_topic_deleted_after_the_topics_were_listed_hides_no_other_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Neither in a view nor in metrics; and no error comes from a search for blockers or open transactions."""
     describe = Admin.describe_topics
 
     async def describe_and_delete(self: Admin, topics: Any = None) -> dict[str, TopicDescription]:

@@ -75,8 +75,8 @@ def test_compare_returns_an_event_per_transaction_changed_since_the_last_compari
     assert [each["type"] for each in first.compare(*lists(("new", "Ongoing")), 1)] == ["txn.begin"]
 
 
-def test_a_listed_transaction_older_than_its_last_log_record_gives_no_event() -> None:
-    """The answer of ListTransactions may be older than what the records of `__transaction_state` have already shown."""
+def test_a_listing_without_an_epoch_in_the_known_state_gives_no_event() -> None:
+    """ListTransactions returns no epoch; the records of `__transaction_state` have it."""
     story = Story()
     story.follow("t", status("CompleteCommit", epoch=4), 1)
     assert story.compare(*lists(("t", "CompleteCommit")), 2) == []

@@ -39,9 +39,9 @@ def test_the_record_of_a_prepared_transaction_with_300_partitions_is_decoded() -
 
 
 def test_transaction_records_of_version_0_are_decoded() -> None:
-    head = struct.pack(">hqhib", 0, 9, 1, 1000, 1)
+    head = struct.pack(">hqhib", 0, 9, 1, 1000, 1)  # version, producer id, epoch, timeout, state
     topic = struct.pack(">ih6sii", 1, 6, b"orders", 1, 4)
-    found = read_record(written.key("old"), head + topic + struct.pack(">qq", 1, 1))
+    found = read_record(written.key("old"), head + topic + struct.pack(">qq", 1, 1))  # last update, start
     assert found is not None
     assert found[1] == ("Ongoing", 9, 1, {TopicPartition("orders", 4)})
 
@@ -55,7 +55,7 @@ def test_reading_a_damaged_transaction_record_raises_nothing(at: int, other: byt
     key, value = record(Status.ONGOING)
     for damaged in ((key[:at], value), (key, value[:at]), (key, value[:at] + other + value[at:]), (other, value)):
         found = read_record(*damaged)
-        assert found is None or isinstance(found[0], str)
+        assert found is None or isinstance(found[0], str)  # some other bytes are a record too
     assert read_record(b"", value) is None
     assert read_record(None, value) is None
     assert read_record(key, b"\x00\x02" + value[2:]) is None

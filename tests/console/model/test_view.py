@@ -73,6 +73,11 @@ def view(topics: int = 1, groups: Mapping[str, int] | None = None, *, ids: int =
     )
 
 
+def large_view() -> View:
+    """Return a view with 1,000 topics, all blocked, 500 groups and 10,000 open transactions, id0 the oldest."""
+    return view(1_000, {f"g{number}": 6 for number in range(500)}, ids=10_000)
+
+
 def test_a_group_counts_as_waiting_if_it_read_up_to_the_last_stable_offset() -> None:
     found = view(groups={"behind": 5, "there": 6, "beyond": 8})
     (row,) = blocker_rows(found, 10)
@@ -89,7 +94,7 @@ def test_a_group_counts_as_waiting_if_it_read_up_to_the_last_stable_offset() -> 
     assert topic_offsets(found.topics["t0"], found) == {"retained": 10, "held": 4, "blocked_partitions": 1}
 
 
-def test_group_lag_of_a_share_group_sums_its_partitions_and_counts_full_windows() -> None:
+def test_a_full_share_window_counts_as_blocked_in_the_group_lag_and_gives_an_alarm() -> None:
     full = ShareWindow(100, 100, 60, (PendingRange(3, 62, "id0", 0, "m"),))
     at = [TopicPartition("t0", number) for number in range(3)]
     stands = [SharePartitionOffsets(3, 0, 40, full), SharePartitionOffsets(4, 0, 2), SharePartitionOffsets(0, 0, None)]
@@ -108,6 +113,7 @@ def test_group_lag_of_a_share_group_sums_its_partitions_and_counts_full_windows(
 
 
 def test_blocks_by_producer_counts_only_blocked_groups_of_the_given_view() -> None:
+    """A view that is made from another with replace() does not take over the counts that are stored in that one."""
     before = view(groups={"there": 6})
     assert blocks_by_producer(before)[0]["groups"] == 1
     assert blocks_by_producer(replace(before, groups={}))[0]["groups"] == 0
@@ -137,7 +143,6 @@ def test_a_view_in_which_only_ages_have_grown_sends_no_event() -> None:
 
 
 def test_each_change_of_the_cluster_is_in_one_event_of_its_kind() -> None:
-    """Each changed, new or removed transaction, partition, group or blocker is in one event of its kind."""
     free, held = view(held=False), view()
     found = reported(free, held)
     assert set(found) == {"counts", "transactions", "partitions", "blockers"}
@@ -165,18 +170,18 @@ def test_each_change_of_the_cluster_is_in_one_event_of_its_kind() -> None:
     assert reported(free, replace(free, missing=("groups",))) == {"missing": {"rows": ["groups"]}}
 
 
-def test_a_group_that_becomes_blocked_or_a_transaction_prepared_changes_blockers() -> None:
-    behind, there = view(groups={"g": 5}), view(groups={"g": 6})
+def test_a_group_that_starts_to_wait_or_a_preparation_gives_a_blockers_event() -> None:
+    behind, there = view(groups={"g": 5}), view(groups={"g": 6})  # the last stable offset is 6
     (row,) = reported(behind, there)["blockers"]["rows"]
     assert row["groups"][0]["would_wait"]
-    assert "blockers" not in reported(behind, view(groups={"g": 4}))
+    assert "blockers" not in reported(behind, view(groups={"g": 4}))  # it waits in neither view
     prepared = replace(behind, prepared={"id0": PreparedTransaction("id0", 0, 2, "orders", 17, None)})
     (row,) = reported(behind, prepared)["blockers"]["rows"]
     assert row["prepared"]["batch"] == 17
 
 
-def test_each_event_of_a_snapshot_has_at_most_100_kb_and_says_what_it_omits() -> None:
-    small, large = view(held=False), view(1_000, {f"g{number}": 6 for number in range(500)}, ids=10_000)
+def test_each_event_about_changes_has_at_most_100_kb_and_says_what_it_omits() -> None:
+    small, large = view(held=False), large_view()
     found = reported(small, large)
     assert [len(found[name]["changed"]) for name in ("transactions", "partitions", "groups")] == [MAX_ITEMS] * 3
     assert all(found[name]["more"] for name in ("transactions", "partitions", "groups"))
@@ -187,6 +192,10 @@ def test_each_event_of_a_snapshot_has_at_most_100_kb_and_says_what_it_omits() ->
     (row,) = open_rows(replace(large, open={"id0": wide}), 1)
     assert (len(row["partitions"]), row["partitions_count"]) == (SHOWN_IN_LIST, 5_000)
     assert all(len(json.dumps(each)) < 100_000 for each in found.values())
+
+
+def test_counts_include_what_is_not_listed_and_the_oldest_transactions_are_listed() -> None:
+    large = large_view()
     assert [each["transactional_id"] for each in open_rows(large, 3)] == ["id0", "id1", "id2"]
     counts = counts_row(large)
     assert (counts["topics"], counts["open_transactions"], counts["blocked_partitions"]) == (1_000, 10_000, 1_000)

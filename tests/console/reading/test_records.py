@@ -103,6 +103,9 @@ async def test_records_can_be_shown_from_an_offset_a_time_or_before_the_end(admi
     found = await records.browse(admin, TOPIC, 0, {"time_ms": str(at)})
     assert found["start_offset"] <= 5  # records before it may be of the same millisecond
     assert (await records.browse(admin, TOPIC, 0, {"offset": "999"}))["start_offset"] == 10
+
+
+async def test_a_page_of_0_records_is_refused(admin: Admin) -> None:
     with pytest.raises(Problem, match="limit"):
         await records.browse(admin, TOPIC, 0, {"limit": "0"})
 

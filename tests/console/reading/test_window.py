@@ -38,7 +38,7 @@ class Log:
 
 def log_of(script: list[tuple[str, int, int]]) -> Log:
     """Return the log that a script gives. Its steps are ("records", producer, number of records), with producer -1 for
-    none, and ("commit" or "abort", producer, ignored).
+    none, and ("commit" or "abort", producer, ignored), in which producer -1 means producer 0.
     """
     log = Log([], {}, [])
     for what, producer, count in script:
@@ -171,10 +171,10 @@ async def test_the_marker_search_stops_once_every_batchs_outcome_is_known() -> N
     assert broker.pages < 6, "of the 50 batches after the marker, hardly any are read"
 
 
-async def test_a_page_of_records_ends_at_its_number_of_records_and_names_the_next_offset() -> None:
+async def test_a_page_of_records_ends_with_the_batch_that_reaches_its_number_of_records() -> None:
     log = log_of([("records", -1, 4)] * 5)
     window = await window_of(Broker(log, 10), 2, Limits(log.high, records=5))
-    assert (window.records, window.next_offset, len(window.entries)) == (6, 8, 2)
+    assert (window.records, window.next_offset, len(window.entries)) == (6, 8, 2)  # 2 of the first batch, and 4
 
 
 async def test_records_before_a_damaged_batch_are_shown_with_the_error() -> None:

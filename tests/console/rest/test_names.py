@@ -51,7 +51,7 @@ async def console(broker: ServedBroker) -> AsyncIterator[ConsoleClient]:
         yield client
 
 
-async def have(broker: ServedBroker, name: str) -> None:
+async def create_transaction_and_group(broker: ServedBroker, name: str) -> None:
     """Begin a transaction with this transactional id, and commit an offset of a group with this name."""
     async with Admin(f"127.0.0.1:{broker.port}") as admin:
         init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
@@ -74,7 +74,7 @@ def ids(name: str) -> str:
 async def test_transactions_and_groups_with_any_name_have_a_working_path(
     console: ConsoleClient, broker: ServedBroker, name: str
 ) -> None:
-    await have(broker, name)
+    await create_transaction_and_group(broker, name)
     path = quote(segment_of(name), safe="")
     row = await console.get(f"transactions/{path}")
     assert (row["transactional_id"], row["is_open"]) == (name, True)
@@ -87,12 +87,13 @@ async def test_transactions_and_groups_with_any_name_have_a_working_path(
     assert (status, done["transactional_id"]) == (200, name), done
 
 
-async def test_any_number_of_names_is_listed_page_by_page(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_names_of_any_length_are_listed_in_pages_of_limited_size(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
     many = [*ODD, *(f"{'y' * 32_000}{number}" for number in range(12))]
     for name in many:
-        await have(broker, name)
-    await console.console.parts.model.next_view()
-    await console.console.parts.model.next_view()
+        await create_transaction_and_group(broker, name)
+    await console.wait_for_view()
     for what, field in (("transactions?sort=id", "transactional_id"), ("consumer-groups?", "consumer_group_id")):
         found: list[str] = []
         path: str | None = f"/v3/clusters/{console.cluster}/{what}&page_size=1000"

@@ -139,8 +139,7 @@ async def test_a_partition_whose_lso_lags_is_shown_as_blocked_with_its_transacti
     committed_offset(broker, "waiting", "orders", before)
     producer = opened(broker, "holder", "orders", "payments")
     try:
-        await console.console.parts.model.next_view()
-        await console.console.parts.model.next_view()
+        await console.wait_for_view()
         found = await console.get("topics/orders/partitions")
         held, free = found["data"]
         assert (held["last_stable_offset"], held["high_watermark"], held["blocked"]) == (before, before + 3, True)
@@ -193,8 +192,7 @@ async def test_open_transactions_are_listed_oldest_first_and_can_be_filtered(
     names = ["first", "second", HOSTILE]
     producers = [opened(broker, name, "orders", count=1) for name in names]
     try:
-        await console.console.parts.model.next_view()
-        await console.console.parts.model.next_view()
+        await console.wait_for_view()
         found = await console.get("transactions?open=true")
         assert [each["transactional_id"] for each in found["data"]] == names
         assert {(each["state"], len(each["transaction_id"])) for each in found["data"]} == {("Ongoing", 32)}
@@ -228,7 +226,7 @@ async def test_clients_are_listed_and_a_transactions_owner_is_shown_on_fencepost
     producer.abort_transaction(10)
 
 
-async def test_aborting_a_prepared_transaction_gets_409_unless_it_names_sink_and_batch(
+async def test_ending_a_prepared_transaction_gets_409_unless_it_names_sink_and_batch(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     async with Admin(f"127.0.0.1:{broker.port}") as admin:
@@ -252,8 +250,7 @@ async def test_aborting_a_prepared_transaction_gets_409_unless_it_names_sink_and
             status, refused = await console.change(f"transactions/prepared:{change}", {**_body(change, body), **more})
             assert (status, refused["error_code"]) == (409, 40902), refused
             assert refused["prepared"] == {**wants, "query": None, "held": False}
-    await console.console.parts.model.next_view()
-    await console.console.parts.model.next_view()
+    await console.wait_for_view()
     (row,) = [each for each in (await console.get("blockers"))["data"] if each["transactional_id"] == "prepared"]
     assert row["prepared"]["sink"] == "the sink"
     assert "batch 17" in row["sentence"]
@@ -274,8 +271,7 @@ async def test_ending_a_transaction_held_for_a_ledger_decision_gets_409(
         confirmed = {**_body(change, body), "confirm_prepared": {"sink": "sql:db:held", "batch": 17}}
         status, refused = await console.change(f"transactions/held:{change}", confirmed)
         assert (status, "decision 17 of database db" in refused["message"]) == (409, True), refused
-    await console.console.parts.model.next_view()
-    await console.console.parts.model.next_view()
+    await console.wait_for_view()
     (row,) = [each for each in (await console.get("blockers"))["data"] if each["transactional_id"] == "held"]
     assert row["prepared"]["held"]
     proposal = Proposal("sql:db:held", 17, "", b"", False, False, (item,))
@@ -350,13 +346,14 @@ async def test_concurrent_value_downloads_are_limited_in_number_and_duration(
     port = int(console.base.rpartition(":")[2].strip("/"))
     silent = []
     for _ in range(MAX_DOWNLOADS):
+        # With a small buffer: a reader that takes no more makes the download wait.
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
         silent.append(writer)
     status, _, answer = await console.ask("GET", path)
     assert (status, answer["error_code"]) == (429, 42901)
-    for _ in range(150):  # the downloads that nobody reads end after DOWNLOAD_S
+    for _ in range(150):  # the downloads that nobody reads are ended after DOWNLOAD_S, and then there is room again
         status, _, _ = await console.ask("GET", path)
         if status == 200:
             break

@@ -79,7 +79,8 @@ def served(broker: ServedBroker) -> Iterator[_Served]:
 def test_every_json_schema_named_by_a_route_exists_and_is_valid() -> None:
     known = schemas()
     for route in routes():
-        assert "/" in route.answer or not route.answer or route.answer in known, route
+        is_media_type = "/" in route.answer
+        assert is_media_type or not route.answer or route.answer in known, route
     for schema in known.values():
         jsonschema_rs.meta.validate(schema)
 
@@ -96,12 +97,12 @@ async def test_answers_for_existing_resources_match_the_openapi_schema(broker: S
         names = await _names(client)
         asked = 0
         for path, operations in document["paths"].items():
-            if "get" not in operations or path in NOT_ASKED:
+            if "get" not in operations or path in NOT_ASKED or "consumer_id" in path:  # the group has no member
                 continue
-            (answer,) = operations["get"]["responses"]["200"]["content"].items()
-            found = await client.get(path.format(**names) if "consumer_id" not in path else "/healthz")
-            if answer[0] == "application/json" and "consumer_id" not in path:
-                whole = {**answer[1]["schema"], "components": document["components"]}
+            ((media_type, content),) = operations["get"]["responses"]["200"]["content"].items()
+            found = await client.get(path.format(**names))
+            if media_type == "application/json":
+                whole = {**content["schema"], "components": document["components"]}
                 jsonschema_rs.validate(whole, found)
                 asked += 1
         assert asked > 20, "the loop has skipped paths that it should ask for"

@@ -54,6 +54,11 @@ class ConsoleClient:
         status, _, answer = await self.ask("POST", path, data=json.dumps(body), headers=given)
         return status, answer
 
+    async def wait_for_view(self) -> None:
+        """Wait until the console has read the whole cluster since this call."""
+        await self.console.parts.model.next_view()  # part of it may have been read before the call
+        await self.console.parts.model.next_view()
+
     @asynccontextmanager
     async def events(self, last_id: str | None = None) -> AsyncIterator["EventStream"]:
         headers = {} if last_id is None else {"Last-Event-ID": last_id}
