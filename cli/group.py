@@ -66,7 +66,7 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
     """Return everything that `group describe` shows of the group."""
     from .txn.blocking import blocked_facts, leaderless_facts
-    from .txn.facts import blockers_or_none, held_or_none
+    from .txn.facts import blockers_or_empty, held_or_empty
     from .txn.held import held_facts
     from .txn.windows import full_windows
 
@@ -87,7 +87,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         row["member"] = owner.client_id if owner else None
         row["host"] = owner.client_host if owner else None
     blocked = [tp for tp, row in zip(partitions, rows, strict=True) if (row["lag_hw"] or 0) > (row["lag_lso"] or 0)]
-    blockers = await blockers_or_none(admin, blocked)
+    blockers = await blockers_or_empty(admin, blocked)
     return {
         "group": name,
         "state": known.state if known else listed.state if listed else "",
@@ -102,7 +102,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "configs": await own_configs(admin, name),
         "leaderless": [leaderless_facts(tp) for tp in partitions if tp in there and tp not in led],
         "blocked": [blocked_facts(each, now_ms()) for each in blockers],
-        "held": [held_facts(each, now_ms()) for each in await held_or_none(admin, name)],
+        "held": [held_facts(each, now_ms()) for each in await held_or_empty(admin, name)],
         "full_windows": await full_windows(admin, [name], all_full=True)
         if listed and listed.group_type == "share"
         else [],

@@ -229,7 +229,7 @@ class BrokerUsage:
     def figures(
         self, work: str, requests: int, records: int, size: int, seconds: float, latencies: "array[float]"
     ) -> Figures:
-        """Return the load's result and the broker's cost. size: bytes of a record. latencies: in seconds."""
+        """Return the load's result and the broker's cost. size: bytes of all records. latencies: in seconds."""
         ordered = array("d", sorted(latencies))
         p50, p99, p999 = (percentile(ordered, s) * 1e3 if ordered else None for s in (0.5, 0.99, 0.999))
         if len(self._readings) < 2:

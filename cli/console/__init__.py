@@ -84,7 +84,7 @@ async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -
     ended = asyncio.Event()
     if beside_broker:
         give_way()
-        if settings.waits_for:  # for hours, perhaps, and that the broker does not answer meanwhile is no news
+        if settings.waits_for:  # perhaps for hours: the client need not log each time that the broker does not answer
             logging.getLogger("fencepost").setLevel(logging.WARNING)
         end_with_standard_input(ended)
     else:

@@ -204,7 +204,7 @@ async def _consuming(
                 consumer.seek(partition, offset)
         else:
             consumer.subscribe([name])
-            if until_end:  # without an assignment, _all_read is true of no partitions
+            if until_end:  # before it has partitions, _all_read() returns True
                 await consumer.assigned(timeout_ms=JOINING_MS)
         return await _printing(consumer, ends, limit, write, commits=member is not None)
 

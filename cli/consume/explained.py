@@ -16,7 +16,7 @@ from ..output.record_text import as_facts
 from ..output.tables import GAP, now_ms
 from ..output.writing import Cell, as_json, flush, show, show_bytes, show_styled, styled
 from ..txn.blocking import blocked_facts, sentence
-from ..txn.facts import blockers_or_none
+from ..txn.facts import blockers_or_empty
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
@@ -230,5 +230,5 @@ async def _rule(admin: "Admin", to: Target, view: View) -> None:
     waits = count_text(view.high_watermark - view.last_stable_offset, "offset")
     text = f" LSO {view.last_stable_offset} < HW {view.high_watermark}: read_committed stops here, {waits} wait "
     show(Cell(f"{RULE * 3}{text}{RULE * 12}", "yellow"))
-    for each in await blockers_or_none(admin, [view.partition]):
+    for each in await blockers_or_empty(admin, [view.partition]):
         show(Cell(f"    {sentence(blocked_facts(each, now_ms()))}", "yellow"))

@@ -95,7 +95,7 @@ def _zombie(results: Results) -> None:
     zombie = _producer(results.bootstrap)
     zombie.begin_transaction()
     _write(zombie, 1)
-    _producer(results.bootstrap)
+    _producer(results.bootstrap)  # the successor
     try:
         _write(zombie, 1, flush=False)
         zombie.commit_transaction(ANSWER_S)

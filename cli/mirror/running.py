@@ -84,7 +84,9 @@ async def _look_first(to: Both, topics: str) -> None:
 
 
 def facts_of(task: "MirrorTask") -> dict[str, Any]:
-    """Return the state of a task as a JSON object: counts, rates and lag, and what it waits for."""
+    """Return the state of a task as a JSON object: its Counts, its progress, the number of its partitions, and what it
+    waits for.
+    """
     counts, lags = task.counts, task.lags
     return {
         "records": counts.records,

@@ -70,8 +70,8 @@ def show_bytes(content: bytes) -> None:
 
 
 def as_json(facts: Mapping[str, Any]) -> str:
-    """Return one object as JSON in one line; unprintable characters are escaped, so that a terminal does not carry
-    them out.
+    """Return one object as JSON in one line; unprintable characters are escaped, so that a terminal does not obey
+    them.
     """
     text = json.dumps(facts, ensure_ascii=False, default=str)
     if text.isprintable():

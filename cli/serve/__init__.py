@@ -131,7 +131,7 @@ def serve(
 
 
 def _check_store(store: str | None, backup: str | None, *, standby: bool) -> None:
-    """Raise Failure if --store is given with an option that does not go with it, or lacks for one that needs it."""
+    """Raise Failure if --store is given together with --backup, or --standby without --store."""
     if standby and store is None:
         raise Failure("--standby is given without --store", "--store URL says of which store", WRONG_USAGE)
     if store is not None and backup is not None:

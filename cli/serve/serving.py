@@ -366,7 +366,7 @@ class _Server:
         self._start_following()
         await self._end.wait()
         if self._running_console is not None:
-            self._running_console.cancel()  # it ends while the broker stops, which waits for nobody
+            self._running_console.cancel()  # it ends while the broker stops; _end_children() waits for it
 
     def _start_console(self, addresses: Sequence[tuple[str, int]], waits_for: str = "") -> None:
         """Start the console's process, if it is wanted and not running yet. addresses: the broker's. waits_for: what

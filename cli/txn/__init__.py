@@ -50,8 +50,8 @@ def list_transactions(to: Target, everything: bool, states: Sequence[str], older
     """List open transactions, the oldest first."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Return the open transactions as JSON objects; with --all or --state the newest transaction of each
-        transactional id, also an ended one, or of each that is in one of the states.
+        """Return the open transactions as JSON objects. With --all or --state, return the newest transaction of each
+        transactional id, even if it has ended; with --state, only of ids in one of these states.
         """
         if not everything and not states:
             return await open_now(admin)

@@ -80,7 +80,7 @@ def holder(facts: dict[str, Any], at: str) -> str:
     age = duration(facts["age_ms"])
     if not facts["hangs"]:
         text = f"transaction {facts['transactional_id']} of {producer}, {facts['state']} for {age}"
-        if facts["state"] in WAITING:  # its timeout has ended: only the decision counts
+        if facts["state"] in WAITING:  # only the decision ends it, and no longer its timeout
             return f"{text}: it waits for {wait_text(facts)}"
         return f"{text} of {duration(facts['timeout_ms'])}"
     whose = f"formerly of {facts['transactional_id']}" if facts["transactional_id"] else "of an unknown id"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...client.admin.values import Blocker, HeldOffsets, PreparedTransaction, TransactionDescription
     from ...client.values import TopicPartition
 
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 OLD_SHARE = 0.8  # share of its timeout after which a transaction is shown in red
 
 
@@ -70,7 +70,7 @@ async def refuse_held(admin: "Admin", names: Iterable[str]) -> None:
 
 async def open_now(admin: "Admin") -> list[dict[str, Any]]:
     """Return all open transactions, the oldest first."""
-    listed = await admin.list_transactions(states=OPEN_STATES[:3])
+    listed = await admin.list_transactions(states=OPEN_STATES)
     described = await admin.describe_listed_transactions(listed)
     decisions = await prepared_or_empty(admin) if described else {}
     rows = [facts_of(each, now_ms(), decisions) for each in described.values() if each.is_open]
@@ -115,9 +115,9 @@ def age(row: dict[str, Any] | None) -> str | Cell:
     return Cell(duration(row["age_ms"]), "red" if old else None)
 
 
-async def held_or_none(admin: "Admin", group: str) -> "list[HeldOffsets]":
-    """Return the transactions that hold back committed offsets of a group; none if the broker or this login cannot
-    tell.
+async def held_or_empty(admin: "Admin", group: str) -> "list[HeldOffsets]":
+    """Return the transactions that hold back committed offsets of a group; an empty list if the broker is too old to
+    tell or this login may not see it.
     """
     from ...client.errors import AuthorizationError, UnsupportedVersionError
 
@@ -127,9 +127,9 @@ async def held_or_none(admin: "Admin", group: str) -> "list[HeldOffsets]":
         return []
 
 
-async def blockers_or_none(admin: "Admin", partitions: "Sequence[TopicPartition]") -> "list[Blocker]":
-    """Return the transactions that block readers of these partitions; none from a broker before Kafka 3.0, which
-    cannot list them.
+async def blockers_or_empty(admin: "Admin", partitions: "Sequence[TopicPartition]") -> "list[Blocker]":
+    """Return the transactions that block readers of these partitions; an empty list from a broker before Kafka 3.0,
+    which cannot list them.
     """
     from ...client.errors import UnsupportedVersionError
 

@@ -8,7 +8,7 @@ from few_threads import threads_left
 
 @pytest.mark.parametrize("command", [["doctor", "localhost:1"], ["produce", "t", "-b", "127.0.0.1:1"]])
 def test_a_command_that_gets_no_thread_exits_with_75_and_hints_at_ulimit(monkeypatch, command):
-    if command[0] == "produce":
+    if command[0] == "produce":  # it needs its first thread after the broker has answered: to read standard input
         monkeypatch.setattr("fencepost.client.producer.producer.Producer.start", started)
     with threads_left(0):
         done = CliRunner().invoke(main, command)

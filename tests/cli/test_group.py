@@ -58,7 +58,7 @@ def test_group_describe_why_blocked_and_doctor_name_the_holder_of_a_groups_offse
     assert terminal.run("txn why-blocked --group copiers") == "group copiers is not blocked\n"
     assert terminal.refused("txn why-blocked --group nobody")[0] == 3
     other.abort_transaction()
-    del holder
+    del holder  # kept until here, so that its transaction stayed open
 
 
 def test_lag_of_a_group_below_the_log_start_counts_from_the_log_start(terminal: Terminal) -> None:

@@ -77,7 +77,7 @@ def test_outbox_sends_rows_by_each_method_with_producer_properties(terminal: Ter
         ("--to orders --by offsets --resume-at 7", 2, "orders-0 of group outbox-outbox: no row has the number 7"),
     ],
 )
-def test_outbox_names_a_missing_topic_table_or_column_in_one_line(
+def test_outbox_with_options_that_cannot_be_right_names_the_cause_and_moves_no_row(
     terminal: Terminal, path: Path, options: str, code: int, cause: str
 ) -> None:
     insert(path, "1")

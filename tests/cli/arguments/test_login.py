@@ -70,7 +70,9 @@ def test_connection_options_become_client_properties(
     assert login_properties(**options) == properties
 
 
-def test_command_line_options_override_the_properties_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_properties_file_is_read_like_javas_and_command_line_options_override_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
         "# of the team\n\n! also a comment\nsecurity.protocol = sasl_ssl\nsasl.mechanism=SCRAM-SHA-512\n"

@@ -102,7 +102,7 @@ def test_failure_of_gives_each_sdk_error_its_exit_code() -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "x"])
-def test_bench_with_a_size_or_number_below_1_exits_with_2(number: str) -> None:
+def test_bench_with_a_size_or_number_that_is_not_a_positive_number_exits_with_2(number: str) -> None:
     for option in ("--seconds", "--size", "--records", "--connections", "--depth", "--partitions"):
         assert CliRunner().invoke(main, ["bench", "small", option, number]).exit_code == 2
 

@@ -80,7 +80,7 @@ def test_explain_prints_a_heading_per_partition_if_there_are_several(terminal: T
     assert output[-1] == "story[1]: from 0 to 0"
 
 
-def test_consume_does_not_write_control_characters_to_a_terminal(terminal: Terminal) -> None:
+def test_explain_prints_no_control_characters_and_cuts_long_values(terminal: Terminal) -> None:
     terminal.run("topic create spoiling")
     terminal.plain("spoiling", "\x1b[2J\r\n", "x" * 1_000)
     out = terminal.run("consume spoiling --explain")

@@ -132,7 +132,7 @@ def test_health_waits_for_a_broker_that_is_starting() -> None:
     early.settimeout(20)
     port = early.getsockname()[1]
     served = ServedBroker(listeners=(f"127.0.0.1:{port}",))
-    terminal = Terminal.__new__(Terminal)
+    terminal = Terminal.__new__(Terminal)  # its __init__() needs a broker that has started
     terminal.bootstrap = f"127.0.0.1:{port}"
     stop = threading.Event()
 

@@ -56,7 +56,7 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return left_in(tmp_path_factory.mktemp("txn") / "copy", broker.disk, "/d")
 
 
-def say(directory: Path, change: Callable[[Entries], Entries]) -> str:
+def change_index(directory: Path, change: Callable[[Entries], Entries]) -> str:
     """Change the entries in t's index of aborted transactions, and its checksum in the checkpoint. Return its path."""
     disk, path = SystemDisk(), ""
     number = store_checkpoint.numbers(disk, str(directory))[0]
@@ -89,7 +89,7 @@ def copy(transactions: Path, tmp_path: Path) -> Path:
 
 def test_verify_accepts_an_index_that_matches_its_segment(copy: Path) -> None:
     found: Entries = []
-    say(copy, lambda entries: found.extend(entries) or entries)  # type: ignore[func-returns-value]
+    change_index(copy, lambda entries: found.extend(entries) or entries)  # type: ignore[func-returns-value]
     assert [entry[1:] for entry in found] == [(3, 4, 2), (2, 5, 6)]
     assert verify(copy) == (0, [])
 
@@ -114,7 +114,7 @@ def test_verify_accepts_an_index_that_matches_its_segment(copy: Path) -> None:
 def test_verify_reports_an_index_that_differs_from_its_segment_despite_a_valid_crc(
     copy: Path, change: Callable[[Entries], Entries], what: str
 ) -> None:
-    path = say(copy, change)
+    path = change_index(copy, change)
     code, damage = verify(copy)
     assert code == 1
     assert {fact["path"] for fact in damage} == {path}

@@ -91,6 +91,7 @@ def test_produce_aborts_its_transaction_at_an_invalid_line(terminal: Typing) -> 
 
 
 def test_a_failing_produce_prints_how_many_records_it_committed_before(terminal: Typing) -> None:
+    # The spaces put the end of the bad line into a later block of the input than the two records.
     given = b'{"value": "1"}\n{"value": "2"}\n' + b" " * (1 << 17) + b"no\n"
     code, _, err = terminal.typed(given, "partly", "--jsonl", "--txn", "t", "--txn-every", "1")
     assert (code, err.splitlines()[0]) == (2, "2 records committed before that")
@@ -182,7 +183,8 @@ def test_produce_waits_for_its_producer_id_as_long_as_the_option_timeout_says() 
         broker.faults.blackhole("InitProducerId")
         command = [sys.executable, "-m", "fencepost", "produce", "t", "--txn", "x", "--timeout", "2s"]
         command += ["-b", broker.bootstrap_servers]
-        ended = subprocess.run(command, input=b"1\n", capture_output=True, timeout=30, check=False)  # the SDK: a minute
+        # Without --timeout it would wait for the SDK's default, a minute.
+        ended = subprocess.run(command, input=b"1\n", capture_output=True, timeout=30, check=False)
         broker.faults.clear()
     assert (ended.returncode, ended.stdout) == (TIMED_OUT, b"")
     assert b"InitProducerId did not succeed within 2000 ms" in ended.stderr

@@ -252,7 +252,7 @@ def test_wrong_serve_usage_prints_a_cause_and_a_hint(
     (tmp_path / "bad.toml").write_text("a = = 1")
     (tmp_path / "twice.toml").write_text('"log.retention.ms" = 1\n[log.retention]\nms = 2\n')
     found = CliRunner().invoke(main, ["serve", *arguments])
-    assert gc.isenabled()  # whatever it made of the collector for its own sake
+    assert gc.isenabled()  # while serve starts, garbage collection is off
     assert found.exit_code == code
     first, second = found.stderr.splitlines()
     assert first.startswith("error: ")
@@ -408,7 +408,7 @@ def served(serve: Runner) -> Path:
     until = time.monotonic() + 20
     while not list((serve.directory / "d" / "logs").glob("a-0.*/*.log")) and time.monotonic() < until:
         time.sleep(0.1)
-    time.sleep(0.5)
+    time.sleep(0.5)  # by then a checkpoint names the segment
     produce_one(host, port, b"in the journal")
     one.end(signal.SIGKILL)
     return serve.directory / "d"

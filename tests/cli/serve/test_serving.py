@@ -87,7 +87,7 @@ def test_the_longer_full_garbage_collections_take_the_rarer_serve_makes_them(sto
 
     assert collection(1)
     clock.s += FIRST_FULL_COLLECTION_S
-    assert not collection(1)
+    assert not collection(1)  # a full collection is due: nothing is frozen until one of generation 2
     assert not collection(1)
     assert collection(2, took_s=0.05)
     clock.s += 0.05 * FULL_COLLECTION_INTERVALS - 1

@@ -178,6 +178,10 @@ def test_txn_resolve_of_a_missing_database_exits_with_4_and_creates_none(termina
     assert (code, cause) == (4, f"{path}: unable to open database file")
     assert "the file or the server that the producers use" in hint
     assert not path.exists()
+
+
+def test_txn_resolve_of_an_empty_database_exits_with_2(terminal: Terminal, tmp_path: Path) -> None:
+    path = tmp_path / "empty.db"
     path.write_bytes(b"")
     code, cause, _ = terminal.refused(f"txn resolve --db sqlite:///{path}")
     assert (code, cause) == (2, f"{path} has no table fencepost_database")
