@@ -133,7 +133,7 @@ class OpenFiles:
         entries = [entry for path in paths if (entry := self.use_if_open(path)) is not None]
         seen = [entry.dirty for entry in entries]
         with ExitStack() as uses:
-            for entry in entries:
+            for entry in reversed(entries):  # their uses end in the reverse order: the longest unused is closed first
                 uses.enter_context(entry)
             opened = [entry.file for entry in entries]
             self._syncs.run(lambda: self.disk.sync_all(opened, directories))

@@ -53,15 +53,13 @@ def test_open_files_closes_no_file_in_use_even_above_its_limit(files: OpenFiles)
 def test_an_unsynced_file_above_the_limit_is_closed_only_by_make_room_which_syncs_it(
     disk: SimulatedDisk, files: OpenFiles
 ) -> None:
-    for path in ("/0", "/1", "/2"):
-        with files.use(path) as file:
-            files.wrote(path)
-            file.write([b"content"], 0)
+    disk.sync_directory("/")
+    write(files, "/0", "/1", "/2")
     assert len(files) == 3
     files.make_room()
     assert len(files) == 2
-    again = disk.after_power_cut().open("/0") if disk.after_power_cut().exists("/0") else None
-    assert again is None or again.read(10, 0) == b"content"  # its name need not be durable yet
+    assert files.use_if_open("/0") is None
+    assert disk.after_power_cut().open("/0").read(10, 0) == b"content"
 
 
 def test_a_file_written_during_its_sync_counts_as_unsynced_and_stays_open(
