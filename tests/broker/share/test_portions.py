@@ -111,8 +111,9 @@ def test_acknowledgements_checked_in_portions_apply_as_if_checked_at_the_end() -
         try:
             at_once.finish()
         except KafkaError:
-            with pytest.raises(KafkaError):
+            with pytest.raises(KafkaError) as refused:
                 of.finish()
+            assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
             assert view(machine) == before, "a refused request changes nothing"
             continue
         of.finish()

@@ -16,7 +16,7 @@ from fencepost.broker.topics.internal_topic import InternalTopic
 from fencepost.cli import main
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.batches import Batch
-from fencepost.protocol.errors import KafkaError
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, Record
 from left_directory import left_in
 from simulated_broker import SimulatedBroker
@@ -123,9 +123,14 @@ def test_the_largest_batch_a_coordinator_can_commit_is_read_back_after_a_power_c
 def test_a_coordinator_batch_too_large_for_the_journal_raises_and_is_not_applied(world: SimulatedBroker) -> None:
     text = "x" * (world.broker.store.largest_append_bytes + 1)
     before = world.broker.store.last_unit
-    refused: list[Callable[[Broker, str], None]] = [to_catalogue, to_security_log, to_internal_topic]
-    for commit in refused:
-        with pytest.raises(KafkaError):
+    codes: dict[Callable[[Broker, str], None], ErrorCode] = {
+        to_catalogue: ErrorCode.KAFKA_STORAGE_ERROR,
+        to_security_log: ErrorCode.KAFKA_STORAGE_ERROR,
+        to_internal_topic: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+    for commit, code in codes.items():
+        with pytest.raises(KafkaError) as refused:
             commit(world.broker, text)
+        assert refused.value.code is code
     assert world.broker.store.last_unit == before + 2, "only the two logs were made"
     assert "g" not in world.broker.topics.catalogue.group_configs

@@ -12,6 +12,7 @@ from fencepost.client.errors import (
     InvalidConfigurationError,
     KafkaError,
     OutcomeDivergedError,
+    ProducerFencedError,
 )
 from fencepost.client.sql import blocks, postgresql
 from fencepost.client.sql.interfaces import RowHeld
@@ -344,7 +345,7 @@ async def test_a_producer_whose_successor_has_claimed_the_id_is_fenced(broker, d
             sql.connect(driver_url) as own,
         ):
             await write(successor, own, 2)
-            with pytest.raises(KafkaError):
+            with pytest.raises(ProducerFencedError):
                 await write(zombie, db, 3)
             await write(successor, own, 4)
     assert await rows_of(db) == await records_of(broker) == [1, 2, 4]
@@ -404,7 +405,7 @@ async def test_the_outcome_of_a_commit_is_unknown_until_the_killed_postgresql_is
                     raise ConnectionError("the server is gone")
 
                 monkeypatch.setattr(db, "commit", commit_and_die)
-                with pytest.raises(KafkaError) as unknown:
+                with pytest.raises(CommitOutcomeUnknownError) as unknown:
                     await write(producer, db, 2)
                 monkeypatch.setattr(db, "commit", commit)
                 assert await unknown.value.resolve() == "unknown"

@@ -11,6 +11,7 @@ from fencepost.client.errors import (
     InvalidConfigurationError,
     KafkaError,
     OutcomeDivergedError,
+    ProducerFencedError,
 )
 from fencepost.client.sql import blocks
 from fencepost.client.transactions.deciding import Waiting
@@ -317,7 +318,7 @@ async def test_a_producer_whose_successor_has_claimed_the_id_is_fenced(broker, d
             sql.connect(f"sqlite:///{tmp_path}/orders.db") as own,
         ):
             await write(successor, own, 2)
-            with pytest.raises(KafkaError):
+            with pytest.raises(ProducerFencedError):
                 await write(zombie, db, 3)
             await write(successor, own, 4)
     assert await rows_of(db) == [1, 2, 4]

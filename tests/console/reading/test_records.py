@@ -13,7 +13,7 @@ from fencepost.console.http.problems import Problem
 from fencepost.console.reading import records, timeline
 from fencepost.console.reading.records import SHOWN_BYTES, shown
 from fencepost.console.reading.window import Limits, read_window
-from fencepost.protocol.errors import KafkaError
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from served_broker import ServedBroker
 
 TOPIC = "stories"
@@ -148,8 +148,9 @@ async def test_a_batch_too_large_to_decompress_is_one_row_with_a_problem_and_no_
     assert row["offset"] == 0
     assert "problem" in row
     assert "value" not in row
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         await records.raw(admin, "bombs", 0, 0, "value")
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 async def test_a_page_of_records_ends_when_its_values_reach_page_bytes(

@@ -10,7 +10,7 @@ import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol import batches, records
 from fencepost.protocol.batches import CorruptBatch
-from fencepost.protocol.errors import KafkaError
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
 from fencepost.storage.log.partition_log import PartitionLog
 from log_driver import DIRECTORY, LogDriver, keyed
@@ -198,8 +198,9 @@ def test_a_bit_flipped_below_the_checkpoint_puts_only_its_log_offline() -> None:
         content[7] ^= 1
 
     driver = opened(made, damaged(made, name, flip_base_offset))
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         driver.read(0)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert driver.log.offline is not None
     assert driver.disk.size(f"{DIRECTORY}/{name}") == size
 
@@ -235,7 +236,8 @@ def test_a_false_batch_length_does_not_make_a_read_load_the_whole_segment() -> N
         content[10] |= 0x40  # 16 KiB longer
 
     broken = opened(driver, damaged(driver, name, lie))
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         broken.read(0, 1000)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert broken.log.offline is not None
     assert "into the next batch" in broken.log.offline

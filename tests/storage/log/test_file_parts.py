@@ -296,12 +296,14 @@ def test_an_unreadable_file_part_puts_the_log_offline_if_its_segment_is_still_us
     driver.disk.fail(lambda one: isinstance(one, Read), error=errno.EIO, times=2)
     segments = driver.log.segments[:]
     driver.log.segments.clear()
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         part.read()
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert driver.log.offline is None
     driver.log.segments.extend(segments)
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         part.read()
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert "Input/output error" in driver.log.offline
 
 

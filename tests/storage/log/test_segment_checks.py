@@ -221,8 +221,9 @@ def test_indexes_are_derived_from_checked_batches_only(checks: Checks) -> None:
     flip(driver, 40)
     lookup = driver.log.offset_for_time(1_001, 99)
     assert lookup is not None
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         lookup.run()
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert driver.log.offline is not None
     assert "at byte 0: the CRC" in driver.log.offline
 

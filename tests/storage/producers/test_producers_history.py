@@ -130,8 +130,9 @@ def test_kafka_8335_the_last_sequence_is_known_after_compaction_removed_all_reco
     raw = batch(records=4, producer_id=P, producer_epoch=2, base_sequence=10)
     states = replayed([drop_records(read(memoryview(raw)))])
     assert next(states.describe()).last_sequence == 13
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaError) as refused:
         states.judge(make(P, 2, 15))
+    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert states.judge(make(P, 2, 10, 4)) is not None
     assert states.judge(make(P, 2, 14)) is None
 

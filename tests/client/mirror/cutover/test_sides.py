@@ -6,7 +6,7 @@ import pytest
 from acl_client import STANDARD_AUTHORIZER
 from fencepost.client.admin.values import NewTopic
 from fencepost.client.consumer.consumer import Consumer
-from fencepost.client.errors import KafkaError
+from fencepost.client.errors import KafkaError, ProducerFencedError
 from fencepost.client.mirror.cutover.looking import SETTING, Looking, denial_of
 from fencepost.client.mirror.cutover.record import PRODUCER_CONFIG
 from fencepost.client.mirror.cutover.running import CutoverFailed, cut_over
@@ -118,7 +118,7 @@ async def test_a_cutover_aborts_open_transactions_and_their_producers_are_refuse
         await producer.flush()
         told = await cut(to)
         assert "aborted: copier" in told
-        with pytest.raises(KafkaError):  # its transaction is aborted, and it is fenced
+        with pytest.raises(ProducerFencedError):  # its transaction is aborted
             await producer.commit_transaction()
     async with Producer(to.source_at, transactional_id="copier") as again:
         with pytest.raises(KafkaError) as refused:
@@ -139,7 +139,7 @@ async def test_a_cutover_aborts_a_transaction_with_pending_offsets_of_a_group(to
         await producer.begin_transaction()
         await producer.send_offsets_to_transaction({A0: OffsetAndMetadata(4)}, ConsumerGroupMetadata("g"))
         await cut(to)
-        with pytest.raises(KafkaError):  # its transaction is aborted, and it is fenced
+        with pytest.raises(ProducerFencedError):  # its transaction is aborted
             await producer.commit_transaction()
     moved = (await to.target.list_group_offsets("g"))[A0].offset
     assert await values_from(to.target, A0, moved) == [b"two", b"three"]
