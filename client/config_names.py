@@ -282,7 +282,9 @@ def _level(value: Any) -> Any:
 
 
 def _jvm_class(keyword: str, value: str) -> Callable[[Any], Any] | None:
-    """Return the serializer that replaces this Java class. Raises InvalidConfigurationError if there is none."""
+    """Return the function that replaces this Java class; None if bytes are to stay as they are. Raises
+    InvalidConfigurationError for any other text.
+    """
     name = value.removeprefix(_JVM)
     if name not in _JVM_CLASSES:
         raise InvalidConfigurationError(
@@ -317,7 +319,9 @@ def _strategies(listed: Iterable[object]) -> tuple[str, ...]:
 
 
 def _jaas(text: str) -> dict[str, str]:
-    """Return user name and password from Java's JAAS text; nothing if a token takes their place."""
+    """Return user name and password from Java's JAAS text; nothing if a token takes their place. Raises
+    InvalidConfigurationError.
+    """
     if "OAuthBearerLoginModule" in text:
         return {}
     found = {key: re.sub(r"\\(.)", r"\1", quoted) or word for key, _, quoted, word in _JAAS.findall(text)}

@@ -130,7 +130,9 @@ class Converter:
         self.wants_headers = self._way in (Way.CONTEXT, Way.METHOD)
 
     def __call__(self, value: Any, topic: str, headers: Any) -> Any:
-        """Return the converted key or value. headers: if wants_headers, a list that the function may change."""
+        """Return the converted key or value. headers: if wants_headers, a list that the function may change. Raises
+        TypeError if the function is asynchronous, and what it raises.
+        """
         way = self._way
         if way is Way.VALUE:
             made = self._call(value)

@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
     @property
     def session(self) -> str | None:
-        """Return the session id in the request's cookie. A session of that id need not exist."""
+        """Return the session id in the request's cookie; None without one. A session of that id need not exist."""
         return self.request.cookies.get(self.parts.guard.cookie)
 
     @property

@@ -164,7 +164,7 @@ class Group(Roster):
         member = Member.of(asked, member_id)
         member.is_new = True
         member.join = reply
-        self._newcomers = self._newcomers or self._first is not None
+        self._newcomers = self._newcomers or self._first is not None  # then the initial delay may be extended
         self.pending.pop(member_id, None)
         self._put(member)
         if len(self.members) == 1:
@@ -318,7 +318,7 @@ class Group(Roster):
             return
         member = self.members[asked.member_id]
         self._pending_sync.discard(member.member_id)
-        member.tell_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # its former request
+        member.tell_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # to its earlier SyncGroup, if one still waits
         member.sync = reply
         if step is Step.ANSWER_ASSIGNMENT:
             self._tell_assignment(member, now_ms)

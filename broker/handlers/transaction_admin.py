@@ -117,7 +117,7 @@ def describe_transactions(
 
 
 def _state_of(broker: Services, call: Call, transactional_id: str, room: AnswerRoom) -> _State:
-    """Return the description of one transaction, or its error."""
+    """Return the description of one transaction, with the topics that the client may describe; or its error."""
     try:
         if room.is_full:
             raise KafkaError(*LATER_ID)

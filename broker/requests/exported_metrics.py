@@ -408,7 +408,9 @@ def _see_topics(broker: Services, seen: Seen) -> Steps[None]:
 
 
 def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
-    """Note, in steps, for how long each open transaction has been open, and how many transactions are in each state."""
+    """Note, in steps, for how long each open transaction has been open, and the oldest held one prepared; and how many
+    transactions are in each state.
+    """
     coordinator, age_ms = broker.transactions, broker.store.age_ms()
     for count, name in enumerate(list(coordinator.open)):
         txn = coordinator.transactions.get(name)

@@ -119,5 +119,5 @@ def _look_into(
     try:
         return partition.accept(records, now_ms, budget)
     except Exception as error:
-        forget_locals(error)
+        forget_locals(error)  # which may be megabytes
         return error

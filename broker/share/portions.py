@@ -74,7 +74,7 @@ class _Portion:
         archived = [batch for batch in self.decision.batches if batch.state is State.ARCHIVED]
         self.archived = sum(batch.last - batch.first + 1 for batch in archived)
         available = (batch.first for batch in self.decision.batches if batch.state is State.AVAILABLE)
-        self.freed = next(available, None)
+        self.freed = next(available, None)  # the first offset that becomes available
         self.state_epoch = machine.state_epoch
 
     def is_up_to_date(self, machine: SharePartition) -> bool:

@@ -59,7 +59,8 @@ class StateColumns(Sequence[StateBatch]):
     @property
     def has_no_gaps(self) -> bool:
         """Whether every offset from the first to the last has a state."""
-        return sum(self.lasts) - sum(self.firsts) + len(self) == self.lasts[-1] - self.firsts[0] + 1
+        with_state = sum(self.lasts) - sum(self.firsts) + len(self)  # the lengths of all ranges
+        return with_state == self.lasts[-1] - self.firsts[0] + 1
 
     def __len__(self) -> int:
         return len(self.firsts)

@@ -312,7 +312,7 @@ class TransactionCoordinator:
             self.forget(evicted)
             if len(self.transactions) < known:
                 return
-            for transactional_id in evicted:  # its partition of the log is offline: others first, the next time
+            for transactional_id in evicted:  # their partitions of the log are offline: the next attempt takes others
                 self.unused.move_to_end(transactional_id)
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,

@@ -257,7 +257,7 @@ class Deciding:
                 ", ".join(f"{topic}-{index}" for topic, index in deleted[:NAMED]),
                 count_text(len(deleted), "partition", "partitions"),
             )
-        aborted = len(self._plans) - len(self._listed)
+        aborted = len(self._plans) - len(self._listed)  # those that the proposal does not name
         return Outcome(Verdict.DECIDE, entry, aborted=aborted, ended=self._find_next_pairs(), deleted=deleted)
 
     def _find_deleted(self) -> tuple[PartitionKey, ...]:

@@ -94,7 +94,7 @@ class Sweeps:
         try:
             if self._coordinator.abort_late(transactional_id):
                 log.info("transaction %r was open for longer than its timeout and is aborted", transactional_id)
-        except KafkaError as error:  # of one partition of the log, perhaps: the others' ids go on
+        except KafkaError as error:  # perhaps only one partition of the log is offline: the next id may be of another
             log.warning("transaction %r, open for too long, is not aborted yet: %s", transactional_id, error)
 
     def _late(self, ids: Sequence[str]) -> list[str]:

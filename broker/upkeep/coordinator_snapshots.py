@@ -268,10 +268,10 @@ class CoordinatorSnapshots:
             self._taking = False
 
     async def _take(self) -> None:
-        """Write one snapshot of all coordinators, in slices."""
+        """Write one snapshot of all coordinators, in slices. Raises TryLater if the broker stops meanwhile."""
         housekeeping, store = self._housekeeping, self._store
         taken_bytes = self._appended_bytes()
-        positions: Positions = {}
+        positions: Positions = {}  # noted before the rows, which may contain later changes: a replay repeats those
         for partition in self._partitions():
             at = partition.index, partition.log.log_id, partition.log.end_offset
             positions.setdefault(partition.topic.name, []).append(at)

@@ -35,7 +35,7 @@ def time_of(timestamp_ms: int) -> str | None:
 
 
 def shown(content: bytes | None) -> str | None:
-    """Return bytes as text if they are printable, else as hex; shortened when long."""
+    """Return bytes as text if they are printable, else as hex; shortened when long. None stays None."""
     if content is None:
         return None
     cut = content[:SHOWN_BYTES]

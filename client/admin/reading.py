@@ -119,7 +119,9 @@ class ReadingAdmin(Asking):
     async def _fetch(
         self, partition: TopicPartition, offset: int, max_bytes: int, isolation: int, wait_ms: int, retry: bool
     ) -> FetchResponse.Topic.Partition:
-        """Fetch once from this offset, and return the partition's answer. isolation: Kafka's number."""
+        """Fetch once from this offset, and return the partition's answer. isolation: Kafka's number. retry: whether to
+        wait for a leader that does not answer; if not, its error is raised.
+        """
         Topic = FetchRequest.Topic
         wanted = Topic.Partition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
 

@@ -40,7 +40,9 @@ class ClassicGroup(Group):
         return self._joining is not None
 
     async def _belong(self, deadline_ms: float) -> None:
-        """Join and sync until the member has an assignment or the deadline is over."""
+        """Join and sync until the member has an assignment or the deadline is over. Raises FencedInstanceIdError if
+        another member has taken its group_instance_id.
+        """
         membership = self._membership
         while not self.leaving and self._subscription.is_subscribed:
             if membership.state is State.FENCED:
@@ -116,7 +118,7 @@ class ClassicGroup(Group):
                 self._subscription.revoke(giving.partitions)
 
     async def _take_over(self) -> None:
-        """Apply the new assignment and call the rebalance listener."""
+        """Apply the new assignment and call the rebalance listener. Raises at last what the listener raised."""
         membership, subscription = self._membership, self._subscription
         owned = tuple(subscription.assigned)
         fits = all(place.topic in subscription.topics for place in membership.assignment)

@@ -72,7 +72,9 @@ class ConsumerGroup(Group):
         return subscription.topics != membership.joined_topics or subscription.expression != membership.expression
 
     async def _belong(self, deadline_ms: float) -> None:
-        """Apply assignments and join again until the member is stable or the deadline is over."""
+        """Apply assignments and join again until the member is stable or the deadline is over. Raises
+        FencedInstanceIdError if another member has taken its group_instance_id.
+        """
         membership = self._membership
         while not self.leaving and self._subscription.is_subscribed:
             if membership.is_fenced:

@@ -119,6 +119,7 @@ class Joining:
     async def _sync(self, joined: JoinGroupResponse) -> None:
         """Send SyncGroup and take over the assignment that it answers; as the leader, compute everybody's assignment
         first. Does nothing if the membership has changed meanwhile; without a response, the next poll joins again.
+        Raises the error of a refusal after which joining again is of no use.
         """
         membership, stamp = self._membership, self._membership.stamp
         assignments: Mapping[str, bytes] = await self._lead(joined) if membership.leads else {}

@@ -82,7 +82,9 @@ class Writer:
             await producer.send(MAP_TOPIC, None, encode_key(key), partition=0)
 
     async def _send(self, producer: Producer, chunk: Chunk, deliveries: list[Delivery]) -> None:
-        """Send the records of a chunk, as they are. Appends a delivery for each."""
+        """Send the records of a chunk, as they are. Appends a delivery for each. Raises StoppedError for a record that
+        the target does not take.
+        """
         topic, partition = chunk.tp
         send = producer.send
         for record in chunk.records:

@@ -333,9 +333,8 @@ class Cluster:
             raise
 
     async def any_node(self) -> Connection:
-        """Return a connection to any broker: an open one, else to a known broker, else to a bootstrap server.
-
-        Never one with a purpose, where a waiting join or fetch would delay the request.
+        """Return a connection to any broker: an open one, else to a known broker, else to a bootstrap server. Raises
+        BrokerUnreachableError. Never one with a purpose, where a waiting join or fetch would delay the request.
         """
         self.affinity.check()
         ready = self._connections.free()

@@ -103,7 +103,7 @@ async def _connect(connection: Connection, environment: Environment, tls: "ssl.S
 
 
 async def _agree(connection: Connection, settings: ConnectionSettings) -> None:
-    """Send ApiVersions, and agree with the broker on the versions to use."""
+    """Send ApiVersions, and agree with the broker on the versions to use. Raises KafkaError."""
     ask = functools.partial(connection.send, timeout_ms=settings.connect_timeout_ms)
     request = ApiVersionsRequest(client_software_name="fencepost", client_software_version=__version__)
     try:

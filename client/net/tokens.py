@@ -78,7 +78,9 @@ class TokenSource:
             ) from error
 
     def _read(self, found: Any) -> tuple[str, float | None]:
-        """Return the token in what the provider returned, and for how many ms it is valid; None: not known."""
+        """Return the token in what the provider returned, and for how many ms it is valid; None: not known. Raises
+        AuthenticationError.
+        """
         match found:
             case Token(str(token), float() | int() as expires_ms):
                 return token, expires_ms - self._clock.now_ms()

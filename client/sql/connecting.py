@@ -65,7 +65,9 @@ def _sqlite(url: str, create: bool) -> sqlite.Database:
 
 
 def _sqlite_of_user(connection: sqlite3.Connection, create: bool) -> sqlite.Database:
-    """Return the database of the file that this connection has open."""
+    """Return the database of the file that this connection has open. Raises InvalidConfigurationError for a connection
+    that cannot be used, IllegalStateError if it is in a transaction.
+    """
     try:
         path = os.fsdecode(run(connection, "pragma database_list").fetchone()[2])
         if not isinstance(run(connection, "select 'text'").fetchone()[0], str):

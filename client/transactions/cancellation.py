@@ -6,7 +6,7 @@ from typing import Any
 
 async def outlast(task: "asyncio.Future[Any]", seconds: float) -> asyncio.CancelledError | None:
     """Wait up to `seconds` for the task to end, even if the caller is cancelled meanwhile. Returns the first of these
-    cancellations, which the caller has to raise at last.
+    cancellations, which the caller has to raise at last; None if there was none.
     """
     loop = asyncio.get_running_loop()
     first: asyncio.CancelledError | None = None

@@ -102,7 +102,8 @@ class DatabaseCommits:
 
     async def roll_back(self) -> asyncio.CancelledError | None:
         """Roll back the database's transaction if it is open, and not one that somebody else has begun since. Goes on
-        if the caller is cancelled meanwhile, and returns that cancellation: the transaction has to be aborted first.
+        if the caller is cancelled meanwhile, and returns that cancellation (else None), which the caller raises once it
+        has aborted the transaction.
         """
         database, self._open = self._open, None
         if database is None:
@@ -144,7 +145,9 @@ class DatabaseCommits:
             raise refusal
 
     async def _commit_prepared(self, database: DecidingDatabase) -> Exception | None:
-        """Commit in the database, while the broker holds the records. Returns the error if it does not confirm that."""
+        """Commit in the database, while the broker holds the records. Returns the error if it does not confirm that;
+        None if it does.
+        """
         machine = self._machine
         try:
             await database.commit()

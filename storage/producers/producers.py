@@ -116,7 +116,9 @@ class ProducerStates:
         return self._judge_known(producer, batch, refuse_unknown_with)
 
     def _judge_known(self, producer: Producer, batch: Batch, refuse_unknown_with: ErrorCode | None) -> Duplicate | None:
-        """Check a batch of a known producer, by epoch, sequence and transaction. Returns and raises like judge()."""
+        """Check a batch of a known producer, by epoch, sequence and transaction. Returns what judge() returns for it,
+        and raises the same errors.
+        """
         expected = producer.next_sequence
         if batch.producer_epoch < producer.epoch:
             raise KafkaError(

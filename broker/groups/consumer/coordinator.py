@@ -18,6 +18,7 @@ from ...security.principals import Session
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
 from ..assigned.coordinator import AssignedGroups
+from ..assigned.topic_view import TEXT_BYTES
 from ..configs import ConfigsByGroup
 from ..members import Joined, Joining, Leaving, Synced, Syncing, protocols_bytes
 from .classic_members import Caller, MixedGroup
@@ -170,8 +171,10 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             self._assign_if_due(group, now_ms)
 
     def _check_room(self, group: MixedGroup, beat: Heartbeat) -> None:
-        """Raise GROUP_MAX_SIZE_REACHED if a new member or subscription would exceed group.metadata.max.bytes."""
-        subscribed_bytes = sum(4 * len(topic) + 60 for topic in beat.topics or ()) + 4 * len(beat.regex or "")
+        """Raise GROUP_MAX_SIZE_REACHED if the memory of a new member or subscription, as estimated, would exceed
+        group.metadata.max.bytes.
+        """
+        subscribed_bytes = sum(4 * len(topic) + TEXT_BYTES for topic in beat.topics or ()) + 4 * len(beat.regex or "")
         if beat.epoch == JOINS or subscribed_bytes:
             self._check_bytes(subscribed_bytes)
 

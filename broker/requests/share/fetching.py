@@ -337,7 +337,7 @@ class ShareFetching:
                 return
 
     def _acquire_next(self, read: ShareRead) -> int:
-        """Read and acquire in one step. Returns how many batches were looked at; 0: no more. Raises KafkaError."""
+        """Read and acquire in one step. Returns how many batches were looked at; 0 ends it. Raises KafkaError."""
         if not self._session.is_open or self._state is State.ANSWERED:
             return 0
         offset = self._partitions.next_offset(read.key)

@@ -155,7 +155,9 @@ async def _cut_over(sides: Sides, tell: Tell) -> CutoverRecord:
 
 
 async def _cut_over_anew(sides: Sides, left: CutoverRecord | None, tell: Tell) -> CutoverRecord:
-    """Carry out a cutover from its first step on. left: the record of one that crashed before it committed."""
+    """Carry out a cutover from its first step on. left: the record of one that crashed before it committed. Raises
+    CutoverFailed.
+    """
     found = await sides.look()
     mine = left.refused if left is not None else ()
     refused = tuple(sorted({*mine, *(each for each in found.topics if each not in found.refusing)}))

@@ -74,7 +74,7 @@ class AdminSides:
         return await self.read_record()
 
     async def read_record(self) -> CutoverRecord | None:
-        """Return what the last cutover left, and fence nobody."""
+        """Return the record that the last cutover left, without fencing anybody; None if there is none."""
         value = (await read_newest(self._target)).get(encode_key(self._mirror))
         return None if value is None else decode_record(value)
 

@@ -225,7 +225,9 @@ class Outbox:
         return self.way
 
     async def _begin(self) -> Moving:
-        """Choose the way if none is chosen, check the table, and fence the earlier relay (step START)."""
+        """Choose the way if none is chosen, check the table, and fence the earlier relay (step START). Raises
+        InvalidConfigurationError if resume_at was given for another way than OFFSETS.
+        """
         if self.way is None:
             self.way = await self._best_way()
         if self._resume_at is not None and self.way is not Way.OFFSETS:
@@ -328,7 +330,7 @@ def outbox_of(
     create: bool = False,
     environment: Environment = SYSTEM,
 ) -> Outbox:
-    """Do what `outbox` does, with clients that somebody else makes."""
+    """Do what `outbox` does, with clients that somebody else makes. Raises InvalidConfigurationError."""
     known = [each.value for each in Way]
     if by is not None and by not in known:
         raise InvalidConfigurationError(f"rows cannot be sent by {by!r}", hint=f"one of {', '.join(known)}")

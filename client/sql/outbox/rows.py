@@ -128,9 +128,8 @@ def _bytes_of(value: Any) -> bytes | None:
 
 
 def headers_of(given: Any) -> list[Header] | None:
-    """Return the headers from JSON: an object, or an array of [name, value]. A value is text or null.
-
-    Raises ValueError.
+    """Return the headers from JSON: an object, or an array of [name, value]. A value is text or null. None for an empty
+    text or null. Raises ValueError.
     """
     if isinstance(given, bytes | bytearray | memoryview):
         given = bytes(cast(bytes, given)).decode()
