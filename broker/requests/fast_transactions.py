@@ -115,9 +115,9 @@ class FastTransactions:
                 self._turn, self._given = self._store.turn, coordinator.inputs("")
             given = coordinator.inputs(transactional_id) if coordinator.is_ephemeral(transactional_id) else self._given
             if asked.api == END_TXN:
-                decision = machine.end(txn, asked.commit, producer_id, epoch, 0, given)
+                decision = machine.end(txn, asked.commit, producer_id, epoch, machine.TV1, given)
             else:
-                decision = machine.add_partitions(txn, producer_id, epoch, added, 0, given)
+                decision = machine.add_partitions(txn, producer_id, epoch, added, machine.TV1, given)
             if decision.error:
                 return False
             coordinator.log(transactional_id, decision, given)

@@ -167,12 +167,12 @@ class Admission:
         """
         txn = self._coordinator.find(transactional_id)
         given = self._coordinator.inputs(transactional_id)
-        decision = machine.add_partitions(txn, producer_id, producer_epoch, homes, 2, given)
+        decision = machine.add_partitions(txn, producer_id, producer_epoch, homes, machine.TV2, given)
         if decision.error is ErrorCode.POLICY_VIOLATION:
             raise KafkaError(decision.error, machine.TOO_MANY)
         if decision.error:
             raise KafkaError(decision.error)
-        if txn is not None and txn.status is Status.ONGOING and txn.client_version < 2:
+        if txn is not None and txn.status is Status.ONGOING and txn.client_version < machine.TV2:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a client of an older protocol has opened the transaction")
         if not decision.states:
             return None
@@ -195,7 +195,7 @@ class Admission:
         """
         given = self._coordinator.inputs(transactional_id)
         try:
-            decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)
+            decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, machine.TV2, given)
         except KafkaError as error:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
         if decision.error:
@@ -219,7 +219,7 @@ class Admission:
         given = self._coordinator.inputs(transactional_id)
         txn = self._transactions.get(transactional_id)
         try:
-            decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 2, given)
+            decision = machine.add_partitions(txn, producer_id, producer_epoch, added, machine.TV2, given)
             if decision.error:
                 return
             self._coordinator.log(transactional_id, decision, given)

@@ -140,9 +140,7 @@ class TransactionCoordinator:
             self.apply(*records.read(record.key or b"", record.value))
 
     def inputs(self, transactional_id: str) -> Inputs:
-        """Return what else a decision about this id needs: times, producer ids, next offset, whether it is
-        ephemeral.
-        """
+        """Return what else a decision about this id needs: times, producer ids, next offset, if it is ephemeral."""
         new_producer_id = self._topics.next_producer_id
         ephemeral = self.is_ephemeral(transactional_id)
         return Inputs(self._clock.now_ms(), self._store.age_ms(), new_producer_id, self._next_state_offset, ephemeral)
@@ -337,7 +335,7 @@ class TransactionCoordinator:
         """
         txn = self._check_sender(transactional_id, producer_id, producer_epoch, api, version, connection)
         given = self.inputs(transactional_id)
-        decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 0, given)
+        decision = machine.add_partitions(txn, producer_id, producer_epoch, added, machine.TV1, given)
         if decision.error is ErrorCode.POLICY_VIOLATION:
             raise KafkaError(decision.error, machine.TOO_MANY)
         self.log(transactional_id, decision, given)
@@ -384,7 +382,8 @@ class TransactionCoordinator:
         """
         txn = self._check_sender(transactional_id, producer_id, producer_epoch, END_TXN, version, connection)
         given = self.inputs(transactional_id)
-        decision = machine.end(txn, commit, producer_id, producer_epoch, 2 if version >= 5 else 0, given)
+        protocol = machine.TV2 if version >= 5 else machine.TV1
+        decision = machine.end(txn, commit, producer_id, producer_epoch, protocol, given)
         self.log(transactional_id, decision, given)
         return decision
 

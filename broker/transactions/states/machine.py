@@ -24,6 +24,7 @@ from .transaction import (
     Transaction,
 )
 
+TV1, TV2 = 0, 2  # for `version`: the protocol of the request, see docs/glossary.md
 _UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 _FENCED = ErrorCode.PRODUCER_FENCED
 _STATE = ErrorCode.INVALID_TXN_STATE
@@ -50,7 +51,7 @@ def add_partitions(
     it already.
 
     Called for AddPartitionsToTxn, AddOffsetsToTxn and, in TV2, for the first batch. The caller has refused the whole
-    request if one partition does not exist. version: 2 for what TV2 adds, else 0. An empty `added` opens no
+    request if one partition does not exist. version: TV2 for what TV2 adds, else TV1. An empty `added` opens no
     transaction.
     """
     if error := _wrong_producer(txn, producer_id, producer_epoch):
@@ -113,28 +114,28 @@ def verify(
 def end(
     txn: Transaction | None, commit: bool, producer_id: int, producer_epoch: int, version: int, given: Inputs
 ) -> Decision:
-    """Decide an EndTxn. version: 2 from request version 5 on, else 0; with 2 the epoch is bumped.
+    """Decide an EndTxn. version: TV2 from request version 5 on, else TV1; with TV2 the epoch is bumped.
 
     A retry in TV2 has the producer id and epoch that the first attempt replaced, and gets the same answer. In TV1 a
     retry cannot be told from a request for a later transaction; the connection fence keeps a late one from ending a
     later transaction. For the same reason TV1 is refused for transactions with acknowledgements of share groups: a late
     acknowledgement would become part of the next transaction.
     """
-    event = (Event.COMMIT_V2 if commit else Event.ABORT_V2) if version >= 2 else _V1[commit]
-    if version >= 2 and txn is not None and txn.client_version >= 2 and txn.is_last(producer_id, producer_epoch):
+    event = (Event.COMMIT_V2 if commit else Event.ABORT_V2) if version >= TV2 else _V1[commit]
+    if version >= TV2 and txn is not None and txn.client_version >= TV2 and txn.is_last(producer_id, producer_epoch):
         event = Event.COMMIT_V2_RETRY if commit else Event.ABORT_V2_RETRY
     elif error := _wrong_producer(txn, producer_id, producer_epoch):
         return Decision(error)
     cell = answer(event, txn)
     if isinstance(cell, ErrorCode):
-        if cell or version < 2 or txn is None:
+        if cell or version < TV2 or txn is None:
             return Decision(cell)
         return Decision(producer_id=txn.producer_id, producer_epoch=txn.producer_epoch)
     assert txn is not None
-    if version < 2 and has_acknowledged(txn):
+    if version < TV2 and has_acknowledged(txn):
         return Decision(_STATE)
     decision = end_transaction(txn, cell, given)
-    if version >= 2 and not decision.gone:
+    if version >= TV2 and not decision.gone:
         last = decision.states[-1]
         return decision._replace(producer_id=last.producer_id, producer_epoch=last.producer_epoch)
     return decision
