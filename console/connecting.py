@@ -38,7 +38,7 @@ class Connecting:
         """Return the Admin; connect it if no other caller has. Raises KafkaError; within RETRY_MS of a failed attempt
         it raises that attempt's error again. To be called with the lock.
         """
-        if self._admin is not None:  # by somebody who waited before
+        if self._admin is not None:  # another caller has connected it while this one waited for the lock
             return self._admin
         if self._failure is not None and self._clock.monotonic_ms() - self._failed_ms < RETRY_MS:
             raise self._failure.with_traceback(None)

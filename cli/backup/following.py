@@ -27,9 +27,9 @@ from ..output.writing import flush, show, show_json
 from .patience import Patience
 from .watched import Told, prometheus_text, write_metrics
 
-ONCE_S = 60.0  # for how long a store that does not answer is asked again, where nobody follows
+ONCE_S = 60.0  # for how long a store that does not answer is asked again; with --follow there is no limit
 ENDING_S = 3.0
-BUSY_S = 0.25  # between two looks at most, while megabytes come
+BUSY_S = 0.25  # the longest time between two looks while there is much to ship
 WATCHED_S, WATCHED_INTERVALS = 3.0, 3
 TOLD_EVERY_S, TOLD_AT_FIRST_S = 60.0, 10.0
 NICE = 10
@@ -190,7 +190,7 @@ class _Shipping:
 
     def _tell(self, took_point: bool) -> None:
         """Report the state as _tell_once() does, in one thread at a time. took_point: a new point is in the store."""
-        with self._telling:  # threads that ship tell, too, while they wait
+        with self._telling:  # the threads that ship also report, while they wait for the store
             self._tell_once(took_point)
 
     def _tell_once(self, took_point: bool) -> None:

@@ -12,7 +12,7 @@ from ...effects.objects import ObjectsError
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LOOKED_EVERY_S = 0.05  # for signals
-SAID_AFTER = 3  # attempts: one answer in a thousand is lost
+SAID_AFTER = 3  # failed attempts in a row: single ones are common
 
 
 class Patience:

@@ -61,7 +61,7 @@ def failure_of(error: Exception) -> Failure | None:
         return Failure(f"no connection to the broker: {error.strerror or error}", _NO_BROKER, TIMED_OUT)
     if isinstance(error, KafkaError):
         return refusal(error)
-    cause = error.__cause__ if isinstance(error, RuntimeError) else error  # a producer's error in a thread
+    cause = error.__cause__ if isinstance(error, RuntimeError) else error  # a thread's, caused by the producer's error
     if type(cause).__name__ == "KafkaException":  # of confluent_kafka, which may not be installed
         return _of_librdkafka(cause, error)
     return Failure(str(error), _BY_BROKER) if isinstance(error, RequestFailed | RuntimeError) else None

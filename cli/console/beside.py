@@ -35,7 +35,7 @@ def end_with_standard_input(ended: asyncio.Event) -> None:
             pass
         try:
             loop.call_soon_threadsafe(ended.set)
-        except RuntimeError:  # it ends already
+        except RuntimeError:  # the loop is closed: the console has ended
             pass
 
     start_thread(wait, "until the broker ends")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...client.net.topology import Node
     from ...client.settings import AdminSettings
 
-_MAX_HELD = 10  # groups whose offsets are held, of which there may be many that copy at every moment
+_MAX_HELD = 10  # groups whose offsets are held: with many copying groups, there are always some
 _MAX_SHARED = 10  # share partitions that lack memory
 _CONNECT_MS = 3_000  # for one address: a slower one counts as unreachable
 

@@ -33,7 +33,7 @@ async def run_child(who: str, command: Sequence[str], on_line: Callable[[bytes],
         ended = await _run_once(command, on_line)
         if time.monotonic() - began_s > LONGEST_PAUSE_S:
             pause_s = FIRST_PAUSE_S
-        with contextlib.suppress(OSError):  # nobody reads it
+        with contextlib.suppress(OSError):  # nobody reads standard error
             show(f"warning: {who} {ended}; again in {pause_s:.0f} s", err=True)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -51,7 +51,7 @@ async def _position(admin: "Admin", group: str) -> "Mapping[TopicPartition, Shar
 
     try:
         return await admin.list_share_group_offsets(group)
-    except KafkaError:  # it is gone, not for this login, or a partition has no leader, which another line says
+    except KafkaError:  # it is gone, this login may not see it, or a partition has no leader (another line says that)
         return {}
 
 
@@ -173,7 +173,7 @@ async def pending_of(admin: "Admin", rows: Sequence[Mapping[str, Any]]) -> dict[
         row["transactional_id"] for row in still_open if any(each.startswith(STATE_TOPIC) for each in row["partitions"])
     }
     if len(ids) < len(still_open) and not await _sees_state_topic(admin):
-        ids = {row["transactional_id"] for row in still_open}  # their partitions of that topic are left out
+        ids = {row["transactional_id"] for row in still_open}  # the broker leaves out their partitions of that topic
     found: dict[str, list[dict[str, Any]]] = {each: [] for each in ids}
     if not ids:
         return found

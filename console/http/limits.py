@@ -29,7 +29,7 @@ class ConnectionLimits(Generic[K]):
         self._most, self._most_of_address = most, most_of_address
         self._addresses: dict[K, str] = {}
         self._counts: Counter[str] = Counter()
-        self._waiting: OrderedDict[K, None] = OrderedDict()  # for a request, the longest first
+        self._waiting: OrderedDict[K, None] = OrderedDict()  # not in a request; the one idle for longest first
         self._new: set[K] = set()  # no request came yet
 
     def __len__(self) -> int:
@@ -116,4 +116,4 @@ def _less(counts: Counter[str], counted: str) -> None:
     """Subtract one from the count of an address. A count of 0 is removed."""
     counts[counted] -= 1
     if not counts[counted]:
-        del counts[counted]  # or each address that ever came stays
+        del counts[counted]  # else each address that ever connected would stay here

@@ -34,7 +34,7 @@ _BY_CODE = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: BAD_PARAMETER,
     ErrorCode.INVALID_REQUEST: BAD_PARAMETER,
     ErrorCode.INVALID_GROUP_ID: BAD_PARAMETER,
-    ErrorCode.MESSAGE_TOO_LARGE: TOO_LARGE,  # of a value that is not expanded
+    ErrorCode.MESSAGE_TOO_LARGE: TOO_LARGE,  # a batch that decompresses to more than the console's limit
     ErrorCode.INVALID_TXN_STATE: CONFLICT,
     ErrorCode.CONCURRENT_TRANSACTIONS: CONFLICT,
     ErrorCode.PRODUCER_FENCED: CONFLICT,

@@ -68,7 +68,7 @@ class Tail:
             async with new_consumer() as consumer:
                 consumer.assign(topic.topic_partitions)
                 await consumer.seek_to_end(*topic.topic_partitions)
-                for each in topic.topic_partitions:  # before it is reported to follow: what comes from here on is read
+                for each in topic.topic_partitions:  # then the ends are known, and each later record will be read
                     await consumer.position(each)
                 self.follows = True
                 while self._is_wanted():

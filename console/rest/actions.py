@@ -44,7 +44,8 @@ async def abort(asked: Asked) -> dict[str, Any]:
         raise Problem(CONFLICT, f"{name} is decided: {found.state}", "its coordinator is ending it")
     if (found.producer_id, found.producer_epoch) != (body["producer_id"], body["producer_epoch"]):
         raise Problem(CONFLICT, f"another transaction of {name} is open by now", "look again")
-    if body.get("started_ms", found.started_ms) != found.started_ms:  # many producers keep their epoch
+    # Before Kafka 4.0's protocol (KIP-890), all transactions of a producer have the same epoch.
+    if body.get("started_ms", found.started_ms) != found.started_ms:
         raise Problem(CONFLICT, f"a later transaction of {name} is open by now", "look again")
     return await _end(asked, admin, found, "aborted")
 

@@ -36,10 +36,10 @@ from .table import routes
 
 log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 256 << 10  # an id, encoded, twice
+MAX_BODY_BYTES = 256 << 10  # room for a transactional id of 32,767 characters twice, escaped as JSON
 BODY_S = 30.0
-MAX_QUERY_CHARS = 80_000  # a page token has a name
-_NAME, _ANY_NAME = re.compile(r"\{(\w+)\}"), r"{\1:[^/]+}"  # by itself, aiohttp takes no name that has a brace
+MAX_QUERY_CHARS = 80_000  # room for a page token, which contains a name
+_NAME, _ANY_NAME = re.compile(r"\{(\w+)\}"), r"{\1:[^/]+}"  # aiohttp's own pattern matches no name with a brace
 PARTS = web.AppKey("parts", Parts)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -61,7 +61,7 @@ class Console:
             keepalive_timeout=connections.KEPT_S,
             handler_cancellation=True,
             max_line_size=LONGEST_LINE,
-            auto_decompress=False,  # nobody sends compressed bodies here but to make them expand
+            auto_decompress=False,  # no client needs it, and a small body could expand to fill the memory
         )
         self._listening: Listener | None = None
         self.port = 0

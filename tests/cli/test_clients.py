@@ -1,4 +1,4 @@
-"""`fencepost clients`: who is connected; another broker cannot tell."""
+"""`fencepost clients`: who is connected; a broker other than fencepost has no API for it."""
 
 from capped_broker import cap
 from served_broker import ServedBroker

@@ -1,4 +1,4 @@
-"""Commands on a system that has no further thread: a cause and a hint, no traceback, and the exit code of it."""
+"""Commands on a system that refuses a further thread: a cause, a hint and an exit code of its own, no traceback."""
 
 import pytest
 from click.testing import CliRunner

@@ -1,4 +1,4 @@
-"""`fencepost group`: lag as it is, why it is, and moving a group."""
+"""`fencepost group`: lag and its cause, offsets moved, settings changed."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Every command at a terminal, in a cluster whose clients chose the worst names: what the terminal is sent is text.
+"""Every command at a terminal, in a cluster with names full of control characters: the terminal gets plain text.
 
 The rule: a command that is not in LINES is in WITHOUT, with the reason why it shows nothing that others chose.
 """

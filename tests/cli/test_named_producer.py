@@ -1,4 +1,4 @@
-"""`fencepost named-producer`: how far each name is, and its end."""
+"""`fencepost named-producer`: the highest sequences of each name, and removing names."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What docs/cli.md shows is what one gets: its sessions are typed against a broker, and what they print is compared."""
+"""docs/cli.md: the sessions on the page are run with a broker, and their output is compared with the page."""
 
 import os
 import re

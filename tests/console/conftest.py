@@ -1,4 +1,4 @@
-"""A browser for the tests of pages. A page fails its test if it complains, or asks anybody but the console."""
+"""A browser for the tests of pages. A test fails if its page logs an error or sends a request to another server."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
-"""The console before a Kafka that is not fencepost: what only fencepost has is absent, and nothing is guessed.
+"""The console of a Kafka broker that is not fencepost: what only fencepost has is absent, and nothing is guessed.
 
-kafka_offers.json is what Apache Kafka answered to ApiVersions. A broker of ours that answers so has no more than that
-for clients, so these tests run everywhere; with KAFKA=HOST:PORT they run before that broker too, and compare its answer
-with the recorded one.
+kafka_offers.json is what Apache Kafka answered to ApiVersions. Clients use nothing else of a fencepost broker that
+answers so, and therefore these tests need no Kafka. With KAFKA=HOST:PORT they run with that broker too, and compare its
+answer with the recorded one.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The console's pages in a real browser, before a real broker."""
+"""The console's pages in a real browser, with a real broker."""
 
 import asyncio
 import re

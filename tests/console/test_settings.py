@@ -1,4 +1,4 @@
-"""What a console may be served with: a login where others can reach it, and a token that nobody guesses."""
+"""Settings of a console: it needs a login where other machines can reach it, and a token that is not short."""
 
 import pytest
 from fencepost.console.settings import BadAddress, ConsoleSettings

@@ -1,4 +1,4 @@
-"""`--data-dir`: users and rules of a broker that is down; one that runs is not disturbed."""
+"""`--data-dir`: users and rules in the directory of a broker that is down; that of a running broker is refused."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The options of a login: what they come to, from where a password is taken, and what is refused."""
+"""The options of a login: which client properties they become, where a password comes from, and what is refused."""
 
 import io
 import subprocess

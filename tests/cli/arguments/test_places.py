@@ -1,4 +1,4 @@
-"""Where in a topic: what people may write, and what it means."""
+"""Positions in a topic and durations: how they are written, and what they mean."""
 
 import pytest
 from click import BadParameter

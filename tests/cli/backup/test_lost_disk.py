@@ -1,4 +1,4 @@
-"""The disk of a broker is lost under load, and a store of objects has what was covered, and no half transaction."""
+"""The disk of a broker is lost under load: its backup has all that was shipped, and only whole transactions."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a follower tells, and how long a store that does not answer is asked again."""
+"""What a follower reports, and for how long it asks a store that does not answer."""
 
 import pytest
 from fencepost.cli.backup.patience import LONGEST_PAUSE_S, SAID_AFTER, Patience

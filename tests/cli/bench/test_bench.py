@@ -1,4 +1,4 @@
-"""`fencepost bench` when it does not work: a cause and a hint, its own topic gone, and an end."""
+"""`fencepost bench`: its figures, its errors with a hint, that it deletes its topic, and that a signal ends it."""
 
 import json
 import signal
@@ -109,7 +109,7 @@ def test_bench_with_a_size_or_number_that_is_not_a_positive_number_exits_with_2(
 
 def test_bench_measures_transactions_and_deletes_its_topic() -> None:
     load = ["txn", "--producers", "2", "--records", "3", "--seconds", "0.5", "-o", "json"]
-    with ServedBroker() as served:  # one of its own: ids leave the coordinator's topic behind
+    with ServedBroker() as served:  # one of its own, because transactions create __transaction_state
         found = CliRunner().invoke(main, ["bench", *load, "-b", f"127.0.0.1:{served.port}"])
         assert found.exit_code == 0, found.output
         assert [name for name in topics(served) if not name.startswith("__")] == []
@@ -119,7 +119,7 @@ def test_bench_measures_transactions_and_deletes_its_topic() -> None:
     assert reported["p99_ms"] >= reported["p50_ms"] > 0
 
 
-PRODUCE = ["produce", "--records", "50000000", "--batch", "5000"]  # batches that the broker takes
+PRODUCE = ["produce", "--records", "50000000", "--batch", "5000"]  # below the broker's message.max.bytes
 
 
 @pytest.mark.long
@@ -157,7 +157,7 @@ def begun(served: ServedBroker, load: list[str]) -> "subprocess.Popen[str]":
 
 
 def wait_until_its_topic_is_there(bench: "subprocess.Popen[str]", served: ServedBroker) -> None:
-    wait_until(lambda: bench.poll() is not None or topics(served))  # one that has ended says why to check_it_ends
+    wait_until(lambda: bench.poll() is not None or topics(served))  # if it has ended, check_it_ends() shows why
 
 
 def wait_until_it_catches(bench: "subprocess.Popen[str]") -> None:

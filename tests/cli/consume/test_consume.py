@@ -1,4 +1,4 @@
-"""`fencepost consume`: records as they come, and what became of each."""
+"""`fencepost consume`: which records it prints and how; with --explain, whether each is committed."""
 
 import json
 import os
@@ -155,7 +155,7 @@ def test_consume_waits_for_new_records_until_ctrl_c(terminal: Terminal) -> None:
     for value in ("first", "second"):
         terminal.plain("followed", value)
         assert json.loads(process.stdout.readline())["value"] == value
-    time.sleep(0.1)  # in its poll again
+    time.sleep(0.1)  # it polls again by now
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, b"", b"")

@@ -1,4 +1,4 @@
-"""`fencepost demo --console`: the story is played, and a console shows it meanwhile."""
+"""`fencepost demo --console`: the transactions of the demo run, and the console shows them meanwhile."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`fencepost doctor` and `fencepost health`: what stands between a client and a broker."""
+"""`fencepost doctor` and `fencepost health`: what they find, from the connection to the broker's disk."""
 
 import json
 import socket
@@ -139,7 +139,7 @@ def test_health_waits_for_a_broker_that_is_starting() -> None:
     def later() -> None:
         with early, early.accept()[0] as asking:
             asking.settimeout(20)
-            while asking.recv(1000):  # who comes first is not answered, and gives up
+            while asking.recv(1000):  # the first connection gets no answer, until its client gives up
                 pass
         with served:
             stop.wait(30)

@@ -1,4 +1,4 @@
-"""`fencepost doctor --store`: what it finds of stores that are a fence, and of those that are none."""
+"""`fencepost doctor --store`: what it finds in stores that can keep a journal, and in those that cannot."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What `log verify` derives of aborted transactions agrees with what logs say, whatever was taken away of them."""
+"""What `log verify` derives of aborted transactions agrees with logs' indexes, also after compaction and deletion."""
 
 import random
 

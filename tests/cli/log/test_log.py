@@ -1,4 +1,4 @@
-"""`fencepost log`: what it shows of a data directory, and what it says of damage. The directories are real ones."""
+"""`fencepost log`: what it shows of a data directory that a broker has written, and which damage it reports."""
 
 import json
 import os

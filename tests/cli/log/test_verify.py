@@ -1,4 +1,4 @@
-"""`fencepost log verify`: what it compares with what. The directories are real ones, written by a broker in memory."""
+"""`fencepost log verify`: what it compares with what. A broker in memory has written the directories."""
 
 import json
 import shutil

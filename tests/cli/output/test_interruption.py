@@ -1,4 +1,4 @@
-"""A command that is interrupted: it looks up where it is safe, and a second signal does not wait for that."""
+"""A signal to a command: the first sets a flag that the command checks, the second ends the process at once."""
 
 import signal
 import subprocess

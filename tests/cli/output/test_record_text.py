@@ -1,4 +1,4 @@
-"""Records as text and back: nothing is lost on the way."""
+"""Records as text, and lines of text as records."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What people are told of an error: one line, a hint, and the exit code of its kind."""
+"""What a command prints for an error: one line of cause, a hint, and the exit code of its kind."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""What reaches a terminal, or a log that is read at one: nothing that it obeys, and no line that a name began."""
+"""What is printed or logged: no control characters, and no line end that comes from a name."""
 
 import ast
 import io

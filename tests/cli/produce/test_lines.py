@@ -1,4 +1,4 @@
-"""Lines of a descriptor, read beside a loop that has other work."""
+"""Lines of a descriptor, read in a thread beside an event loop."""
 
 import asyncio
 import os

@@ -57,7 +57,7 @@ def test_serve_restarts_a_console_process_that_died(tmp_path: Path) -> None:
         session = get(url_of(broker) + "v1/session")
         assert (session["changes_allowed"], session["bootstrap"]) == (True, broker.bootstrap)
         child = child_of(broker)
-        assert os.getpriority(os.PRIO_PROCESS, child) >= 10  # its work waits for the broker's
+        assert os.getpriority(os.PRIO_PROCESS, child) >= 10  # the broker gets the CPU first
         os.kill(child, signal.SIGKILL)
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("t", b"x")

@@ -1,4 +1,4 @@
-"""The last steps of `fencepost serve`, when what its exit code says is decided."""
+"""The last steps of `fencepost serve`, after its exit code is decided."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the process beside the broker tells of the backup becomes metrics; anything else that it prints is left out."""
+"""What the backup process of `serve` reports becomes metrics of the broker; anything else that it prints is ignored."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The exit code, cause and hint of `fencepost serve` as a process, where its file system is gone when it stops."""
+"""The exit code, cause and hint of a `fencepost serve` whose file system fails while it stops."""
 
 import errno
 import signal

@@ -1,4 +1,4 @@
-"""What the process of `fencepost serve` is set to."""
+"""What `fencepost serve` does in its process: garbage collection, standard files, the directory of --ephemeral."""
 
 import gc
 import os
@@ -53,10 +53,10 @@ def test_deleting_many_partitions_makes_serve_collect_all_garbage_once(store):
     thresholds, enabled = gc.get_threshold(), gc.isenabled()
     gc.callbacks.append(watched.collected)
     try:
-        gc.enable()  # a test that served within this process has left it off, as a broker begins
+        gc.enable()  # a test that ran `serve` in this process may have left it off
         gc.set_threshold(100, 0, 0)
         gc.freeze()
-        gc.collect()  # with nothing to look at: the oldest generation comes next when a fourth as much is added
+        gc.collect()  # leaves the oldest generation empty: Python collects it again when it has grown by a quarter
         del circle
         kept = [[] for _ in range(1_000)]
         assert gone() is not None

@@ -1,4 +1,4 @@
-"""What people are told of a broker that does not start."""
+"""The cause, hint and exit code for a broker that does not start."""
 
 import asyncio
 

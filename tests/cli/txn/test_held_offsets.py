@@ -1,4 +1,4 @@
-"""Who holds the offsets of a group, before fencepost and, with KAFKA=HOST:PORT, before that broker too."""
+"""Which transaction holds the offsets of a group, on fencepost and, with KAFKA=HOST:PORT, on that broker too."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`fencepost txn resolve`: what waits for a database is ended as that says, once or again and again."""
+"""`fencepost txn resolve`: transactions that wait for a database end as it decided; with --watch repeatedly."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""How many connections and streams there may be: by hand, and against a plain list under any order of events."""
+"""Limits of connections and event streams: by examples, and compared with a simple model under random events."""
 
 import pytest
 from fencepost.console.http.limits import ConnectionLimits, StreamLimits

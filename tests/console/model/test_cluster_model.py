@@ -1,4 +1,4 @@
-"""The reader of the cluster: it serves whoever waits, and what is deleted while it reads does not stop it."""
+"""ClusterModel: every caller that waits gets a view, and a topic deleted meanwhile does not stop the reading."""
 
 import asyncio
 from typing import Any

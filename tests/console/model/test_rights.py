@@ -1,4 +1,4 @@
-"""What the console says of a login that may not see all, before a real broker with an authorizer."""
+"""What the console shows with a login that may not see everything, on a real broker with an authorizer."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""From statuses of transactional ids to the events of their story."""
+"""Story: which events the changes of a transactional id's status give."""
 
 import pytest
 from fencepost.client.admin.values import TransactionDescription, TransactionListing

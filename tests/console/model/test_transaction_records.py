@@ -1,4 +1,4 @@
-"""Records of __transaction_state, as the broker writes them, and as Kafka did before."""
+"""Records of __transaction_state, as the broker writes them and in Kafka's older format."""
 
 import struct
 

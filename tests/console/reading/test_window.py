@@ -1,4 +1,4 @@
-"""The fate of each batch of a part of a log, wherever it begins and ends, against a plain look at the whole log."""
+"""read_window: the fate of each batch in any range of a log, compared with what the whole log says."""
 
 from dataclasses import dataclass
 from typing import Any, cast

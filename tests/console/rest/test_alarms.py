@@ -1,5 +1,4 @@
-"""What stops somebody though no partition is blocked is on the first page: held offsets, a full window, a nearly full
-disk."""
+"""The alarms of the snapshot: held offsets of a group, a full share window, a nearly full disk."""
 
 import asyncio
 from pathlib import Path

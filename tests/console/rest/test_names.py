@@ -1,4 +1,4 @@
-"""Names of any length and any characters: every address of them works, and every link to them."""
+"""Names of any length and any characters: every path with such a name works, and every link to it."""
 
 import json
 from collections.abc import AsyncIterator, Iterator

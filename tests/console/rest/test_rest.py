@@ -1,4 +1,4 @@
-"""The REST API over a real socket, before a real broker that has topics, groups and open transactions."""
+"""The REST API over a real socket, with a real broker that has topics, groups and open transactions."""
 
 import asyncio
 import time

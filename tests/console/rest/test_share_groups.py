@@ -1,4 +1,4 @@
-"""A share group in the console: its state, members, and where it stands with what is pending, as the document says."""
+"""A share group in the REST API: its state, members, offsets and pending records, in the shape of /openapi.json."""
 
 import jsonschema_rs
 from console_client import console_of

@@ -1,4 +1,4 @@
-"""The stream of events over a real socket: live, resumed, and dropped to a snapshot."""
+"""The event stream over a real socket: live, resumed after an event, or begun again with a snapshot."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

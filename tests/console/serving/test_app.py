@@ -1,4 +1,4 @@
-"""The application on a real socket before a real broker: the guard, the headers, the static files, the snapshot."""
+"""The application on a real socket with a real broker: login, headers, static files, limits of requests."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""Connections over real sockets: how many there may be, and how long one may keep the console waiting."""
+"""Connections over real sockets: how many there may be, and how long one may be idle or read nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
