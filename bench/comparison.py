@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .measured import FIGURES, MORE, Measured, figure
 
-WORSE = 0.1  # a median that is worse by no more is not called a regression, however close its rounds lie
+WORSE = 0.1  # a median that is worse by at most this is no regression, even if the rounds do not overlap
 OURS = "fencepost"
 
 # MB/s follows from the rate, and CPU per MB from CPU per request, so each change is listed once. The 99.9th percentile

@@ -15,7 +15,7 @@ PRODUCER = {
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 1 << 20,
 }
-QUEUE_FULL_MS = 5  # until the next fetch; by default a second, in which a fast reader empties the queue and waits
+QUEUE_FULL_MS = 5  # until the next fetch if the queue is full; in 1 s, the default, a fast reader empties it and waits
 CONSUMER = {
     "group.id": "fencepost-bench",
     "enable.auto.commit": False,
@@ -28,7 +28,7 @@ FAST_CONSUMER = {
     "fetch.queue.backoff.ms": QUEUE_FULL_MS,
 }
 LOOK_S = 0.1  # the longest wait inside the library, where signals are not noticed
-LATENCY_EVERY = 1000  # every 1000th delivery report is timed: a callback each would measure Python
+LATENCY_EVERY = 1000  # one record in 1000 gets a callback and is timed: callbacks for all would measure Python
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def produce(bootstrap: str, load: ProduceLoad, progress: Callable[[int], None]) 
     """
     from confluent_kafka import Producer
 
-    progress(0)  # the library took its time to load
+    progress(0)  # importing the library takes a while: the caller may want to end the load now
 
     failures: list[str] = []
     latencies: array[float] = array("d")

@@ -64,7 +64,7 @@ async def run(
     login: properties of the SDK.
     """
     async with producer_of(bootstrap, mode, f"{load.topic}-{batch}", login) as producer:
-        await send_batch(producer, mode, load, 1)  # metadata, coordinator, producer id
+        await send_batch(producer, mode, load, 1)  # not measured: it waits for metadata, coordinator and producer id
         return await _measure(producer, mode, load, batch, progress)
 
 

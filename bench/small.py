@@ -69,7 +69,7 @@ class _Loop(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the first `depth` requests."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none of asyncio's classes
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._send(self._depth)
 
     def _send(self, count: int) -> None:

@@ -78,7 +78,7 @@ def create(host: str, port: int, name: str, partitions: int) -> None:
         answer = wire.call(CreateTopicsRequest(topics=[item], timeout_ms=30_000), 5)
     except ConnectionError:
         wire.close()
-        wire = Wire(host, port)  # a mock: auto-creation by Metadata has to do
+        wire = Wire(host, port)  # the mock does not know CreateTopics: a Metadata request creates the topic
     else:
         made = answer.topics[0]
         if made.error_code:

@@ -18,7 +18,7 @@ from .sizes import Say, Size, in_turns
 
 PARTITIONS = 4
 TOPIC = "bench"
-STARTS_A_ROUND = 3  # they take a moment each, and the first of them finds no compiled modules
+STARTS_A_ROUND = 3  # the median of three: the first start may find no compiled modules
 PROGRAMS = {SDK: "fencepost", AIOKAFKA: "aiokafka", CONFLUENT: "confluent"}  # as client_loads names the libraries
 
 

@@ -18,7 +18,7 @@ from .processes import Figures, print_figures
 
 TOPIC = "bench-commits"
 WARM_TRANSACTIONS = 10
-PAUSE_S = 0.01  # between two transactions, not counted: the work of a service, which a "decided" one is ended beside
+PAUSE_S = 0.01  # not counted: a service's work between two transactions, during which a "decided" one is ended
 TABLE = "create table if not exists bench_rows (at bigint, value text)"
 INSERT = "insert into bench_rows values ($1, $2)"
 VALUE = "x" * 100
@@ -26,7 +26,7 @@ VALUE = "x" * 100
 
 async def commit_both(work: Wait, bootstrap: str, url: str, rows: int, transactions: int) -> Figures:
     """Run transactions of this many rows and records by `producer.transaction(db=…)`. Returns the median time of one.
-    work: its `wait`.
+    work: the argument `wait` of transaction().
     """
     async with connect(url, create=True) as db, Producer(bootstrap, transactional_id=f"bench-{work}") as producer:
         await db.execute(TABLE)

@@ -72,7 +72,7 @@ def _loaded(broker: peers.Peer, seconds: float) -> float:
     """Run the load for this many seconds. Returns the broker's CPU time in ms per MB written."""
     before = accounting.usage(broker.pid)
     written = int(_run(broker.bootstrap, str(seconds), module=__name__))
-    return accounting.usage(broker.pid).since(before).cpu_ns / written
+    return accounting.usage(broker.pid).since(before).cpu_ns / written  # ns per byte = ms per MB
 
 
 @contextlib.contextmanager
@@ -100,8 +100,8 @@ def _follower(data: str, store: str) -> Iterator[list[int]]:
         try:
             if not has_point.wait(FIRST_POINT_S) or not windows_ms:
                 raise RuntimeError("the follower took no point")
-            windows_ms.clear()
-            windows_ms.append(0)
+            windows_ms.clear()  # the first backup copied everything: its window does not count
+            windows_ms.append(0)  # so that max() has a value if no backup follows
             yield windows_ms
         finally:
             process.terminate()

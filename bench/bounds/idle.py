@@ -14,7 +14,7 @@ from .sizes import Say, Size, by_figure
 CONNECTIONS = 1_000
 PARTITIONS = 2_000
 REST_S = 1.0
-SETTLE_S = 25.0  # past the two checkpoints that the creation of the partitions asks for
+SETTLE_S = 25.0  # the two checkpoints that the creation of partitions causes are done by then
 WATCH_S = 5.0
 
 

@@ -32,7 +32,9 @@ class Load:
 
 
 async def mirrored(load: Load) -> Figures:
-    """Copy the topic with one task of a mirror. Returns the records a second, from the first cycle on."""
+    """Copy the topic with one task of a mirror. Returns the records per second after the first copied records, so that
+    the start of the task does not count.
+    """
     task = MirrorTask(
         {"bootstrap.servers": load.source},
         {"bootstrap.servers": load.target},
@@ -55,7 +57,7 @@ async def mirrored(load: Load) -> Figures:
 
 async def copied(load: Load) -> Figures:
     """Copy the topic with a consumer and a transactional producer of the SDK alone, without positions and without a map
-    of offsets. Returns the records a second, from the first transaction on.
+    of offsets. Returns the records per second after the first transaction.
     """
     name = f"{load.topic}-copied"
     partitions = [TopicPartition(load.topic, number) for number in range(PARTITIONS)]

@@ -34,7 +34,9 @@ def mirrors(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _figures(work: str, source: Peer, target: Peer, numbers: Iterator[int], records: int) -> Figures:
-    """Fill a topic of the source, and run one load of mirror_loads in a process. numbers: its next is the topic's."""
+    """Fill a topic of the source, and run one load of mirror_loads in a process. numbers: count
+    up; the next one is part of the topic's name.
+    """
     topic = f"{TOPIC}-{next(numbers)}"
     topics.create(source.host, source.port, topic, mirror_loads.PARTITIONS)
     topics.create(target.host, target.port, f"{topic}-copied", mirror_loads.PARTITIONS)

@@ -17,7 +17,7 @@ Figures = dict[str, float]
 """What a load measured, by the name of the figure: "rate" (units per second), "took_ms"."""
 
 PATIENCE_S = 240
-START_S = 120  # what a process may need beside its load, on a busy machine
+START_S = 120  # seconds that a process may need besides its load, on a busy machine
 NOISE = 5  # lines of a failed load that are shown
 
 

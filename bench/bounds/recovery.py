@@ -59,7 +59,7 @@ def _peak_mb(pid: int) -> float:
 def _fill(store: Store) -> None:
     """Append small batches to the logs in turn, until the journal accepts no more."""
     logs = [log for log in store.logs.values() if log.topic == "full"]
-    value = b"x" * (UNIT_BYTES - 61 - 45 - 12)  # beside it: the batch's header, the unit's frame, the record's own
+    value = b"x" * (UNIT_BYTES - 61 - 45 - 12)  # less the batch's header, the unit's frame, the record's header
     batch = memoryview(records.build([records.Record(0, 0, None, value)]))
     units = 0
     while store.journal.admits(2 * UNIT_BYTES * UNITS_A_ROUND):

@@ -103,7 +103,7 @@ async def offsets(load: Load) -> Figures:
             topics=[load.topic],
             group_id=group,
             auto_offset_reset="earliest",
-            group_protocol="consumer",  # the broker assigns at once, and waits for nobody
+            group_protocol="consumer",  # the broker assigns at once, without waiting for other members
         ) as consumer,
     ):
         async for batch in consumer.batches(max_records=IN_TRANSACTION):

@@ -104,7 +104,7 @@ def session(form: str, python: str) -> Iterator[Session]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            start_new_session=True,  # an interrupt is the parent's, who then ends it
+            start_new_session=True,  # Ctrl-C reaches only the parent, which then ends this process
         )
         with peers.ended(process):
             yield Session(form, process, errors)

@@ -21,7 +21,7 @@ CONFIGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
-ERROR_CHARACTERS = 2000  # of one that Spark raised, which has the whole plan in it
+ERROR_CHARACTERS = 2000  # of an error's text; one of Spark contains the whole plan
 
 
 def session(form: str) -> Any:
@@ -34,7 +34,7 @@ def session(form: str) -> Any:
     for name, value in CONFIGS.items():
         builder = builder.config(name, value)
     if form == "fencepost":
-        from fencepost.spark import session as ours  # absolute: run by its path
+        from fencepost.spark import session as ours  # absolute, because this file is run by its path
 
         return ours(builder)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -87,7 +87,7 @@ def main() -> None:
     """Start the session, then run a command for each line of JSON on standard input and print its answer as JSON."""
     form = sys.argv[1]
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Spark prints is not the answer
+    os.dup2(2, 1)  # what Spark prints must not mix with the answers
     spark = session(form)
     spark.sparkContext.setLogLevel("ERROR")
     print(json.dumps({"spark": spark.version}), file=answers, flush=True)

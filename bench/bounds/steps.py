@@ -83,7 +83,7 @@ class _Driven:
             self._load(count, some)
             self._flush()
             self._checkpoint()
-            self._checkpoint()
+            self._checkpoint()  # a second one: files go only when neither of the two newest names them
         self._visit(logs)
 
     def _time_step(self, step: str, call: Callable[[], T]) -> T:
@@ -136,7 +136,7 @@ class _Driven:
         while self._time_step("capture some logs", capture.advance):
             pass
         run = upkeep.captured(capture)
-        self._round()
+        self._round()  # the journal must be synced before the checkpoint is written
         run.run()
         self._time_step("take a checkpoint back", partial(upkeep.checkpointed, run)).run()
 
@@ -147,7 +147,7 @@ class _Driven:
             self._time_step("retention of a log", partial(expired, log, age_ms))
             self._snapshot(log)
         self._checkpoint()
-        self._checkpoint()
+        self._checkpoint()  # a second one, as in run()
         for log in logs:
             run = self._time_step("is a log to be compacted", partial(begin_compaction, log, age_ms, monotonic_ms))
             if run is not None:

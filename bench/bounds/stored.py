@@ -8,7 +8,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ..loads.finding import Finding
@@ -25,9 +25,9 @@ URL = f"s3://{BUCKET}/journal"
 PUT_MS, GET_MS = 30.0, 30.0
 UNLIMITED = ("-X", "store.puts.per.second=10000")
 PRODUCERS = 16
-IN_FLIGHT = 48, 4  # connections and requests of each: fewer bytes wait for the 30 ms of a PUT, and are no load
+IN_FLIGHT = 48, 4  # connections, requests in flight on each: with less, the broker only waits for PUTs of 30 ms
 FEW, MANY = 10, 1_000  # partitions
-WARM_S = 2.0  # the PUTs that may go at once after a pause are over then
+WARM_S = 2.0  # the burst of PUTs that the limit allows after a pause is over then
 IDLE_S = 20.0
 SHORTEST_S = 0.5
 
@@ -36,7 +36,8 @@ SHORTEST_S = 0.5
 def store() -> Iterator[MemoryS3]:
     """Run a bucket during the block, and set the environment so that child processes use this bucket."""
     server = MemoryS3(PUT_MS, GET_MS)
-    names = {**server.environment, "AWS_UNSIGNED_PAYLOAD": "true"}  # as over TLS, which is the default there
+    # Over TLS the broker does not sign bodies, which would cost CPU time. Here it must not either.
+    names = {**server.environment, "AWS_UNSIGNED_PAYLOAD": "true"}
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
     try:
@@ -110,9 +111,8 @@ def _loaded(server: MemoryS3, peer: peers.Peer, size: Size, partitions: int) -> 
     return _puts(server, lambda: load.window(peer, 2 * size.seconds))
 
 
-def _puts(server: MemoryS3, work: object) -> dict[str, float]:
+def _puts(server: MemoryS3, work: Callable[[], object]) -> dict[str, float]:
     """Call `work`, and return how many PUTs a second came to the server meanwhile, as the figure "puts"."""
-    assert callable(work)
     before, began = server.asked.get("PUT", 0), time.perf_counter()
     work()
     return {"puts": (server.asked.get("PUT", 0) - before) / (time.perf_counter() - began)}

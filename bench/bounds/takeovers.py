@@ -28,7 +28,7 @@ from .stored import UNLIMITED, URL, store
 TOPIC = "first"
 DATA_BYTES = 1_000_000_000
 FILL_S = 5.0  # of one window of the load that fills the store
-LOAD_S = 8.0  # small requests before the owner goes: rounds that no checkpoint has
+LOAD_S = 8.0  # of small requests before the owner ends, so that there are rounds after the last checkpoint
 LONGEST_S = 90.0
 SHORTEST_S = 1.0
 LOOK_S = 0.02
@@ -96,7 +96,8 @@ def takeovers(name: str, size: Size, say: Say) -> Iterator[Measured]:
             say(f"{name} · round {number + 1} of {size.rounds}")
             for how, found in ((signal.SIGKILL, killed), (signal.SIGTERM, handed_over)):
                 standby.start()
-                standby.fetched.wait(max(SHORTEST_S, LONGEST_S * size.share))  # else it is the colder for it
+                # Not checked: a standby that has not fetched everything takes over, too, but later.
+                standby.fetched.wait(max(SHORTEST_S, LONGEST_S * size.share))
                 Produce(name, 16, 1).window(owner.peer, max(0.5, LOAD_S * size.share))
                 began = time.perf_counter()
                 owner.end(how)
@@ -132,7 +133,7 @@ def _commit(*nodes: Node) -> None:
             producer.begin_transaction()
             producer.produce(TOPIC, b"1")
             producer.commit_transaction(LONGEST_S)
-        except KafkaException:  # the old owner answered it before it ended
+        except KafkaException:  # the old owner refused it while it ended
             time.sleep(LOOK_S)
         else:
             return

@@ -24,7 +24,7 @@ WARM_WINDOW_S = 5.0
 MAX_WARM_S = 60.0
 WARM_SPREAD = 0.05
 WARM_WINDOWS = 3
-GIVEN_RATE_SPREAD = 0.002  # if the rate is given, it is the same in every window; then CPU per unit has to be steady
+GIVEN_RATE_SPREAD = 0.002  # rates that differ less are set by the load; then the CPU time per unit must be steady
 
 
 class Scenario(Protocol):
@@ -228,7 +228,7 @@ class _Match:
         sample = scenario.window(peer, self._seconds)
         elapsed = self._around.now() - began
         after = [self._around.cpu_ns(other) for other in idle]
-        taken = sum(max(0, now - was) for was, now in zip(before, after, strict=True))  # nothing of who ended
+        taken = sum(max(0, now - was) for was, now in zip(before, after, strict=True))  # 0 for a peer that has ended
         return replace(sample, others_cpu=taken / 1e9 / elapsed if elapsed else 0.0)
 
     def _warm(self, scenario: Scenario, peer: Peer) -> bool:
@@ -263,7 +263,9 @@ class _Match:
             self._progress(Step(scenario.name, peer.name, f"{doing}: {type(error).__name__}: {error}", failed=True))
 
     def _clear(self, peer: Peer, kept: set[str]) -> None:
-        """Delete the peer's topics, except those in `kept`. Does nothing if the peer cannot list or delete topics."""
+        """Delete the peer's topics, except those in `kept` and internal ones (__…). Ignores errors, since the peer may
+        have ended.
+        """
         with contextlib.suppress(Exception):
             for topic in self._around.topics(peer) - kept:
                 if not topic.startswith("__"):

@@ -32,10 +32,10 @@ from ..peers.peers import Peer
 from ..wire import frame, skip_answer
 from .contest import Scenario, Step, contest, turns
 
-IN_USE = 64  # connections, or transactional ids, that have a request outstanding all the while
+IN_USE = 64  # connections or transactional ids; each always has a request in flight
 IDLE_S = 3.0
 CHUNK = 1_000  # partitions of one CreateTopics
-SETTLED_CPU = 0.1  # of a processor: a server below it for SETTLED_S has finished what its preparation caused
+SETTLED_CPU = 0.1  # of a processor: a server that uses less for SETTLED_S seconds has finished its preparation
 SETTLED_S = 12
 SETTLE_S = 90.0
 INIT_PRODUCER_ID = 22

@@ -114,7 +114,9 @@ def cost(findings: Sequence[Measured], theme: Theme) -> str | None:
 
 
 def _groups(findings: Sequence[Measured], figures: Sequence[str]) -> list[Group]:
-    """Return a group of bars for each row of aims whose figure is one of these and which was measured."""
+    """Return a group of bars for each row of aims that has one of these figures. A row is left out if fencepost or
+    Kafka's default was not measured.
+    """
     found = {(each.scenario, each.peer): each for each in findings}
     rows: dict[str, list[Aim]] = {}
     for aim in AIMS:
@@ -254,6 +256,7 @@ def latency(findings: Sequence[Measured], theme: Theme) -> str | None:
             for each in through:
                 if (each.scenario, each.peer) == (scenario, peer):
                     shares = sorted(share for share in each.quantiles if share < 1)
+                    # x = 1 / (1 - share): on a logarithmic axis 90 %, 99 % and 99.9 % are at equal distances.
                     lines[peer] = [(1 / (1 - share), each.quantiles[share], f"{100 * share:g} %") for share in shares]
         if lines:
             panels.append((scenario.removeprefix("end to end ").replace("/s", " messages/s"), lines))
@@ -270,7 +273,8 @@ def _panels(
     shares: bool = False,
 ) -> str | None:
     """Draw panels side by side, with one logarithmic scale of milliseconds. panels: (title, line by peer), a line
-    being (x, y, label of the point). shares: x is a share of messages. Returns SVG; None without panels.
+    being (x, y, label of the point). shares: label the x axis with the points' labels, which are shares of messages.
+    Returns SVG; None without panels.
     """
     if not panels:
         return None

@@ -54,11 +54,11 @@ from .contest import Scenario, Step, Warmth, contest, kind
 
 MODULES = (small_load, produce_load, consume_load, latency_load, share_load, txn_load, modes_load)
 TABLE_S = 15 * 60.0
-OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
+OUTSIDE_S = 60.0  # of TABLE_S, for the measurements after the contest
 
 Outside = Callable[[growth.Progress], Iterator[Measured]]
 
-AROUND_S = 1.5  # around each window, on average: half a second, and 3 to 4 where a topic is deleted
+AROUND_S = 1.5  # spent around each window on average: half a second, 3 to 4 if a topic is deleted
 PREPARE_S = 0.5
 WARM_LEAST_S = 20.0  # three windows, and AROUND_S for each
 WARM_MOSTLY_S = 25.0
@@ -123,7 +123,9 @@ def fit_effort(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
     """Return the effort that fits into the time left. Neither measurements nor warm-ups become shorter than their
     minimum. to_come: the work that is left.
 
-    A warm-up often ends before its limit. So a JVM may use time that shorter measurements can make up for later.
+    Measurements get the time that warm-ups of a usual length leave. The limit of a warm-up is longer, because few need
+    it: the time that is left if everything else is of minimum length, divided among one warm-up of each JVM. If one
+    does need it, later measurements are shorter.
     """
     left = left_s - to_come.around_s()
     seconds = (left - to_come.warmings * WARM_MOSTLY_S) / max(1.0, to_come.windows)

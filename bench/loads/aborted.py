@@ -31,8 +31,8 @@ class _Producer:
 
 
 def measure(transactions: int, rounds: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the broker's CPU time in µs for reading the range once, in each round: (read_committed,
-    read_uncommitted).
+    """Write and abort this many transactions, then read them at both isolation levels. Returns the broker's CPU time in
+    µs for reading them once, in each round: (read_committed, read_uncommitted).
     """
     with peers.fencepost("os") as broker:
         topics.create(broker.host, broker.port, TOPIC, 1)
@@ -42,7 +42,7 @@ def measure(transactions: int, rounds: int) -> tuple[tuple[float, ...], tuple[fl
         for number in range(rounds):
             levels = (READ_COMMITTED, READ_UNCOMMITTED) if number % 2 else (READ_UNCOMMITTED, READ_COMMITTED)
             for level in levels:
-                cost[level].append(_cost(broker, wire, level, 2 * transactions))
+                cost[level].append(_cost(broker, wire, level, 2 * transactions))  # a record and a marker each
         wire.close()
     return tuple(cost[READ_COMMITTED]), tuple(cost[READ_UNCOMMITTED])
 
@@ -50,7 +50,7 @@ def measure(transactions: int, rounds: int) -> tuple[tuple[float, ...], tuple[fl
 def _abort_many(wire: Wire, transactions: int) -> None:
     """Write and abort this many transactions of one record each."""
     asked = InitProducerIdRequest(transactional_id="aborts", transaction_timeout_ms=60_000)
-    while (answer := wire.call(asked, 5)).error_code:
+    while (answer := wire.call(asked, 5)).error_code:  # the transaction coordinator is not ready yet
         pass
     producer = _Producer(answer.producer_id, answer.producer_epoch)
     for _ in range(transactions):

@@ -27,7 +27,7 @@ from ..peers.peers import Peer, environment
 from .window import Books, Latencies, Sample
 
 PATIENCE_S = 120  # time beyond the window: for the start, the warm-up and the last answers
-LAST_LINES = 5  # of what a child that died had to say
+LAST_LINES = 5  # of the output of a child that failed
 
 
 class LoadFailed(Exception):
@@ -135,7 +135,7 @@ class Child:
             stderr=self._errors,
             text=True,
             env=environment(),
-            start_new_session=True,  # an interrupt is the parent's, who then ends it
+            start_new_session=True,  # Ctrl-C reaches only the parent, which then ends this process
         )
         self._timer = threading.Timer(patience_s, self._give_up)
         self._timer.daemon = True
@@ -215,7 +215,7 @@ class Window:
         say("begin", **along)
 
     def end(self) -> None:
-        """End the window now, and tell the parent."""
+        """End the window now, tell the parent, and compute the client's share."""
         self.seconds = time.perf_counter() - self._began
         say("end")
         spent = {thread: ns - self._before.get(thread, 0) for thread, ns in _run_times().items()}
@@ -248,7 +248,7 @@ def main() -> None:
         line += piece
     threading.Thread(target=_end_with_parent, daemon=True).start()
     order = json.loads(line)
-    gc.disable()  # its pauses would be the client's, at moments of its own
+    gc.disable()  # its pauses would delay the client at random moments
     code = 0
     try:
         load: Callable[[dict[str, Any], Window], Outcome] = pkgutil.resolve_name(order["load"])
@@ -260,7 +260,7 @@ def main() -> None:
     except Exception as error:
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
         code = 1
-    os._exit(code)  # the library's threads may have more to do; nobody waits for that
+    os._exit(code)  # does not wait for threads of the client library that still run
 
 
 def _end_with_parent() -> None:

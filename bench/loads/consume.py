@@ -26,7 +26,7 @@ TXN_RECORDS = 200
 TRANSACTIONS = 1_000
 ABORTED_EVERY = 100  # transactions
 TXN_TIMEOUT_S = 60
-WAIT_MS = 5  # of a fetch that finds nothing: what is in flight when the consumer rewinds comes back soon
+WAIT_MS = 5  # of a fetch that finds nothing, short: after a rewind the consumer first waits for the fetch in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ConsumeTransactions(InChild):
         Raises: LoadFailed.
         """
         records = self.transactions * self.records
-        if self.level == "read_committed":
+        if self.level == "read_committed":  # aborted records are not read
             records -= -(-self.transactions // ABORTED_EVERY) * self.records
         load = TimedConsume(
             peer.bootstrap, self.topic, self.partitions, records, seconds, self.level, self.warm_seconds
@@ -141,7 +141,7 @@ def _preload_transactions(bootstrap: str, load: ConsumeTransactions) -> None:
         if number % ABORTED_EVERY:
             producer.commit_transaction(TXN_TIMEOUT_S)
         else:
-            producer.flush(TXN_TIMEOUT_S)  # they are to be in the log
+            producer.flush(TXN_TIMEOUT_S)  # an abort drops records that were not sent yet
             producer.abort_transaction(TXN_TIMEOUT_S)
     producer.close()
 

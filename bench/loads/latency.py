@@ -24,12 +24,12 @@ from .window import Sample
 RATES = (2_000, 20_000)
 RECORD_BYTES = 100
 STAMP = struct.Struct(">q")  # monotonic ns at which the record was to be sent
-LEAD_S = 0.05  # the grid starts so long after all is ready
+LEAD_S = 0.05  # from the end of the preparation to the first record that is due
 GRACE_S = 15  # for the last records, after the window
 GRACE_NS = int(1e9 * GRACE_S)
 LOOK_S = 0.05
-CLOSING_S = 0.001  # between two looks at the clock when all is there
-EARLY_NS = 5_000_000  # the window opens so long before its first record, which is then not held up by that
+CLOSING_S = 0.001  # between two looks at the clock when all records have arrived
+EARLY_NS = 5_000_000  # window.begin() is called this long before the first record is due, to not delay it
 SET_TIMER_SLACK = 29  # prctl(2)
 
 
@@ -122,7 +122,7 @@ def _receive(consumer: Any, pace: Pace, opens: int, window: Window) -> tuple[int
     lags: array[int] = array("q")
     unpack, size = STAMP.unpack_from, pace.records
     closes = opens + int(1e9 * pace.seconds)
-    there = [0, 0]  # at its beginning and at its end
+    there = [0, 0]  # how many records had arrived when the window began, and when it ended
     marks = [(opens - EARLY_NS, window.begin), (closes, window.end)]
     while len(lags) < size or marks:
         message = consumer.poll(LOOK_S if len(lags) < size else CLOSING_S)
@@ -168,7 +168,7 @@ def send(settings: dict[str, Any], window: Window) -> Outcome:
         due = opens + int(number * step)
         while (ahead := due - time.monotonic_ns()) > 0:
             time.sleep(ahead / 1e9)
-        if number == -1:  # its own time would be latency of the first that counts
+        if number == -1:  # before the last warm-up record, so that begin() does not delay the first record that counts
             window.begin()
         producer.produce(pace.topic, STAMP.pack(due) + rest)
         producer.poll(0)

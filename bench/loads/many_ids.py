@@ -29,7 +29,7 @@ PRODUCERS = 200_000
 TRANSACTIONAL_IDS = 100_000
 PARTITIONS = 16
 PIPELINED = 200
-FIRST_PRODUCER_ID = 1 << 40  # far from those that the broker gives out
+FIRST_PRODUCER_ID = 1 << 40  # far above the ids that the broker allocates
 SETTINGS = ("-X", "max.producer.ids=1000000", "-X", "log.checkpoint.interval.ms=2000")
 TOPIC = "many-ids"
 

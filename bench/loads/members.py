@@ -28,15 +28,15 @@ from . import stalls
 
 MEMBERS = 1_000
 PHASES = ("join", "stay", "grow", "leave", "die", "match")
-"""What the members do, in this order; last those of a second group, which subscribe by a regular expression."""
+"""What the members do, in this order. run() has a function for each."""
 
-EVERY_S = 5.0  # a heartbeat: Kafka's default
+EVERY_S = 5.0  # between two heartbeats of a member: Kafka's default
 SESSION = 4  # the session timeout, in heartbeat intervals
 PATTERN_TOPICS = "match-"
 HEARTBEAT = apis.APIS[68]
 VERSION = 1
 SETTLED_S = 120.0
-LOOK_S = 0.1  # between two looks at what all members have
+LOOK_S = 0.1  # between two checks whether the group has settled
 
 
 def measure(members: int, every_s: float = EVERY_S) -> dict[str, stalls.Stalls]:
@@ -44,6 +44,7 @@ def measure(members: int, every_s: float = EVERY_S) -> dict[str, stalls.Stalls]:
     heartbeats of a member.
     """
     times_ms = {"session.timeout": int(1e3 * SESSION * every_s), "heartbeat.interval": int(1e3 * every_s)}
+    # The minimum is set, too: the broker accepts no value below it.
     names = {f"group.consumer.{least}{name}.ms": ms for name, ms in times_ms.items() for least in ("min.", "")}
     settings = [word for name, value in names.items() for word in ("-X", f"{name}={value}")]
     with peers.fencepost("os", None, *settings) as broker, _load(broker, members, every_s) as begin:
@@ -61,7 +62,7 @@ def _load(broker: peers.Peer, members: int, every_s: float) -> Iterator[Callable
         assert process.stdin is not None
         assert process.stdout is not None
         stdin, stdout = process.stdin, process.stdout
-        stdout.readline()  # the topics are there
+        stdout.readline()  # sent when the topics are created
         waiting = selectors.DefaultSelector()
         waiting.register(stdout, selectors.EVENT_READ)
 
@@ -104,7 +105,7 @@ class Member:
     owned: dict[bytes, list[int]] = field(default_factory=dict)
     is_asking: bool = False
     received: bytearray = field(default_factory=bytearray)
-    tells: bool = True  # what it owns, with its next heartbeat
+    tells: bool = True  # its next heartbeat lists the partitions that it owns
 
     def heartbeat(self) -> bytes:
         """Return the member's next heartbeat request, with length prefix: all fields when it joins, then only changed
@@ -153,7 +154,9 @@ class Members:
         self._number = 0
 
     def add(self, group: str, count: int, topics: list[str] | None = None, *, regex: str | None = None) -> None:
-        """Connect `count` new members of the group at once."""
+        """Connect `count` new members of the group, whose first heartbeats are due at once. topics, regex: what they
+        subscribe to, one of the two.
+        """
         for _ in range(count):
             connection = socket.create_connection((self.host, self.port), 60)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -194,7 +197,9 @@ class Members:
             self.turn()
 
     def _is_settled(self, group: str, partitions: int) -> bool:
-        """Return whether all members of the group have the same epoch and an even share of the partitions."""
+        """Return whether all members of the group have joined, have the same epoch and have sent what they own, and
+        each partition has one owner. One member may own one partition more than another.
+        """
         members = [each for each in self.all if each.group == group]
         if any(member.epoch != members[0].epoch or member.epoch == 0 or member.tells for member in members):
             return False
@@ -273,12 +278,12 @@ def run(host: str, port: int, count: int, every_s: float) -> None:
         members.settle("named", 2 * count)
 
     def die() -> None:
-        """Phase: half of the members stop without leaving, so that their sessions time out."""
+        """Phase: half of the remaining members stop without leaving, so that their sessions time out."""
         members.remove(members.all[: len(members.all) // 2], leave=False)
         members.settle("named", 2 * count)
 
     def match() -> None:
-        """Phase: as many members join a group that subscribes by a regular expression."""
+        """Phase: `count` new members join another group, which subscribes by a regular expression."""
         members.add("match", count, regex=f"{PATTERN_TOPICS}.*")
         members.settle("match", count)
 

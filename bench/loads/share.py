@@ -20,7 +20,7 @@ from .window import Latencies, Sample
 PARTITIONS = 4
 RECORDS = 400_000
 RECORD_BYTES = 100
-SETTLED_S = 1.0  # until Kafka obeys what it has answered
+SETTLED_S = 1.0  # Kafka applies a new setting of a group some time after its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _new_group(load: TimedShare) -> str:
     """Return the name of a new share group, configured to begin at the first record."""
     from confluent_kafka import admin
 
-    of: Any = admin  # its types leave out what it takes from elsewhere
+    of: Any = admin  # its type stubs lack names that it imports from other modules
     group = f"{load.topic}-{time.time_ns()}"
     earliest = of.ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=of.AlterConfigOpType.SET)
     resource = of.ConfigResource(of.ResourceType.GROUP, group, incremental_configs=[earliest])

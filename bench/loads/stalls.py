@@ -59,7 +59,7 @@ def measure(seconds: float) -> Stalls:
     """Run the load on a new broker, and measure an idle client's waits for this many seconds."""
     options = [word for setting in OFTEN for word in ("-X", setting)]
     with peers.fencepost("fsync", None, *options) as broker, _load(broker):
-        time.sleep(min(5.0, seconds))  # segments fill, the first checkpoint is behind
+        time.sleep(min(5.0, seconds))  # segments exist and the first checkpoint is done
         end = time.perf_counter() + seconds
         return ask(broker, lambda: time.perf_counter() < end)
 

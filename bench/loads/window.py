@@ -84,7 +84,7 @@ class Sample:
         if self.bytes and self.seconds > 0:
             found["mb_per_second"] = self.bytes / 1e6 / self.seconds
             if self.cpu_ns:
-                found["cpu_ms_per_mb"] = self.cpu_ns / self.bytes
+                found["cpu_ms_per_mb"] = self.cpu_ns / self.bytes  # ns per byte = ms per MB
         if self.latencies.count:
             found |= {name: self.latencies.percentile_ms(share) for name, share in PERCENTILES.items()}
         if self.rss_bytes:

@@ -144,7 +144,7 @@ def _settings(directory: Path, port: int, controller: int, flush: bool) -> list[
         ("share.coordinator.state.topic.min.isr", 1),
         ("group.initial.rebalance.delay.ms", 0),
         ("auto.create.topics.enable", "false"),
-        ("log.segment.delete.delay.ms", 100),  # the next window waits until it is gone
+        ("log.segment.delete.delay.ms", 100),  # short, because the next window waits until the files are removed
     ]
     if flush:
         settings.append(("log.flush.interval.messages", 1))

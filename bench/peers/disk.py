@@ -14,7 +14,7 @@ QUIET_BYTES = 16 << 20
 LOOK_S = 0.05
 PATIENCE_S = 30.0
 DELETED_WITHIN_S = 10.0
-STILL_S = 0.3  # without a discard: they have ended
+STILL_S = 0.3  # after this long without a discard, none are left
 
 
 def unwritten(meminfo: str) -> int:
@@ -48,7 +48,7 @@ def wait_until_freed(directory: str, topic: str, timeout_s: float = DELETED_WITH
     blocks. Each for timeout_s at most. Returns whether both came true.
     """
     gone = _wait_until(lambda: not _has_folder(directory, topic), timeout_s)
-    os.sync()  # a file system discards what is free in its last commit
+    os.sync()  # the file system commits the removal, and then discards the freed blocks
     return _wait_until_still(timeout_s) and gone
 
 

@@ -72,7 +72,7 @@ def _commit(directory: Path) -> str:
     package.
     """
     if not _output("git", "-C", str(directory), "ls-files", Path(__file__).name):
-        return UNKNOWN  # the tree, if there is one, is of somebody who has this package inside
+        return UNKNOWN  # the directory is in the source tree of another project, if in any
     commit = _output("git", "-C", str(directory), "rev-parse", "--short=12", "HEAD")
     changed = _output("git", "-C", str(directory), "status", "--porcelain", "--untracked-files=no")
     return f"{commit}{'+' if changed else ''}" if commit else UNKNOWN

@@ -171,7 +171,7 @@ def show(waits: Waits, requests: int | None) -> list[str]:
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0)
 @click.option("--requests", type=click.IntRange(1), default=None, help="How many the load has in these seconds.")
 def main(pid: int, seconds: float, requests: int | None) -> None:
-    """Trace a broker that is under load."""
+    """Trace a broker that is under load, and print how long its loop waited for the interpreter's lock."""
     if shutil.which("perf") is None:
         raise click.ClickException("there is no perf (Debian: linux-perf)")
     with tempfile.TemporaryDirectory(prefix="fencepost-trace-") as directory:

@@ -94,7 +94,7 @@ class MemoryS3:
                 return 412, _error("PreconditionFailed")
             self.content[name] = body
             return 200, b""
-        if method == "POST":  # DeleteObjects, which is how clients delete one, too
+        if method == "POST":  # DeleteObjects, which clients send even to delete one object
             keys = _KEY.findall(body)
             for each in keys:
                 self.content.pop(unescape(each.decode()), None)

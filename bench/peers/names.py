@@ -22,4 +22,4 @@ EXACTLY_ONCE, AT_LEAST_ONCE = f"{SPARK}, exactly once", f"{SPARK}, at least once
 NAMES = (FSYNC, OS, KAFKA, KAFKA_FLUSH, MOCK, FLOOR)
 JVMS = frozenset({KAFKA, KAFKA_FLUSH})
 BROKERS = frozenset({FSYNC, OS, KAFKA, KAFKA_FLUSH})
-BROKERS_AND_MOCK = BROKERS | {MOCK}  # the mock wakes no consumer and hides no aborted record
+BROKERS_AND_MOCK = BROKERS | {MOCK}  # for producers: the mock wakes no waiting consumer and hides no aborted record

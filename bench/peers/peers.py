@@ -76,14 +76,14 @@ def bench_root(given: str | None = None) -> Iterator[Path]:
     try:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=above, ignore_cleanup_errors=True) as root:
             tempfile.tempdir = root
-            Path(root).chmod(0o711)  # PostgreSQL has its data below it, and runs as another user where this one is root
+            Path(root).chmod(0o711)  # PostgreSQL's data is below it; if this user is root, PostgreSQL runs as another
             try:
                 with survivors.watched(Path(root)):
                     yield Path(root)
             finally:
                 tempfile.tempdir = before
     finally:
-        with contextlib.suppress(OSError):  # another run has its files there
+        with contextlib.suppress(OSError):  # it is not empty: another run uses it
             for each in made:
                 each.rmdir()
 
@@ -182,7 +182,7 @@ def mock() -> Iterator[Peer]:
 _MOCK = """
 import signal
 import sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its input
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches only the parent; this process ends with its input
 from confluent_kafka import Producer
 producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored", "log_level": 0})
 broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
@@ -247,7 +247,7 @@ def ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]
             yield process
         finally:
             if process.stdin is not None:
-                with contextlib.suppress(BrokenPipeError):  # it ended with something still to be read
+                with contextlib.suppress(BrokenPipeError):  # it ended before it had read all of its input
                     process.stdin.close()
             process.terminate()
             try:

@@ -38,7 +38,7 @@ def _tell(change: str, what: int | str) -> None:
     """Tell the watcher process about a process or directory. change: "more" to watch it, "less" to forget it."""
     stream = _watcher().stdin
     assert stream is not None
-    with contextlib.suppress(OSError):  # somebody ended the watcher: what is measured needs none
+    with contextlib.suppress(OSError):  # the watcher was killed: measuring does not need it
         stream.write(json.dumps([change, what]) + "\n")
         stream.flush()
 
@@ -51,7 +51,7 @@ def _watcher() -> "subprocess.Popen[str]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # an interrupt is its parent's
+        start_new_session=True,  # Ctrl-C must not end the watcher, which cleans up after this process
     )
     atexit.register(_dismiss, process)
     assert process.stdout is not None

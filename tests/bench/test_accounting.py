@@ -1,4 +1,4 @@
-"""What a process cost: of all its threads, also those that ended."""
+"""CPU time and memory of a process: of all its threads, also those that have ended."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""`fencepost bench compare`: what it says of two runs, and what its exit code says. The runs are made up."""
+"""`fencepost bench compare`: its output and its exit code. The runs that it compares are made up."""
 
 import json
 import subprocess
@@ -86,8 +86,8 @@ def test_changes_are_shown_in_a_table_and_a_regression_exits_with_1(tmp_path: Pa
 @pytest.mark.parametrize(
     ("rounds", "worse"),
     [
-        ((70.0, 70.0, 99.0), False),  # a round of it was as good as one before
-        ((89.0, 91.0, 92.0), False),  # apart, and by less than a tenth
+        ((70.0, 70.0, 99.0), False),  # the best round (99) overlaps with the rounds before (98 to 104)
+        ((89.0, 91.0, 92.0), False),  # no overlap, but the median is less than a tenth worse
         ((87.0, 88.0, 89.0), True),
     ],
 )

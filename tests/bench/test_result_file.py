@@ -1,4 +1,4 @@
-"""A run as JSON and back."""
+"""The result of a run is written as JSON and read back."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The bounds, each on a hundredth of what a run measures: every figure that is judged is measured."""
+"""The bounds, each with a thousandth of the work of a full run: each figure that an aim judges is measured."""
 
 import pytest
 from fencepost.bench.bounds import bounds, following, idle, sizes
@@ -10,7 +10,7 @@ from fencepost.bench.peers.names import FLOOR, FSYNC, NAMES, OS
 from this_machine import has_compiler
 
 TINY = Size(rounds=2, seconds=0.1, share=0.001)
-PLAIN = [name for name in BOUNDS if name != "bound Spark"]  # tests/spark has that one
+PLAIN = [name for name in BOUNDS if name != "bound Spark"]  # "bound Spark" is tested in tests/spark
 QUICK = ("bound aborted",)
 ONE_BY_ONE = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in PLAIN]
 

@@ -1,4 +1,4 @@
-"""What is said of a Spark session that fails, ends, or does not answer. The session is a script, without Spark."""
+"""How a Spark session that fails, ends, or does not answer is reported. The session is a script, without Spark."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is said of an aim, for findings that were made up."""
+"""The verdicts on aims, for findings that are made up."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def outcome(aim: Aim, *ours: float) -> Outcome:
     [
         ((0.8, 0.9, 1.2), Outcome.MET),
         ((0.6, 0.7, 0.75), Outcome.MUST),
-        ((0.7, 0.9, 0.9), Outcome.MUST),  # the aim is within the spread: what must hold is all that is sure
+        ((0.7, 0.9, 0.9), Outcome.MUST),  # the aim (0.8) is met in two rounds, its lower bar (0.6) in all
         ((0.3, 0.4, 0.5), Outcome.MISSED),
         ((0.5, 0.7, 0.9), Outcome.UNDECIDED),
         ((0.5, 0.9, 0.95), Outcome.UNDECIDED),
@@ -52,7 +52,9 @@ def test_an_aim_for_a_rate_is_judged_by_the_lowest_and_highest_ratio_of_its_roun
         ((0.7, 0.9, 1.1), Outcome.UNDECIDED),
     ],
 )
-def test_an_aim_for_a_cost_is_met_by_a_lower_figure(rounds: tuple[float, ...], expected: Outcome) -> None:
+def test_an_aim_for_a_cost_is_judged_in_the_opposite_direction_of_a_rate(
+    rounds: tuple[float, ...], expected: Outcome
+) -> None:
     assert outcome(FEWER, *rounds) is expected
 
 
@@ -75,7 +77,7 @@ def test_an_aim_is_undecided_if_a_peer_was_measured_in_a_single_round() -> None:
     )
 
 
-def test_an_aim_without_measurements_of_both_peers_is_judged_absent() -> None:
+def test_an_aim_is_absent_without_a_figure_of_both_peers_or_if_theirs_is_0() -> None:
     ours, theirs = rates("small 64x1", FSYNC, 8), rates("small 64x1", KAFKA, 10)
     for found in (
         [],
@@ -86,7 +88,7 @@ def test_an_aim_without_measurements_of_both_peers_is_judged_absent() -> None:
     ):
         verdict = judge(found, [MORE])[0]
         assert (verdict.outcome, verdict.ratio) == (Outcome.ABSENT, None)
-    assert judge([ours, theirs], [FEWER])[0].outcome is Outcome.ABSENT
+    assert judge([ours, theirs], [FEWER])[0].outcome is Outcome.ABSENT  # CPU was not measured, only the rate
 
 
 def test_an_aim_without_a_peer_is_judged_by_fenceposts_figure_alone() -> None:
@@ -155,7 +157,7 @@ def test_each_load_whose_rate_or_cpu_is_judged_has_an_aim_for_its_p99() -> None:
         assert tails == {(FSYNC, KAFKA), (FSYNC, KAFKA_FLUSH), (OS, KAFKA)}
 
 
-def test_an_aim_for_p99_is_met_only_if_every_round_meets_it() -> None:
+def test_an_aim_for_p99_is_judged_by_the_highest_and_lowest_ratio_of_its_rounds() -> None:
     tail = Aim("row", "small 64x1", "p99_ms", FSYNC, KAFKA, 1.2)
     assert outcome(tail, 0.9, 1.1, 1.2) is Outcome.MET
     assert outcome(tail, 0.9, 1.1, 1.4) is Outcome.MUST

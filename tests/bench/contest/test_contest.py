@@ -1,4 +1,4 @@
-"""A contest over loads and servers that are none: order, warmth, what idle peers take, failures, spread, saturation."""
+"""A contest with simulated loads and servers: order, warm-up, CPU time of idle peers, failures, spread, saturation."""
 
 import subprocess
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,13 @@ def sample(units: int = 1000, cpu_ns: int = 1_000_000, client_share: float = 0.5
 
 
 class Nowhere(Surroundings):
-    """A machine where a window takes its time by the clock alone, and idle peers take half a processor each."""
+    """A simulated machine. Its clock moves only during windows, and each peer uses half a processor all the time."""
 
     def __init__(self) -> None:
         self.clock = 0.0
         self.quieted = 0
-        self.loud: set[int] = set()  # which of the waits for a quiet disk are in vain
-        self.ended: set[str] = set()  # peers that are gone
+        self.loud: set[int] = set()  # which waits for a quiet disk time out: 2 is the second
+        self.ended: set[str] = set()  # peers whose process has ended
         self.there: dict[str, set[str]] = {}
 
     def now(self) -> float:
@@ -46,7 +46,7 @@ class Nowhere(Surroundings):
 
 @dataclass
 class Load:
-    """A scenario that writes down who was asked for what."""
+    """A scenario that does nothing but store which peer was measured for how many seconds."""
 
     around: Nowhere
     name: str = "load 1"
@@ -118,6 +118,7 @@ def test_a_jvm_is_warmed_once_for_each_kind_of_load(around):
     first, second, other = Load(around), Load(around, "load 2"), Load(around, "other")
     for load in (first, second, other):
         played(load, [JVM], 1, warmth)
+    # Three windows warm up a new kind, one short window warms up a known kind; then one window is measured.
     assert [len(load.windows) for load in (first, second, other)] == [4, 2, 4]
     assert set(warmth.steady) == {("load", "JVM"), ("other", "JVM")}
 
@@ -135,7 +136,7 @@ def test_three_measured_windows_without_any_work_do_not_count_as_a_warm_jvm():
 
 def test_a_contest_waits_for_a_quiet_disk_before_each_warming_or_measured_window(around):
     played(Load(around), [A, B], rounds=2)
-    assert around.quieted == 2 + 4  # the two that warm, and the rounds
+    assert around.quieted == 2 + 4  # two to warm up, and two rounds for each of two peers
 
 
 def test_a_sample_has_the_cpu_time_of_the_idle_peers_as_others_cpu(around):
@@ -214,11 +215,14 @@ def test_the_latencies_of_a_finding_are_those_of_all_rounds():
     quick.record_us(1000, 2)
     finding = Finding("l", "r", "A", [Sample(1, 1, 1.0, 1, 1, 0.0, each) for each in (slow, quick)])
     assert finding.latencies.count == 3
-    assert finding.as_measured().median("p50_ms") == pytest.approx(3.0, rel=0.01)  # of the rounds' own
-    assert finding.latencies.percentile_ms(0.5) == pytest.approx(1.0, rel=0.01)
+    assert finding.as_measured().median("p50_ms") == pytest.approx(3.0, rel=0.01)  # median of the rounds' 5 and 1
+    assert finding.latencies.percentile_ms(0.5) == pytest.approx(1.0, rel=0.01)  # median of 1, 1, 5
 
 
-@pytest.mark.parametrize(("share", "threads", "full"), [(0.94, 1, False), (0.96, 1, True), (0.96, 2, False)])
-def test_a_client_that_uses_its_whole_core_is_reported_as_saturated(share, threads, full):
+@pytest.mark.parametrize(
+    ("share", "threads", "full"),
+    [(0.94, 1, False), (0.96, 1, True), (0.96, 2, False)],  # share: of one core; two threads could use 2.0
+)
+def test_a_client_that_uses_95_percent_of_its_threads_cores_is_saturated(share, threads, full):
     finding = Finding("l", "r", "A", [sample(client_share=share)], threads)
     assert finding.saturated is full

@@ -1,4 +1,4 @@
-"""What is measured on servers of their own: start and idle memory, recovery, and what growth costs a request."""
+"""The measurements on servers of their own: start and idle memory, recovery, and growth."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ TINY = Size(rounds=2, seconds=0.1, partitions=30, ids=100, connections=80, recov
 
 
 class RecordingProgress:
-    """What was told."""
+    """Stores the lines and the failures that it is given."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -45,7 +45,7 @@ def test_growth_is_the_ratio_of_cpu_per_request_with_many_to_few_in_each_round()
     assert (found.scenario, found.unit, found.peer) == ("growth ids", "request", names.OS)
     assert found.figures["growth"] == pytest.approx((1.1, 1.0, 1.5))
     assert found.figures["cpu_us"] == pytest.approx((11, 20, 15))
-    assert found.others_cpu == 0.04  # the largest of a round, as everywhere
+    assert found.others_cpu == 0.04  # the largest of the three rounds
 
 
 def test_the_start_scenario_measures_ready_time_and_idle_memory_in_each_round(progress):
@@ -53,7 +53,7 @@ def test_the_start_scenario_measures_ready_time_and_idle_memory_in_each_round(pr
     assert (found.scenario, found.peer) == ("start", names.OS)
     assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
     assert min(found.figures["ready_s"]) > 0
-    assert min(found.figures["idle_mb"]) > 10  # Python alone takes as much
+    assert min(found.figures["idle_mb"]) > 10  # an interpreter alone takes more
     assert not progress.failures
 
 
@@ -95,7 +95,8 @@ def test_growth_of_partitions_compares_ten_partitions_with_the_configured_number
     monkeypatch.setattr(growth, "_growth", lambda what, name, *rest: Measured(what, "request", name, {}))
     monkeypatch.setattr(topics, "create", lambda host, port, name, count: made.setdefault(port, []).append(count))
     list(growth.partitions(names.OS, TINY, progress))
-    assert list(made.values()) == [[6], [20, 6]]  # beside the four in use
+    # Four partitions are in use, so 10 - 4 and 30 - 4 unused ones are made, at most CHUNK (20) at once.
+    assert list(made.values()) == [[6], [20, 6]]
 
 
 def test_growth_measures_only_the_start_of_brokers_unless_the_run_is_a_full_one(monkeypatch):
@@ -117,4 +118,5 @@ def test_only_selected_growth_scenarios_run_and_only_on_selected_servers(monkeyp
     monkeypatch.setitem(growth.GROWN, "growth ids", ids)
     wanted = [names.OS, names.KAFKA, names.MOCK]
     found = growth.outside(["recovery", "growth ids"], wanted, True, growth.QUICK, RecordingProgress())
+    # Recovery is measured on servers with files, which the mock does not have; growth on fencepost only.
     assert list(found) == ["recovery fencepost os", "recovery Kafka", "ids fencepost os"]

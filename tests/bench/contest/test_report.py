@@ -1,4 +1,4 @@
-"""What a run becomes: files, a table, and the documents' part between their markers. The run is made up."""
+"""The reports of a run: files, a table, and the text between the markers in documents. The run is made up."""
 
 import json
 import subprocess

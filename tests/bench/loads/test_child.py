@@ -1,4 +1,4 @@
-"""Loads in processes of their own: what they tell, how they fail, and that they never outlive who started them."""
+"""Loads in child processes: what they report, how they fail, and that they end with the process that started them."""
 
 import os
 import subprocess
@@ -95,7 +95,7 @@ def test_a_load_that_ends_before_its_window_began_is_a_failure() -> None:
 
 def test_a_load_that_hangs_is_killed_after_the_timeout() -> None:
     with Child("made_loads:hangs", {}, patience_s=1) as child:
-        with pytest.raises(LoadFailed, match="not done after 1 s"):  # maybe before it has begun
+        with pytest.raises(LoadFailed, match="not done after 1 s"):  # the second may pass before or after "begin"
             [child.expect(word) for word in ("begin", "end")]
         assert gone(child._process.pid)
 
@@ -116,7 +116,7 @@ def test_a_child_does_not_outlive_a_parent_that_was_killed() -> None:
     assert gone(pid)
 
 
-def test_a_histogram_counts_each_occurrence_of_equal_times() -> None:
+def test_a_histogram_counts_every_time_that_rounds_to_the_same_microsecond() -> None:
     latencies = histogram([1.2, 0.9, 1.4, 5000.0])
     assert latencies.count == 4
     assert latencies.percentile_ms(0.75) == 0.001

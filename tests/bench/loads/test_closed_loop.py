@@ -1,4 +1,4 @@
-"""The closed loop in C: it counts what was answered, and ends where an answer, or none, is not what it has to be."""
+"""The load generator in C: it counts the answered requests, and ends at a wrong answer or a lost connection."""
 
 import json
 import resource
@@ -77,14 +77,14 @@ def test_a_closed_loop_has_no_more_requests_in_flight_than_configured():
         nonlocal most
         lines[line] += 1
         most = max(most, lines[line])
-        if lines[line] == 3:  # only when all three of the connection are here
+        if lines[line] == 3:  # answers only when three requests of the connection wait
             line.transport.write(answer() * 3)
             lines[line] = 0
 
     with FrameServer(later) as server:
         result = result_of(run(server, connections=5, depth=3))
     assert most == 3
-    assert result["requests"] == len(server.frames) > 15  # more than the 5 times 3 that it may begin with
+    assert result["requests"] == len(server.frames) > 15  # more than the first 3 requests of each of 5 connections
 
 
 def test_connections_send_their_frames_in_turn_and_large_frames_completely():
@@ -120,7 +120,7 @@ def test_a_closed_loop_reports_latencies_in_microseconds_sorted_by_length():
 
     with FrameServer(late) as server:
         result = result_of(run(server, connections=1, depth=1))
-    assert min(value for value, _ in result["latencies"]) >= 20_000 * 0.999  # they are in buckets of three digits
+    assert min(value for value, _ in result["latencies"]) >= 20_000 * 0.999  # reported with three significant digits
     assert result["latencies"] == sorted(result["latencies"])
 
 

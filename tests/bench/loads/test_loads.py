@@ -1,4 +1,4 @@
-"""The loads through confluent-kafka, each for a moment against a broker: what they count is what the broker has."""
+"""The loads through confluent-kafka, each run briefly against a broker: what they count is in the broker's log."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ def test_values_have_the_configured_size_and_differ_within_a_batch() -> None:
 
 def test_a_consume_load_reads_the_topic_repeatedly_from_its_beginning(served: Peer) -> None:
     sample = measured(consume_load.Consume("consume 1 KB", 1000, 2000, warm_seconds=WARM), served)
-    assert sample.units > 2000  # the topic has so many records
+    assert sample.units > 2000  # the number of records in the topic
     assert sample.bytes == 1000 * sample.units
 
 
@@ -214,11 +214,12 @@ def test_transactions_are_counted_when_they_are_committed(
 
 
 def test_the_mock_cluster_accepts_transactions(mock: Peer) -> None:
-    measured(txn_load.Transactions(1, warm_seconds=1), mock)  # it tells late of a topic that it made
+    measured(txn_load.Transactions(1, warm_seconds=1), mock)  # a second, because its metadata shows a new topic late
 
 
 def test_transactions_over_more_partitions_than_the_mock_has_are_not_run_on_it() -> None:
     all_of_them = [one for one in txn_load.full() if isinstance(one, txn_load.Transactions)]
+    # Each topic of the mock has four partitions.
     assert {one.partitions for one in all_of_them if one.peers and MOCK in one.peers} == {1, 4}
 
 
@@ -235,7 +236,7 @@ def test_the_copy_load_counts_no_more_than_the_records_and_markers_it_wrote(serv
 def test_committed_records_are_visible_when_the_commit_returns(served: Peer) -> None:
     sample = measured(txn_load.Visible(warm_seconds=WARM), served)
     assert sample.latencies.count == sample.units
-    assert sample.latencies.percentile_ms(1) == 0.001
+    assert sample.latencies.percentile_ms(1) == 0.001  # the histogram's least value: the first look found each record
 
 
 @pytest.mark.long
@@ -244,7 +245,8 @@ def test_each_delivery_mode_counts_the_records_that_the_broker_has(served: Peer,
     sample = measured(replace(mode, warm_seconds=WARM), served)
     assert sample.latencies.count * mode.batch == sample.units
     assert sample.bytes == 100 * sample.units
-    wait_until(lambda: fetched(served, mode.topic, 1) >= sample.units)  # what nobody waits for may be on its way
+    # Waits, because a load with at most once ends before all its records have arrived.
+    wait_until(lambda: fetched(served, mode.topic, 1) >= sample.units)
 
 
 def test_scenario_names_are_unique_and_a_full_run_contains_the_table() -> None:

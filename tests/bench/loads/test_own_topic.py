@@ -1,6 +1,7 @@
-"""A window's own topic, and one that a load deletes, are waited for until the disk has their blocks again."""
+"""Topics that are deleted between measurements: the next step waits until their disk space is free."""
 
 import contextlib
+from collections.abc import Iterator
 
 import pytest
 from fencepost.bench import topics
@@ -15,7 +16,7 @@ PEER = Peer("one", "127.0.0.1", 9092, 1, directory="/somewhere")
 
 @pytest.fixture
 def done(monkeypatch):
-    """A list of what own_topic() does, in this order, to replaced functions for topics and the disk."""
+    """Replace the functions for topics and the disk by ones that add a text to this list when they are called."""
     done = []
 
     @contextlib.contextmanager
@@ -42,6 +43,19 @@ def test_delete_removes_a_loads_topic_and_waits_until_its_disk_space_is_free(don
     assert done == ["deleted left", "left freed in /somewhere"]
 
 
-@pytest.mark.parametrize("load", [small, produce])
-def test_the_loads_that_write_gigabytes_make_their_topics_with_own_topic(load):
-    assert load.own_topic is own_topic
+class Entered(Exception):
+    """Raised by the replacement of own_topic()."""
+
+
+@contextlib.contextmanager
+def entered(peer: Peer, partitions: int) -> Iterator[str]:
+    raise Entered
+    yield "no topic"
+
+
+@pytest.mark.parametrize(("module", "load"), [(small, small.table()[-1]), (produce, produce.table()[0])])
+def test_a_load_that_writes_gigabytes_runs_each_window_in_own_topic(module, load, monkeypatch):
+    assert module.own_topic is own_topic
+    monkeypatch.setattr(module, "own_topic", entered)
+    with pytest.raises(Entered):
+        load.window(PEER, 1.0)

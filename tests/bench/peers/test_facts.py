@@ -1,4 +1,4 @@
-"""What is told of the machine."""
+"""The facts about machine and versions that a result file contains."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""How long the loop waits for the interpreter: from lines as perf prints them, made up here."""
+"""How long the event loop waits for the interpreter's lock, computed from made-up output of perf."""
 
 import pytest
 from fencepost.bench.peers.lock_waits import Event, Kind, measure, read_events, show
@@ -24,7 +24,7 @@ a line that is none
 
 def test_a_lock_wait_lasts_only_as_long_as_the_holder_of_the_lock_ran() -> None:
     found = measure(read_events(LINES.splitlines()), LOOP)
-    assert found.locked == [pytest.approx(200 + 1110)]  # of the 6,010 us that it lasted
+    assert found.locked == [pytest.approx(200 + 1110)]  # the wait lasted 6,010 µs; the worker ran for these
 
 
 def test_a_loop_turn_lasts_as_long_as_the_loop_ran_or_waited_for_a_running_holder() -> None:

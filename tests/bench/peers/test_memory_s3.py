@@ -1,4 +1,4 @@
-"""The bucket in memory that benchmarks use answers as S3 does: the broker's client takes its answers."""
+"""The S3 bucket in memory that benchmarks use: the broker's client understands its answers."""
 
 import pytest
 from fencepost.bench.peers.memory_s3 import BUCKET, MemoryS3
@@ -24,7 +24,7 @@ def test_the_bucket_in_memory_creates_reads_lists_and_deletes_objects(bucket):
     assert bucket.read("0/a", 1, 3) == b"ont"
     assert [found.name for found in bucket.list("0/")] == ["0/a"]
     bucket.delete("0/a")
-    bucket.delete("0/a")
+    bucket.delete("0/a")  # deleting what does not exist is no error, as in S3
     assert bucket.list("0/") == []
     with pytest.raises(Missing):
         bucket.read("0/a")

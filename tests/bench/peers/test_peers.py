@@ -1,4 +1,4 @@
-"""The servers of a comparison: where their files are, what of Apache Kafka is here, and that it starts."""
+"""The compared servers: where their files are, when Apache Kafka is reported absent, and that they start and stop."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def test_kafka_is_reported_absent_on_a_machine_without_java(monkeypatch, capsys)
     assert "Apache Kafka is absent: no JDK ≥ 17" in capsys.readouterr().err
 
 
-def test_a_jdk_without_maven_and_without_the_jars_has_no_kafka(monkeypatch, tmp_path):
+def test_kafka_without_maven_is_absent_until_its_jars_are_in_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(apache.shutil, "which", lambda name: None if name == "mvn" else "/usr/bin/true")
     monkeypatch.setattr(apache, "java_version", lambda reported: 21)
@@ -63,7 +63,7 @@ def test_jars_that_maven_has_fetched_are_found_again_without_maven(monkeypatch, 
     found = apache.jars()
     assert found is not None
     assert list(found.iterdir())
-    monkeypatch.setattr(apache.subprocess, "run", None)  # not asked again
+    monkeypatch.setattr(apache.subprocess, "run", None)  # Maven is not run again
     assert apache.jars() == found
     assert "resolving Apache Kafka" in capsys.readouterr().err
     assert [path.name for path in found.parent.iterdir()] == [found.name]
@@ -116,13 +116,13 @@ def test_a_broker_that_does_not_start_is_reported_with_its_reason():
         pass
 
 
-def test_a_broker_that_starts_and_stops_normally_reports_nothing(capfd):
+def test_nothing_is_printed_of_a_broker_that_runs_until_the_blocks_end(capfd):
     with peers.fencepost("os"):
         pass
     assert capfd.readouterr().err == ""
 
 
-def test_the_output_of_a_broker_that_ended_by_itself_is_shown(capfd):
+def test_the_output_of_a_broker_that_ends_within_the_block_is_printed(capfd):
     with peers.fencepost("os") as peer:
         os.kill(peer.pid, signal.SIGTERM)
         assert gone(peer.pid)

@@ -1,4 +1,4 @@
-"""What a run started is gone with it, also where the run is killed and can tidy up nothing."""
+"""The servers and files of a run are gone when the run has ended, even if it was killed and could not clean up."""
 
 import os
 import signal
@@ -54,4 +54,4 @@ def test_the_watcher_of_a_run_ends_with_that_run_and_kills_no_other_process(how,
     done = subprocess.run([sys.executable, "-c", LEAVES, str(tmp_path), how], stdout=subprocess.PIPE, text=True)
     assert done.returncode == 0
     assert gone(int(done.stdout))
-    assert tmp_path.exists()  # and this process still runs
+    assert tmp_path.exists()  # and this process, which was watched too, was not killed
