@@ -39,7 +39,8 @@ def _hint(error: ClientError) -> str:
     """
     while isinstance(error, AbortableTransactionError) and isinstance(error.__cause__, ClientError):
         error = error.__cause__
-    own = "" if isinstance(error, AbortableTransactionError) else error.hint  # else: abort and retry, as Spark does
+    # The hint of an AbortableTransactionError is to abort and retry, which Spark does.
+    own = "" if isinstance(error, AbortableTransactionError) else error.hint
     if error.code == ErrorCode.MESSAGE_TOO_LARGE and not own:  # the broker's answer
         return "raise the topic's max.message.bytes, or lower kafka.batch.size if each record is smaller"
     if error.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:

@@ -54,11 +54,11 @@ class Asserting(Observed):
         for topic in topics:
             tried: dict[Hashable, Counter[Any]] = defaultdict(Counter)
             for record, attempt, _ in self._read_attempts(topic, "read_uncommitted"):
-                label, content = txn(record), _place_and_content(record)
+                label, content = txn(record), _topic_and_content(record)
                 tried[label][content, attempt] += 1
                 written[label][content] = max(written[label][content], tried[label][content, attempt])
             for record, attempt, sequence in self._read_attempts(topic, "read_committed"):
-                label, content = txn(record), _place_and_content(record)
+                label, content = txn(record), _topic_and_content(record)
                 visible[label][content] += 1
                 attempts[label][content].add(attempt)
                 stored[label][content, attempt, sequence] += 1
@@ -83,7 +83,7 @@ def _key_and_value(record: Record) -> Hashable:
     return record.key, record.value
 
 
-def _place_and_content(record: Record) -> Hashable:
+def _topic_and_content(record: Record) -> Hashable:
     """Return topic, key and value of a record."""
     return record.topic, record.key, record.value
 

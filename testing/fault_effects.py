@@ -173,7 +173,7 @@ def _serve_later(serve: Serve, connection: Connection, asked: ReceivedRequest, s
     connection.hold()
 
     def now() -> None:
-        """Process the request and those that came behind it, unless the connection has ended."""
+        """Process the request and later ones of its connection, unless the connection has ended."""
         if connection.transport is not None:
             serve(connection, frame)
             connection.go_on()

@@ -105,7 +105,7 @@ class Fault:
         if self._api is not None and header.api_key != self._api.key:
             return None
         if self._api is None and header.api_key == API_VERSIONS:
-            return None  # else no client could connect
+            return None  # a fault for any API would keep clients from connecting
         if self._client_id is not None and header.client_id != self._client_id:
             return None
         if self._where is not None and not self._where(request()):
@@ -171,13 +171,13 @@ class Faults:
         """Remove a fault. Requests that it delayed are still processed."""
         with self._lock:
             self._faults = [one for one in self._faults if one is not fault]
-        self._see_to_interception()
+        self._start_or_stop_intercepting()
 
     def clear(self) -> None:
         """Remove all faults."""
         with self._lock:
             self._faults = []
-        self._see_to_interception()
+        self._start_or_stop_intercepting()
 
     @property
     def all(self) -> list[Fault]:
@@ -201,10 +201,10 @@ class Faults:
         fault = Fault(text, effect, None if api is None else api_named(api), client_id, self._chance)
         with self._lock:
             self._faults = [*self._faults, fault]
-        self._see_to_interception()
+        self._start_or_stop_intercepting()
         return fault
 
-    def _see_to_interception(self) -> None:
+    def _start_or_stop_intercepting(self) -> None:
         """Intercept the broker's requests as long as there are faults, and only then."""
         wanted = bool(self._faults)
         if wanted != self._intercepting:

@@ -79,7 +79,7 @@ def fp_broker_factory(request: pytest.FixtureRequest) -> "Iterator[Callable[...,
         brokers.remove(broker)
         try:
             broker.stop()
-        except BrokerHaltedError:  # the test made it so
+        except BrokerHaltedError:  # the test halted it on purpose
             pass
 
 

@@ -1,4 +1,4 @@
-"""Measures one commit over broker and database, beside a commit of each with nothing between them that a crash spares.
+"""Measures one commit over broker and database, and two commits, between which a crash leaves rows without records.
 
 Broker and PostgreSQL both sync.
 """

@@ -1,4 +1,4 @@
-"""The bound of the mirror: what it copies beside a consumer and a producer of the SDK that copy alone."""
+"""The bound of the mirror: how fast it copies, compared with a consumer and a producer of the SDK."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Say = Callable[[str], None]
-"""Takes a line for somebody who waits."""
+"""Prints a line about the progress."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ DARK = Theme(
 )
 THEMES = (LIGHT, DARK)
 SHOWN = {FSYNC: "fencepost (fsync)", OS: "fencepost (os)", KAFKA: "Kafka", KAFKA_FLUSH: "Kafka (flush)"}
-BARS = (FSYNC, OS, KAFKA_FLUSH)  # beside Kafka, which is 1
+BARS = (FSYNC, OS, KAFKA_FLUSH)  # compared with Kafka's default, which is drawn as a line at 1
 NOTES = {"*": "the client was the limit", "†": "a JVM not steady"}
 
 Found = Mapping[tuple[str, str], Measured]

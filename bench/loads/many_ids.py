@@ -2,7 +2,7 @@
 long the next start takes.
 
 A separate process creates them through the protocol, with many requests in flight: each producer writes one record, and
-each id is initialised. An idle client sends requests all the while (stalls.py). Then the broker is killed and started
+each id is initialised. An idle client sends requests meanwhile (stalls.py). Then the broker is killed and started
 again.
 """
 

@@ -3,7 +3,7 @@ while members join and leave.
 
 A separate process plays the members, each on a connection of its own, and sends the same requests as real clients. A
 phase ends when every partition has one owner and every member knows its partitions. In each phase an idle client sends
-requests all the while (stalls.py).
+requests meanwhile (stalls.py).
 """
 
 import heapq

@@ -1,4 +1,4 @@
-"""One Spark session for the whole suite, and a broker a module.
+"""One Spark session for the whole suite, and one broker for each module.
 
 Starting a session takes ten seconds and a gigabyte, so there is one, made when a test first asks for it. A test that
 uses it is marked `jvm`, and `make test` runs those in one process of their own.

@@ -1,4 +1,4 @@
-"""The data source as Spark uses it: a class found by its name, readers made of options, and Spark without limits."""
+"""The data source as Spark uses it: found by its name, readers made of options, and on Spark 4.1, without limits."""
 
 import importlib.util
 import pickle
@@ -72,7 +72,7 @@ def source():
         client_thread.close_all()
 
 
-def test_reading_waits_for_a_broker_that_restarts(source):
+def test_a_stream_continues_after_its_broker_was_killed_and_restarted(source):
     source.create("comes-back")
     source.write("comes-back", b"0", b"1")
     query = source.stream(subscribe="comes-back", startingOffsets="earliest")
@@ -116,7 +116,7 @@ def reader_of_4_1(monkeypatch):
 
 
 class OldQuery(Query):
-    """Spark 4.1 does not tell a reader where it stands."""
+    """A query of Spark 4.1, which does not pass the query's position to latestOffset()."""
 
     def plan(self, limit=None):
         start = self._where() if not self.log else self.log[-1]

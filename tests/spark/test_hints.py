@@ -1,4 +1,4 @@
-"""What is shown below an error: a hint that a user of Spark can follow to the letter."""
+"""The hint below an error: it names options of Spark, so that following it literally works."""
 
 import pytest
 from fencepost.client.errors import (

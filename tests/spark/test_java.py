@@ -1,4 +1,4 @@
-"""Which Java Spark gets, and what is said when there is none that it could use."""
+"""Which Java Spark gets, and the error if there is none that it could use."""
 
 import importlib.util
 import os

@@ -1,7 +1,7 @@
-"""The connector on real Spark: what it reads, what it writes, and that a kill of anybody costs nothing.
+"""The connector on real Spark: what it reads and writes, and that a kill loses and repeats no record.
 
-One kill each of a Python worker, of the broker and of the driver, at the steps where most hangs on it; all the others
-are in test_kills.py. What is checked is what a read_committed reader finds, and could have seen meanwhile.
+A Python worker, the broker and the driver are killed once each, at the most critical steps; all other kills are in
+test_kills.py. Checked is what a read_committed reader finds at the end, and what it could see meanwhile.
 """
 
 import re
@@ -32,7 +32,7 @@ def finished(spark, place, attempts: int = 3) -> int:
     for started in range(1, attempts + 1):
         query = spark_copies.start(spark, place)
         try:
-            assert query.awaitTermination(TIMEOUT_S), "the query goes on and on"
+            assert query.awaitTermination(TIMEOUT_S), "the query did not end"
             return started
         except Exception as problem:
             last = problem

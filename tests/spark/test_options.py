@@ -1,4 +1,4 @@
-"""Options: Spark's names and meanings, refusals that say what to do, and no secret in any of it."""
+"""The options: Spark's names and meanings, errors that say what to do, and no secret in any text."""
 
 import json
 import pickle
@@ -139,7 +139,7 @@ def test_offset_options_that_contradict_each_other_or_select_no_records_are_refu
     assert "greater than" in refusal(given | {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"})
 
 
-def test_trigger_limits_in_a_batch_query_are_ignored_with_a_note():
+def test_an_option_without_effect_in_this_kind_of_query_is_ignored_with_a_note():
     assert any("maxOffsetsPerTrigger" in note for note in batch(maxOffsetsPerTrigger=5).notes)
     assert any("kafka.group.id" in note for note in stream(**{"kafka.group.id": "g"}).notes)
     assert stream(maxOffsetsPerTrigger=5).notes == ()

@@ -1,6 +1,6 @@
-"""The wheel, found by Spark itself, and the releases of Spark that we say we work with.
+"""The wheel, found by Spark itself, on each release of Spark that is supported.
 
-What the registry does not have for this Python is skipped, and says so.
+A release that cannot be installed for this Python is skipped, with a message.
 """
 
 import json

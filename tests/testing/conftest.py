@@ -7,13 +7,16 @@ pytest_plugins = "pytester"
 
 load_handlers()  # pytester forgets what is imported inside a test, and a handler that is registered twice is an error
 
-# Of the plugins that are left out one collects five times after each run, and one imports much: that takes seconds.
+# These plugins are left out because they take seconds: one runs the garbage collector five times after each run, and
+# one imports much.
 OPTIONS = ("-p", "no:cacheprovider", "-p", "no:unraisableexception", "-p", "no:schemathesis")
 
 
 @pytest.fixture
 def run(pytester):
-    """Run some tests inside this process. Returns the result."""
+    """A function that runs a test file in a pytest of its own, in this process unless `subprocess`, and returns the
+    result.
+    """
 
     def run(source, *options, mode="auto", subprocess=False):
         pytester.makeini(f"[pytest]\nasyncio_mode = {mode}\nasyncio_default_fixture_loop_scope = function\n")

@@ -1,4 +1,4 @@
-"""What the assertions make of logs that no broker of ours would write."""
+"""The assertions, given logs that our broker would never write."""
 
 import pytest
 from fencepost.client.values import CREATE_TIME, Record
@@ -7,7 +7,7 @@ from fencepost.testing.observing import Attempt
 
 
 class Log(Asserting):
-    """rows: (attempt, sequence, value) as they lie in partition 0, all of them committed."""
+    """A topic whose partition 0 has these rows: (attempt, sequence, value), all of them committed."""
 
     def __init__(self, *rows):
         self.rows = rows

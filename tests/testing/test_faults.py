@@ -1,4 +1,4 @@
-"""Faults in a running broker, seen by a client that does nothing by itself."""
+"""Faults that are injected into a running broker. The client sends single requests and never retries."""
 
 import time
 
@@ -120,7 +120,7 @@ def test_requests_before_the_one_that_cuts_the_connection_are_still_answered(fau
         client.receive()
 
 
-def test_a_delayed_request_delays_those_behind_it_until_the_clock_is_advanced(faults, client, broker, topic):
+def test_a_delayed_request_delays_later_ones_until_the_clock_is_advanced(faults, client, broker, topic):
     faults.delay("Produce", 3600).once()
     client.send(produce(topic, batch(timestamp=now())))
     client.send(MetadataRequest(topics=[]))
@@ -153,7 +153,7 @@ def test_a_delayed_request_is_processed_even_if_its_client_has_disconnected(faul
 def test_a_blackhole_keeps_the_connection_and_answers_nothing(faults, client, broker, topic, when, written):
     faults.blackhole(client_id="wire", when=when).where(lambda request: hasattr(request, "topic_data"))
     client.send(produce(topic, batch(timestamp=now())))
-    client.send(MetadataRequest(topics=[]))
+    client.send(MetadataRequest(topics=[]))  # matches no fault, but comes after the Produce request
     assert client.nothing_comes()
     assert end_of(broker, topic) == written
 

@@ -1,4 +1,4 @@
-"""What `fencepost.testing` offers for annotations."""
+"""The names that `fencepost.testing` exports, for example for annotations."""
 
 import fencepost.testing
 import pytest

@@ -1,4 +1,4 @@
-"""The pytest plugin as its users see it: tests that run in a pytest of their own."""
+"""The pytest plugin: each test runs a test file in a pytest of its own, as a user of the plugin would."""
 
 import subprocess
 import sys
@@ -328,7 +328,7 @@ def test_a_broker_halt_caused_by_the_test_does_not_fail_it(run):
                 broker.create_topic("t")
             except OSError:
                 pass
-            for _ in range(3_000):  # the sync that failed may be one beside that of the topic
+            for _ in range(3_000):  # it halts a moment later if another sync than the topic's has failed
                 if broker.halted is None:
                     time.sleep(0.01)
             assert broker.halted is not None
@@ -440,7 +440,7 @@ def test_with_an_external_broker_tests_that_kill_it_or_inject_faults_are_skipped
             "-rs",
         )
         assert elsewhere.inside(lambda inner: [name for name in inner.topics.by_name if name.startswith("test")]) == []
-    # test_failing fails because its topic is there: so what the broker had at a failure is shown of this one, too.
+    # test_failing fails because its topic exists: the report of a failure must also describe an external broker.
     result.assert_outcomes(passed=1, skipped=4, failed=1)
     result.stdout.fnmatch_lines(["*fencepost at failure*", "*which runs elsewhere*", "*needs the embedded broker*"])
 

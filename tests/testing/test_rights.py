@@ -1,4 +1,4 @@
-"""Users and rights of the broker of the fixtures, in tests that run in a pytest of their own."""
+"""Users and rights of the fixtures' broker: each test runs a test file in a pytest of its own."""
 
 import textwrap
 

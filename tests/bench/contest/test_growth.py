@@ -101,17 +101,17 @@ def test_growth_of_partitions_compares_ten_partitions_with_the_configured_number
 
 def test_growth_measures_only_the_start_of_brokers_unless_the_run_is_a_full_one(monkeypatch):
     asked = []
-    monkeypatch.setattr(growth, "starts", lambda names, size, tells: asked.append((names, size.rounds)) or [])
+    monkeypatch.setattr(growth, "starts", lambda names, size, progress: asked.append((names, size.rounds)) or [])
     assert growth.measurable(full=False) == ["start"]
     assert list(growth.outside(["start"], names.NAMES, False, growth.FULL, RecordingProgress())) == []
     assert asked == [([names.FSYNC, names.KAFKA], 3)]
 
 
 def test_only_selected_growth_scenarios_run_and_only_on_selected_servers(monkeypatch):
-    def recovery(name, size, tells):
+    def recovery(name, size, progress):
         yield f"recovery {name}"
 
-    def ids(name, size, tells):
+    def ids(name, size, progress):
         yield f"ids {name}"
 
     monkeypatch.setattr(growth, "recovery", recovery)

@@ -101,7 +101,7 @@ def test_a_run_ended_by_keyboard_interrupt_returns_the_findings_made_so_far(monk
 
 def test_measured_runs_the_contest_before_the_other_measurements(monkeypatch):
     monkeypatch.setattr(run, "run", lambda *_: iter(["contest"]))
-    assert run.measured(LOADS, [], TABLE, None, lambda tells: iter(["start", "growth"]), run.ProgressLines()) == [
+    assert run.measured(LOADS, [], TABLE, None, lambda progress: iter(["start", "growth"]), run.ProgressLines()) == [
         "contest",
         "start",
         "growth",
@@ -163,9 +163,9 @@ def test_each_server_name_of_the_list_can_be_started(name, monkeypatch):
 
 
 def test_a_failure_outside_the_contest_is_printed_and_kept_in_progress_failures(monkeypatch, capsys):
-    def outside(tells):
-        tells.say("start · A")
-        tells.failed("start, B: no disk")
+    def outside(progress):
+        progress.say("start · A")
+        progress.failed("start, B: no disk")
         return iter(())
 
     monkeypatch.setattr(run, "run", lambda *_: iter(()))
@@ -215,7 +215,7 @@ def test_list_prints_the_tables_loads_and_with_full_also_bounds_and_growth():
 def test_the_rounds_and_quick_options_also_set_the_rounds_of_growth(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        run.growth, "outside", lambda wanted, names, full, size, tells: asked.append((wanted, size.rounds)) or []
+        run.growth, "outside", lambda wanted, names, full, size, progress: asked.append((wanted, size.rounds)) or []
     )
     for options in ([], ["--rounds", "2"], ["--quick"]):
         named = ["--full", "--only", "growth", "--results", str(tmp_path), "--data-dir", str(tmp_path)]

@@ -1,7 +1,7 @@
-"""A broker a module, and a topic a test for sinks that PySpark's own runners drive.
+"""One broker for each module, and one topic for each test, for sinks that PySpark's own runners call.
 
-The sink is imported by fixtures only: pytest loads this file before a bug of the bank is put in (tests/simulation), and
-a module that has taken names by then would not have it.
+Only fixtures import the sink: pytest loads this file before tests/simulation puts in a planted bug, and a module that
+was imported before would not have the bug.
 """
 
 import pytest

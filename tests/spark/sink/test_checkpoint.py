@@ -1,4 +1,4 @@
-"""Where a sink looks for its query's checkpoint, and that a place that was only concluded has to be the query's."""
+"""Where a sink finds its query's checkpoint: the path is that of an option, or derived from Spark's properties."""
 
 import json
 

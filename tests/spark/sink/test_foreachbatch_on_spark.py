@@ -1,6 +1,6 @@
-"""Writes of a foreachBatch on real Spark: what a task is told of the run that it belongs to, and what follows.
+"""Writes in foreachBatch on real Spark: the runs of a query are distinguished, and the writes in one run.
 
-Runs are told apart by properties that Spark sets without promising them: if this fails and test_runners.py does not,
+They are distinguished by properties that Spark sets but does not document: if this fails and test_runners.py does not,
 Spark has changed.
 """
 
@@ -21,7 +21,7 @@ def test_a_second_foreachbatch_write_with_one_sink_id_stops_the_query(spark, spa
     with sync.Producer(servers) as producer:
         producer.send(source, b"row")
     checkpoint = str(tmp_path / "checkpoint")
-    seconds = iter([None, None, "another"])  # what each run writes after its first write; none has failed before
+    seconds = iter([None, None, "another"])  # the second write of each run; the third run is the first with one
 
     def write(batch, number, value):
         rows = batch.selectExpr(f"'{value}' as value")  # a new frame makes its session the thread's active one

@@ -1,8 +1,9 @@
-"""Every kill at every step of the sink, on real Spark, and the ways a batch may end that Spark itself has.
+"""Every kill at every step of the sink on real Spark, and the other ways in which Spark ends a batch.
 
-A driver, a Python worker or the broker gets SIGKILL when a request of a step is on its way, before the broker has it or
-after it has answered and before that was heard; queries are started again on the same checkpoint until one ends well.
-A line is printed for each, with what a read_committed reader found of each batch and could see meanwhile.
+A driver, a Python worker or the broker gets SIGKILL while a request of a step is on its way: before the broker has it,
+or after the broker has answered and before the answer has arrived. The query is started again on the same checkpoint
+until it ends well. Each test prints a line with what a read_committed reader found of each batch and could see
+meanwhile.
 """
 
 import re
@@ -103,7 +104,7 @@ def test_spark_rows_are_written_once_although_the_query_is_stopped_during_a_batc
         query = spark_copies.start(spark, place)
         held.caught(60)
         query.stop()
-        time.sleep(0.5)
+        time.sleep(0.5)  # Spark kills the tasks meanwhile; the rows must be right whether it is done or not
         held.release()
     until_it_ends_well(spark, place)
 

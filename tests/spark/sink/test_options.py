@@ -1,4 +1,4 @@
-"""What the sink's options mean, which are refused, and which go together."""
+"""The options of the sink: what they mean, which are refused, and which cannot be combined."""
 
 import pytest
 from fencepost.client.errors import InvalidConfigurationError

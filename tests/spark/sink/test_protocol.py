@@ -1,4 +1,4 @@
-"""The steps of a sink in random worlds: nothing lost, nothing twice, nothing mixed; and what each rule is for."""
+"""The steps of a sink in random runs with kills: no row is lost or written twice; and what each rule prevents."""
 
 import contextlib
 from collections import Counter, defaultdict
@@ -73,7 +73,7 @@ def lives(broker, seed, shortcut="", name="s"):
         faults.add("stuck")
     if left_waiting(world):
         faults.add("left waiting")
-    run(world, checkpoint, 4)  # in peace: what tasks that were killed left open ends with it
+    run(world, checkpoint, 4)  # a fourth batch: it ends what killed tasks left open
     if not broker.is_quiet():
         faults.add("left open")
     return faults | wrong(world, [checkpoint])
@@ -247,7 +247,7 @@ def test_a_late_attempt_is_refused_if_the_batchs_ledger_entry_was_removed():
         decided(world, commit_steps([late], b"d"))
 
 
-# ---- misuse: nothing is skipped in silence -----------------------------------------------------------------------
+# ---- misuse raises an error --------------------------------------------------------------------------------------
 
 TOPIC, OFFSETS = b"t" * 32, b"o" * 32
 

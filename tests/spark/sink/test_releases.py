@@ -1,4 +1,4 @@
-"""The sink with brokers that have no ledger, of every release: at least once, which is said; never less in silence."""
+"""The sink with brokers of every release, which have no ledger: it writes at least once and warns, or refuses."""
 
 import pickle
 

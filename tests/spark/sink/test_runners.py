@@ -1,7 +1,7 @@
-"""The sink driven by PySpark's own runners: which writer they call, and that an abort leaves nothing open.
+"""The sink called by PySpark's own runners: which writer they call, and that an abort leaves no transaction open.
 
-Spark calls abort with the messages of the tasks that were done, and None for others, in a process that has written
-nothing. Of a batch write it is a copy of the writer that tasks have; of a stream it is a new one.
+Spark calls abort in a process that has written nothing, with the messages of the finished tasks, and None for the
+others. For a batch write it calls a copy of the writer that the tasks have; for a stream, a new one.
 """
 
 import json
@@ -229,7 +229,7 @@ def test_while_a_task_waits_for_rows_its_old_transaction_is_prepared(sink, is_st
 
 
 def test_the_batchs_abort_ends_transactions_that_a_failed_task_had_prepared(sink, monkeypatch):
-    monkeypatch.setattr("fencepost.spark.sink.protocol.WAITING_SHARE", 9_000)
+    monkeypatch.setattr("fencepost.spark.sink.protocol.WAITING_SHARE", 9_000)  # 100 ms of 15 minutes
     job = sink.job(False)
 
     def failing():
@@ -290,6 +290,7 @@ def test_at_max_ledger_entries_old_ones_are_removed_or_the_error_names_the_setti
                     job.commit(messages)
                 assert any("raise max.ledger.entries" in note for note in raised.value.__notes__)
                 job.abort(messages)
+                # From now on even the newest entry counts as old.
                 monkeypatch.setattr("fencepost.spark.sink.protocol.FORGOTTEN_AFTER_MS", -60_000)
             else:
                 job.commit(messages)

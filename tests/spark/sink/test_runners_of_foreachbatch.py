@@ -1,7 +1,7 @@
-"""Writes in foreachBatch by PySpark's own runners: runs of the query are told apart, and writes of one run.
+"""Writes in foreachBatch by PySpark's own runners: runs of a query are distinguished, and the writes in one run.
 
-A task is told of the query and of its run by local properties; the user's code can change the job group, and a thread
-that it starts has none of them.
+A task learns the query and its run from local properties. The user's code can change the job group, and a thread that
+it starts has none of these properties.
 """
 
 import json

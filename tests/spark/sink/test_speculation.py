@@ -1,8 +1,8 @@
-"""Two copies of a task at once, which Spark starts when one is slow: one of them is in the decision, whatever the other
-does, and however late.
+"""Two copies of one task at once, of which Spark starts the second because the first is slow: exactly one of them is in
+the decision, whatever the other one does and however late.
 
-A copy is held up at the proxy until the batch is decided: with what it wrote prepared, and its answer on the way; or
-before it asked for that. Spark drops the message of the slower one without a word to anybody, and lets it go on.
+The proxy holds one copy until the batch is decided: in the first batch the answer to its PrepareTxn, in a later one the
+request. Spark ignores the message of the slower copy, and does not kill it.
 """
 
 import os
@@ -26,14 +26,14 @@ SPECULATION = {
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.efficiency.enabled": "false",
     "spark.executor.memory": "512m",
-    "spark.python.task.killTimeout": "120s",  # the slower one goes on, and is not killed
+    "spark.python.task.killTimeout": "120s",  # so that Spark does not kill the slower copy
 }
 
 pytestmark = [pytest.mark.jvm, pytest.mark.long]
 
 
 class Names(Rule):
-    """The transactional ids in the requests of an API, in the order in which the broker has them."""
+    """Collects the transactional ids in each request of an API, in the order in which the broker gets them."""
 
     def __init__(self, proxy, api):
         super().__init__(proxy, REQUEST, [api], None)
@@ -55,7 +55,7 @@ class Names(Rule):
 
 
 class Answers(Names):
-    """How many answers have come, instead."""
+    """Collects the answers of an API in place of its requests."""
 
     def __init__(self, proxy, api):
         super().__init__(proxy, api)
@@ -83,7 +83,7 @@ def test_a_slower_speculative_copy_writes_nothing_even_after_the_commit(spark_br
             frame = held.caught(TIMEOUT_S)
             answers.wait_for(len(answers.found) + 1)
             port = spark_proxy.links[frame.connection].client.writer.get_extra_info("peername")[1]
-            owner_of(port)  # it has not been killed
+            owner_of(port)  # raises if the process of the held copy was killed
             held.release()
         assert driver.wait(TIMEOUT_S) == 0, driver.output()
     found = spark_copies.outcome(spark_broker.bootstrap, place, seen)

@@ -45,7 +45,7 @@ def broker():
 
 
 class Spark:
-    """What Spark does around a writer, one topic for each test."""
+    """Calls writers as Spark does. Each test has a topic of its own."""
 
     def __init__(self, broker, topic, monkeypatch):
         self.broker, self.topic = broker, topic
@@ -91,7 +91,7 @@ class Spark:
             return found
 
     def stands(self, key):
-        """Return the entry of a key in the ledger, and how many prepared transactions wait for its next decision."""
+        """Return the ledger's entry for a key, and how many prepared transactions wait for its next decision."""
         options = writer.sink_options(self.options(), streaming=True)
         cluster = client_thread.cluster_for(options)
         (found,) = client_thread.run(ledger.describe_entries(cluster, key, timeout_ms=5000), 10)
@@ -233,7 +233,7 @@ def test_a_task_that_raises_leaves_no_open_transaction(driver):
         yield arrow(ONE)
         raise ValueError("no more")
 
-    driver.task(made, [])
+    driver.task(made, [])  # sets the Place of the task, which write() needs
     with pytest.raises(ValueError, match="no more"):
         made.write(broken())
     assert driver.stands("raises")[1] == 0
@@ -244,7 +244,7 @@ def test_a_long_running_task_writes_in_several_transactions_that_commit_together
     made = driver.stream(sinkId="old")
     now_ms = iter(range(0, 10**9, 200_000))
     monkeypatch.setattr(writer, "monotonic_ms", lambda: next(now_ms))
-    driver.task(made, [])
+    driver.task(made, [])  # sets the Place of the task, which write() needs
     message = made.write(iter([arrow(ONE), arrow(TWO), arrow(ONE)]))
     assert len(message.done.transactions) > 1
     made.commit([message], 0)
@@ -253,7 +253,7 @@ def test_a_long_running_task_writes_in_several_transactions_that_commit_together
 
 def killed(driver, made, rows, *, batch_id):
     """Run a task to where it has written and not prepared, as if its worker was killed there. Return its runner."""
-    driver.task(made, [], batch_id=batch_id)  # says where the next one is
+    driver.task(made, [], batch_id=batch_id)  # sets the Place that this task gets
     here = writer.place()
     hands = StepRunner(made.options)
     steps = task_steps(made.batch_of(here), here.partition, here.task, made._pieces([arrow(rows)]), made.limits, int)
@@ -493,7 +493,7 @@ def test_columns_of_rows_name_topic_and_headers_and_unknown_ones_are_ignored(dri
             ]
         ),
     )
-    driver.task(made, [])
+    driver.task(made, [])  # sets the Place of the task, which write() needs
     made.commit([made.write(iter([rows]))], 0)
     assert driver.rows() == [(None, b"x"), (None, b"y")]
     assert sorted(driver.headers()) == [(), (("h", b"1"),)]

@@ -1,4 +1,4 @@
-"""Rows of Arrow as the lists that a producer takes."""
+"""Arrow batches are converted to the lists that a producer takes."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Who holds a stream up: said in time, once a minute, and never of what moves."""
+"""The transaction that blocks a stream is logged after some seconds, once a minute, and only while nothing advances."""
 
 from fencepost.client.admin.values import Blocker, OpenTransaction, ProducerState, TransactionDescription
 from fencepost.client.values import TopicPartition

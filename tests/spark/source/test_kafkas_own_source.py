@@ -1,6 +1,7 @@
-"""Spark's own Kafka source, which reads uncommitted by default, at a topic that shows only whole transactions.
+"""Spark's own Kafka source, which reads uncommitted by default, on a committed-only topic.
 
-It is made for a release of Spark, which is installed into an environment of its own; Spark gets the jar from Maven.
+The source belongs to one release of Spark, which is installed into an environment of its own; Spark gets the jar from
+Maven.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Offsets of a query: nothing lost, nothing twice, whatever Spark asks again, and loss only where there is some."""
+"""Offsets of a query: each record is read once, whatever Spark repeats, and loss is reported only if there is some."""
 
 import json
 from itertools import pairwise
@@ -34,7 +34,9 @@ ids = st.dictionaries(st.sampled_from(["t", "u"]), st.text("abc", min_size=1, ma
 
 
 def seen(ids=None, **logs):
-    """Return what a look at the broker finds. logs: t0=(start, last stable offset) or (…, high watermark) is t-0."""
+    """Return the state of some topics. logs: t0=(start, last stable offset) is partition t-0; a third number is its
+    high watermark, if that differs.
+    """
     found = {
         TopicPartition(key[0], int(key[1:])): Log(*each, *([each[1]] * (3 - len(each)))) for key, each in logs.items()
     }
@@ -89,7 +91,7 @@ def test_topic_ids_are_written_as_kafkas_tools_print_them():
 def test_after_a_restart_the_first_batch_reads_the_range_that_was_planned_before():
     end, lost = plan_batch(initial({T0: 7}, {"t": "a"}), seen({"t": "a"}, t0=(0, 9)))
     assert (end.offsets, end.starts, end.is_initial, lost) == ({T0: 9}, {T0: 7}, False, [])
-    later = initial({T0: 30}, {"t": "a"})  # asked for again after a restart, when more had come
+    later = initial({T0: 30}, {"t": "a"})  # Spark asks again after a restart, and the log has grown
     found, lost = ranges(through_spark(later), through_spark(end), seen({"t": "a"}, t0=(0, 30)))
     assert (found, lost) == ([Range("t", 0, 7, 9, "a")], [])
 
@@ -98,7 +100,7 @@ def test_only_the_end_offset_of_a_streams_first_batch_contains_its_starting_offs
     first, _ = plan_batch(initial({T0: 7}, {}), seen(t0=(0, 7)))
     assert first.starts == {T0: 7}
     same, _ = plan_batch(first, seen(t0=(0, 7)))
-    assert same is first, "nothing new is the same text"
+    assert same is first, "without new records the position stays the same"
     second, _ = plan_batch(first, seen(t0=(0, 8)))
     assert (second.offsets, second.starts) == ({T0: 8}, {})
 
@@ -239,9 +241,11 @@ def test_min_partitions_splits_ranges_in_proportion_to_their_size():
     assert split([Range("t", 0, 0, 2)], min_partitions=10) == [Range("t", 0, 0, 1), Range("t", 0, 1, 2)]
 
 
-# ---- the whole, with a driver that dies ----------------------------------------------------------------------------
+# ---- a query whose driver is killed --------------------------------------------------------------------------------
 
 
+# "die before": Spark is killed before it plans a batch; "die planned": after it has stored the batch's end; "die done":
+# after the batch has run, before Spark has stored that. The numbers choose a partition and how many records it gets.
 steps = st.lists(
     st.tuples(
         st.sampled_from(["write", "write", "add", "batch", "batch", "die before", "die planned", "die done"]),
@@ -255,7 +259,7 @@ steps = st.lists(
 @given(steps, st.sampled_from(["earliest", "latest"]), st.none() | st.integers(1, 30))
 def test_each_record_is_read_by_exactly_one_batch_however_often_spark_restarts(steps, begin, most):
     logs = {T0: 10}
-    kept, done = [], 0  # the offsets that Spark has written down, and how many batches are done
+    kept, done = [], 0  # the end offsets that Spark has stored, and how many batches are done
     read = {}  # batch → what it read when it ran last
     first = None
 
@@ -284,7 +288,7 @@ def test_each_record_is_read_by_exactly_one_batch_however_often_spark_restarts(s
                 kept.append(end)
             if what == "die planned":
                 if done == 0:
-                    opening = begun()  # Spark asks again, and gets what is the latest by now
+                    opening = begun()  # Spark asks again, and gets the present end of the log
                 continue
             found, lost = ranges(start, kept[-1], now())
             assert not lost

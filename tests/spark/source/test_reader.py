@@ -1,4 +1,4 @@
-"""The readers against a real broker, without a JVM: what is planned, what is read, what is said."""
+"""The readers against a real broker, without a JVM: planned offsets, rows, errors and warnings."""
 
 import asyncio
 import json
@@ -205,7 +205,7 @@ def test_records_of_an_open_transaction_are_read_only_with_read_uncommitted(sour
 def test_starting_at_deleted_records_raises_data_lost_unless_it_is_tolerated(source, topic, caplog):
     put(source, topic, 0, 10)
     source.admin.delete_records({TopicPartition(topic, 0): 4})
-    assert numbers(source.rows(subscribe=topic)) == list(range(4, 10)), "from the beginning is from where it begins"
+    assert numbers(source.rows(subscribe=topic)) == list(range(4, 10)), "earliest means the first record that is left"
     given = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":2,"1":0}}}}'}
     with pytest.raises(DataLost, match=f"{topic}-0 from offset 2 to 3 were deleted") as caught:
         source.rows(**given)
@@ -259,14 +259,14 @@ def test_a_stream_reads_each_record_once_and_plans_no_batch_without_new_records(
 
 def test_a_first_batch_run_again_after_a_restart_reads_its_planned_records(source, topic):
     put(source, topic, 0, 5)
-    query = source.stream(subscribe=topic)  # from the latest on
-    query._where()
+    query = source.stream(subscribe=topic)
+    query._where()  # asks for the starting offset now: 5, the end of the log
     put(source, topic, 5, 8)
     assert query.plan()
     for more in (8, 11):
         put(source, topic, more, more + 3)
         query.restart()
-        assert numbers(query.run()) == [5, 6, 7], "not what is the latest by now"
+        assert numbers(query.run()) == [5, 6, 7], "the planned records, not those written since"
     query.done = 1
     assert numbers(query.batch()) == list(range(8, 14))
 
@@ -353,7 +353,7 @@ def test_a_topic_recreated_during_a_stream_is_loss_and_read_from_its_start(sourc
     assert len(strict.batch()) == len(lenient.batch()) == 5
     source.admin.delete_topics([topic])
     source.create(topic, 2)
-    put(source, topic, 100, 120)  # more than there were: an offset alone would not show it
+    put(source, topic, 100, 120)  # more records than before, so that the offsets alone do not show the loss
     with pytest.raises(DataLost, match="deleted and created again"):
         strict.batch()
     with caplog.at_level(logging.WARNING, "fencepost.spark"):
@@ -374,7 +374,8 @@ def test_deleting_a_streams_topic_raises_data_lost(source, topic, monkeypatch):
 
 @pytest.mark.parametrize("by", ["subscribe", "assign"])
 def test_a_partition_that_a_query_no_longer_selects_raises_data_lost_saying_so(source, topic, by, monkeypatch, caplog):
-    monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 10**9)  # nor is it waited for
+    # If the reader waited for the topic that is not selected any more, the test would not end.
+    monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 10**9)
     other = source.create(f"{topic}-{by}")
     put(source, topic, 0, 1)
     source.write(other, b"9")

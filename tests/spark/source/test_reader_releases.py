@@ -1,4 +1,4 @@
-"""The source with brokers of every release: what they do not know is done without, and said once."""
+"""The source with brokers of every release: it does without what they lack, and logs that once."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Ranges read from logs of every kind, in any pieces: always what a reader of the whole log would see there."""
+"""Ranges of logs of every kind, read in any pieces: each has the records that a reader of the whole log gets there."""
 
 import itertools
 import random
@@ -29,7 +29,7 @@ Part = FetchResponse.Topic.Partition
 
 
 class Log:
-    """Batches of some producers, as a broker has them, and what a reader is to see of them."""
+    """A log with batches of some producers, and the offsets of the records that a reader must get from it."""
 
     def __init__(self):
         self.batches = []  # (base offset, next offset, bytes)
@@ -86,7 +86,7 @@ class Log:
 
 
 class Cluster:
-    """As much of one as reading needs beside fetching."""
+    """The attributes of a Cluster that reading uses, besides fetching."""
 
     def __init__(self):
         self.environment = SYSTEM

@@ -1,4 +1,4 @@
-"""Rows: the schema that Spark compares with, to the letter, and the values that went in."""
+"""Rows: their schema is exactly that of Spark's Kafka source, and their values are those of the records."""
 
 import datetime as dt
 
