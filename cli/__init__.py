@@ -86,9 +86,9 @@ class LazyGroup(click.Group):
         """Parse the command line; options of a command that come before the command's name are moved after it."""
         options = [each for each in args[:2] if each.startswith("-")]
         if options and not set(options) & set(OWN_OPTIONS):
-            from .arguments.early_options import move_behind
+            from .arguments.early_options import move_options
 
-            args = move_behind(ctx, self, args)
+            args = move_options(ctx, self, args)
         with _visible_refusals():
             return super().parse_args(ctx, args)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Move(NamedTuple):
-    """Where a group is to go on. topics: TOPIC or TOPIC:PARTITION; none: all in which it has an offset. none: says that
-    it has none.
+    """Where a group is to go on. topics: TOPIC or TOPIC:PARTITION; if there are none, all in which it has an offset.
+    none: the message if it has an offset nowhere.
     """
 
     topics: Sequence[str]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 
-def move_behind(ctx: click.Context, group: click.Group, args: Sequence[str]) -> list[str]:
+def move_options(ctx: click.Context, group: click.Group, args: Sequence[str]) -> list[str]:
     """Return the arguments with the options moved after the command; unchanged if no command has all of them."""
     return _move(ctx, group, args, ()) or list(args)
 

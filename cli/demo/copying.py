@@ -54,7 +54,7 @@ class Copied:
 
 
 class Copiers:
-    """Runs one copier at a time, and counts how they ended."""
+    """Runs one copier at a time. started: how many were started, the running one included."""
 
     def __init__(self, bootstrap: str, source: str, seed: int) -> None:
         self._bootstrap = bootstrap

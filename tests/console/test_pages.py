@@ -449,7 +449,7 @@ def test_overview_and_group_page_name_the_transaction_with_pending_offsets(
     expect(card).to_have_count(0, timeout=90_000)  # groups are read again after three times what a reading took
 
 
-def test_a_page_left_while_it_loads_does_not_take_the_events_of_the_next(
+def test_events_reach_the_current_page_after_another_was_left_while_it_loaded(
     page: Page, console: ServedConsole, story: Story
 ) -> None:
     story.create(left_early=1)

@@ -116,7 +116,7 @@ def test_acl_list_with_a_shorthand_finds_the_acls_it_adds() -> None:
     assert [{**each, "host": None} for each in added] == found
 
 
-def test_the_property_says_nothing_is_true_only_if_no_acl_option_is_given() -> None:
+def test_wanted_says_nothing_is_true_only_without_any_acl_option() -> None:
     assert NOTHING.says_nothing
     for field, value in {"principals": [ALICE], "hosts": ["h"], "operations": ["read"], "producer": True}.items():
         assert not wanted(**{field: value}).says_nothing

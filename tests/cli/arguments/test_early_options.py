@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from fencepost.cli import main
-from fencepost.cli.arguments.early_options import move_behind
+from fencepost.cli.arguments.early_options import move_options
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -12,7 +12,7 @@ from terminal import Terminal
 def moved(line: str) -> str:
     context = click.Context(main, info_name="fencepost")
     assert isinstance(main, click.Group)
-    return " ".join(move_behind(context, main, line.split()))
+    return " ".join(move_options(context, main, line.split()))
 
 
 @pytest.mark.parametrize(

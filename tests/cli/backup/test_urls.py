@@ -68,7 +68,7 @@ def test_a_second_backup_writes_fewer_bytes_than_the_first(written, url):
     second = json.loads(run("backup", written, url, "-o", "json").stdout)
     assert second["bytes"] < first["bytes"]
     assert second["last_unit"] == first["last_unit"]
-    assert len(run("store", "status", url).stdout.splitlines()) == 6
+    assert "damaged" not in run("store", "status", url).stdout
 
 
 def test_the_option_at_of_restore_takes_an_iso_8601_time_not_before_the_backup(written, url, tmp_path):

@@ -39,7 +39,7 @@ def test_a_long_copy_of_a_backup_shows_progress_on_a_terminal(clock, monkeypatch
     assert (cleared.strip(), end) == ("", "")
 
 
-def test_a_copy_of_a_backup_under_a_second_or_with_stderr_a_pipe_shows_no_progress(clock, monkeypatch):
+def test_a_backup_copy_shows_no_progress_in_its_first_second_or_to_a_pipe(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Screen())
     shown(clock, [(0.1, 1), (0.9, 2)])
     assert screen.getvalue() == ""

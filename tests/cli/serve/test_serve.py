@@ -205,7 +205,7 @@ def test_a_second_signal_ends_serve_at_once(serve: Runner) -> None:
 
 
 def test_a_failed_write_halts_serve_with_code_70_and_closes_every_connection(serve: Runner) -> None:
-    limit = 1536 << 10  # bytes of a file: enough for the first of the journal, not for the next, which is made ahead
+    limit = 1536 << 10  # bytes: the journal's first file fits, its second, which is created in advance, does not
     one = serve("--listen", "127.0.0.1:0", "--data-dir", "d", file_limit=limit)
     assert one.process.stdout is not None
     assert one.process.stderr is not None
