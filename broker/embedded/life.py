@@ -265,7 +265,7 @@ class Life:
         for task in self._asks:
             task.cancel()
         await asyncio.gather(*self._asks, return_exceptions=True)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # what is scheduled already runs before the loop is closed
 
     def _block(self, standing: "Future[None]") -> None:
         """Block the loop until the broker is resumed or killed.

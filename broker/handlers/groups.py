@@ -47,6 +47,7 @@ def find_coordinator(broker: Services, call: Call, request: FindCoordinatorReque
     if call.version < BATCHED_SINCE:
         _check_coordinator(broker, call, request.key_type, request.key)
         host, port = call.advertised
+        # "NONE" is Kafka's text for no error.
         return FindCoordinatorResponse(error_message="NONE", node_id=broker.node_id, host=host, port=port)
     keys = request.coordinator_keys
     return FindCoordinatorResponse(

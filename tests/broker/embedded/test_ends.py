@@ -85,7 +85,7 @@ def test_advance_during_a_stop_or_kill_moves_time_exactly_once_and_returns(end, 
         assert standing.wait(WITHIN_S)
         end(broker)
         moving.result(WITHIN_S)
-        assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000
+        assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000  # once, and not twice
 
 
 def test_advance_while_a_sync_fails_moves_time_exactly_once():
@@ -96,7 +96,7 @@ def test_advance_while_a_sync_fails_moves_time_exactly_once():
         broker.disk.fail_sync()
         client.send(produce("t", batch(1)), 9)
         begin(broker.advance, 600).result(WITHIN_S)
-    assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000
+    assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000  # once, and not twice
     wait_until(lambda: broker.halted)
     with pytest.raises(BrokerHaltedError):
         broker.stop()
@@ -146,7 +146,7 @@ def test_on_an_ended_broker_advance_moves_time_and_inside_raises_runtime_error(j
     """inside() runs a function in the event loop of the embedded broker."""
     before = just_ended.clock.monotonic_ms()
     begin(just_ended.advance, 600).result(WITHIN_S)
-    assert 600_000 <= just_ended.clock.monotonic_ms() - before < 1_200_000
+    assert 600_000 <= just_ended.clock.monotonic_ms() - before < 1_200_000  # once, and not twice
     with pytest.raises(RuntimeError, match="the broker does not run"):
         begin(just_ended.inside, lambda inner: inner).result(WITHIN_S)
     begin(just_ended.intercept, lambda serve: serve).result(WITHIN_S)

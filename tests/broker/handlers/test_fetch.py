@@ -109,14 +109,19 @@ def test_the_broker_setting_fetch_max_bytes_limits_the_records_in_an_answer():
         broker.ask(create("t"))
         client = SimulatedClient(broker)
         fill(client, 5, value=bytes(100))
-        assert len(bytes_of(fetched(client.ask(fetch("t"), NAMED)))) <= 1024
+        part = fetched(client.ask(fetch("t"), NAMED))
+        assert len(bytes_of(part)) <= 1024
+        assert offsets(part) == [(0, 2), (3, 5)]  # a third batch would be too much
 
 
 def test_a_fetch_answer_has_at_most_8_mib_though_the_client_asks_for_more(client):
     """Larger ones would delay other requests."""
-    fill(client, 12, value=bytes(300_000))
-    part = fetched(client.ask(fetch("t", partition_max_bytes=50 << 20), NAMED))
-    assert len(bytes_of(part)) <= 8 << 20
+    for partition in range(3):
+        fill(client, 4, partition=partition, value=bytes(300_000))
+    asked = parts("t", (0, 0), (1, 0), (2, 0), max_bytes=50 << 20)
+    (topic,) = client.ask(fetch(topics=[asked]), NAMED).responses
+    assert sum(len(bytes_of(part)) for part in topic.partitions) <= 8 << 20
+    assert [len(offsets(part)) for part in topic.partitions] == [4, 4, 1]  # batches of 900 KB
 
 
 def test_a_fetch_does_not_wait_at_the_end_of_a_segment_that_is_not_the_last(client):

@@ -120,8 +120,8 @@ def test_a_takeover_reads_each_round_once_and_a_standby_reads_most_before_its_cl
     rounds = [name for name in objects.content if name.startswith("0/journal/0000000001")]
     assert len(rounds) > 30  # each produce request took one at least
     assert (len(after) < 10) == is_standby  # a standby has read most rounds before
-    if is_standby:
-        assert len(whole) < 2 * len(rounds)
+    # Some reads ask for the round after the last one; reading each round twice would exceed these bounds.
+    assert len(whole) < 2 * len(rounds)
     assert len(after) < 1.5 * len(rounds)
     assert batches(second) == 30
     second.stop()
