@@ -5,6 +5,7 @@ import logging
 import pytest
 from acl_client import creating, deleting, described, describing, guarded
 from fencepost.broker.handlers import acls
+from fencepost.broker.net import turns
 from fencepost.protocol.errors import ErrorCode
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
@@ -123,15 +124,18 @@ def test_delete_acls_with_filters_that_scan_too_many_acls_changes_nothing(monkey
 
 
 @pytest.mark.slow
-def test_a_large_acl_change_is_made_in_parts_with_other_requests_between_them() -> None:
+def test_a_large_acl_change_is_made_in_parts_with_other_requests_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "SLICE_UNITS", acls.CHANGES_AT_ONCE)  # so that each turn of the loop makes one part
     with SimulatedBroker(guarded()) as broker:
         rules = many(2_000)
         store = broker.broker.store
         client, other = SimulatedClient(broker), SimulatedClient(broker)
         client.send(creating(*rules))
-        other.send(describing())
-        seen = len(other.receive().resources)
-        assert seen < 2_000  # the change was not complete
+        for _ in range(40):
+            other.send(describing())
+            broker.wait(0)
+        seen = [sum(len(each.acls) for each in other.receive().resources) for _ in range(40)]
+        assert any(0 < count < 2_000 for count in seen)
         assert {each.error_code for each in client.receive().results} == {OK}
         assert described(broker) == rules
         before = store.last_unit
