@@ -93,8 +93,8 @@ class LazyGroup(click.Group):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. A signal or an error of the operating system ends it with the message and exit code for
-        that.
+        """Run the command. Raises Failure, with a message and an exit code, if the system refuses a thread, a name is
+        not UTF-8, or a library is missing. Ctrl-C ends it with INTERRUPTED.
         """
         try:
             with _visible_refusals():

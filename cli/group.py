@@ -64,7 +64,7 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 
 
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
-    """Return everything that `group describe` shows of the group."""
+    """Return everything that `group describe` shows of the group. Raises Failure if there is no such group."""
     from .txn.blocking import blocked_facts, leaderless_facts
     from .txn.facts import blockers_or_empty, held_or_empty
     from .txn.held import held_facts

@@ -90,7 +90,7 @@ def _copy(backup: str, directory: str | None, output: str) -> None:
 
 def _fetch(url: str, directory: str, at_ms: int | None, output: str) -> None:
     """Make a data directory out of a backup or a journal in an object store. at_ms: since 1970; None: the newest
-    state.
+    state. Raises Failure.
     """
     from .store.looking import looking_into
 

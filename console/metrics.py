@@ -140,7 +140,7 @@ class Scraper:
 
 async def metrics_text(admin: Admin) -> bytes:
     """Read the cluster once and return its metrics in Prometheus' text format. A part that the broker refuses is left
-    out, and a metric reports that. Raises KafkaError if the broker cannot be reached.
+    out, and a metric reports that. Raises KafkaError if the broker cannot be reached or no thread can be started.
     """
     cluster = await admin.describe_cluster()
     samples = _Samples()

@@ -107,8 +107,8 @@ class Target:
         within_ms: int | None = None,
         interrupted: Callable[[], None] | None = None,
     ) -> T:
-        """Run the coroutine on a new event loop, and return its result. within_ms: raise Failure if it takes longer.
-        interrupted: called at Ctrl-C, before the command ends.
+        """Run the coroutine on a new event loop, and return its result. Raises Failure for an error of the SDK or the
+        system, and if the work takes longer than within_ms; click's Exit after Ctrl-C. interrupted: called before that.
         """
         import asyncio
 

@@ -73,7 +73,7 @@ def console(
 
 
 async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -> None:
-    """Serve the console until a signal; beside a broker, until standard input ends."""
+    """Serve the console until a signal; beside a broker, until standard input ends. Raises Failure."""
     import asyncio
 
     from ...console.serving.server import Console, serve

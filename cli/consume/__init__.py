@@ -115,7 +115,9 @@ def consume(
 
 
 def _writer(to: Target, form: str | None) -> Write:
-    """Return the function that formats a record: as JSON, by --format, or its value alone."""
+    """Return the function that formats a record: as JSON, by --format, or its value alone. Raises Failure for a wrong
+    format.
+    """
     if to.output.json:
         return lambda record: as_json(as_facts(record)).encode() + b"\n"
     try:
@@ -213,7 +215,7 @@ async def _printing(
     consumer: "Consumer", ends: "dict[TopicPartition, int] | None", limit: int | None, write: Write, *, commits: bool
 ) -> int:
     """Print records until `limit` of them are printed or the ends are reached. Returns how many. commits: commit the
-    group's offsets after printing.
+    group's offsets after printing. Raises BrokenPipeError once nobody reads the output.
     """
     printed = 0
     while limit is None or printed < limit:

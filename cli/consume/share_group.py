@@ -19,7 +19,7 @@ async def sharing(
     to: Target, topic: str, group_id: str, reset: str | None, limit: int | None, until_end: bool, write: Form
 ) -> int:
     """Print records of a share group. reset: the share.auto.offset.reset to begin with, for a group without this
-    setting. Returns how many were printed.
+    setting. Returns how many were printed. Raises BrokenPipeError once nobody reads the output.
     """
     printed, idle_ms = 0, 0
     most = MAX_PER_POLL if limit is None else min(MAX_PER_POLL, limit)

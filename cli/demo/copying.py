@@ -210,7 +210,9 @@ def _batches(wire: Wire, partition: int) -> Iterator[Batch]:
 
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> list[Any]:
-    """Return every committed record of a topic as confluent-kafka's messages."""
+    """Return every committed record of a topic as confluent-kafka's messages. Raises RuntimeError for an error, or if
+    no answer comes.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(

@@ -60,7 +60,7 @@ def pause(seconds: float, interruption: Interruption) -> None:
 
 @contextmanager
 def _console(bootstrap: str) -> Iterator[str]:
-    """Run a console as a process, at its usual port if that is free. Yields its URL."""
+    """Run a console as a process, at its usual port if that is free. Yields its URL. Raises Failure if none starts."""
     for address in (ADDRESS, ANY_PORT):
         command = [sys.executable, "-P", "-m", "fencepost", "console", "-b", bootstrap]
         command += ["--http", address, "--allow-changes"]

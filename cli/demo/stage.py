@@ -36,7 +36,7 @@ class Broker:
         self.kills = 0
 
     def start(self) -> int:
-        """Start the broker, wait until it is ready, and return its port."""
+        """Start the broker, wait until it is ready, and return its port. Raises ClickException if it ends before."""
         began = time.monotonic()
         with open(self._log, "a") as log:
             self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -154,7 +154,9 @@ def _count_seen(results: Results, isolation: str) -> list[int]:
 
 
 def _count(bootstrap: str, topic: str, isolation: str) -> int:
-    """Count the records of a topic that a reader of this isolation level sees."""
+    """Count the records of a topic that a reader of this isolation level sees. Raises RuntimeError for an error, or if
+    no answer comes.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(

@@ -75,7 +75,7 @@ class _Dump:
         self._names: dict[int, str] = {}
 
     def of(self, path: str) -> Iterator[Fact]:
-        """Yield the facts of a file or directory of any kind."""
+        """Yield the facts of a file or directory of any kind. Raises NoFencepostData if it has only other files."""
         if not self._disk.is_directory(path):
             yield from self._file(path)
             return

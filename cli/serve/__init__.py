@@ -195,7 +195,7 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _read_settings(path: str | None) -> Mapping[str, Any]:
-    """Read the TOML file of settings; empty without a path."""
+    """Read the TOML file of settings; empty without a path. Raises Failure."""
     if path is None:
         return {}
     import tomllib

@@ -149,7 +149,9 @@ def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str)
 
 
 def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Shares | None]:
-    """Return settings that fit the process's file descriptors, and how these are divided (None: no limit on them)."""
+    """Return settings that fit the process's file descriptors, and how these are divided (None: no limit on them).
+    Raises Failure if there are too few.
+    """
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return settings, None

@@ -151,7 +151,7 @@ def _fill(servers: str, text: list[str]) -> None:
 
 
 def _run(servers: str, folder: str, total: int, interruption: Interruption) -> None:
-    """Run drivers one after the other, with the kills, until one has finished."""
+    """Run drivers one after the other, with the kills, until one has finished. Raises Failure if none gets on."""
     kills = [(EXECUTOR_DIES_AT, "executor"), (DRIVER_DIES_AT, "driver")]
     applications: list[str] = []
     driver = Driver(servers, folder, total // BATCHES)

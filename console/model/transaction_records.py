@@ -55,7 +55,7 @@ def _read_key(data: bytes) -> str:
 
 
 def _read_value(data: bytes) -> Status:
-    """Return the status in a value. Raises ValueError or struct.error."""
+    """Return the status in a value. Raises ValueError, struct.error, IndexError or MalformedFrame if it is damaged."""
     version, producer_id, epoch, _, number = _HEAD.unpack_from(data)
     if not 0 <= version <= _NEWEST or not 0 <= number < len(STATES):
         raise ValueError("the version of the record or its state is not known")
@@ -65,7 +65,7 @@ def _read_value(data: bytes) -> Status:
 
 def _partitions(data: bytes, position: int) -> list[TopicPartition]:
     """Decode the partitions of a value from version 1 on, which begin at `position`: compact arrays, with tagged fields
-    after each topic. Raises ValueError or IndexError if they are damaged.
+    after each topic. Raises ValueError, IndexError or MalformedFrame if they are damaged.
     """
     count, position = read_uvarint(data, position)
     found: list[TopicPartition] = []
@@ -82,7 +82,9 @@ def _partitions(data: bytes, position: int) -> list[TopicPartition]:
 
 
 def _old_partitions(data: bytes, position: int) -> list[TopicPartition]:
-    """Decode the partitions of a value of version 0, which begin at `position`: arrays with 32-bit lengths."""
+    """Decode the partitions of a value of version 0, which begin at `position`: arrays with 32-bit lengths. Raises
+    ValueError or struct.error if they are damaged.
+    """
     (count,) = struct.unpack_from(">i", data, position)
     position += 4
     found: list[TopicPartition] = []
@@ -108,7 +110,9 @@ def _numbers(data: bytes, position: int, name: str, length: int) -> list[TopicPa
 
 
 def _skip_tags(data: bytes, position: int) -> int:
-    """Return the position after the tagged fields that begin at `position`."""
+    """Return the position after the tagged fields that begin at `position`. Raises ValueError, IndexError or
+    MalformedFrame if they are damaged.
+    """
     count, position = read_uvarint(data, position)
     for _ in range(count):
         _, position = read_uvarint(data, position)
