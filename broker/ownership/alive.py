@@ -15,7 +15,7 @@ log = logging.getLogger("fencepost.broker")
 
 Pause = Callable[[float], Awaitable[bool]]
 """Wait this number of seconds. Returns whether the broker is stopping."""
-LOOKS_A_HEARTBEAT, LOOKS_A_LEASE = 2, 12
+LOOKS_A_HEARTBEAT, LOOKS_A_LEASE = 2, 24
 
 
 class Beating(Protocol):
@@ -62,10 +62,11 @@ class Cut(Protocol):
 async def beat(rounds: Beating, heartbeat_ms: int, pause: Pause) -> None:
     """Write an empty round to the journal whenever nothing was written for a heartbeat, and at most half of one longer.
 
-    So others see something at least every one and a half heartbeats, which is less than a lease. The first one shows at
-    once that the broker has loaded what it had to (silence.py).
+    So others see something at least every one and a half heartbeats, which is less than a lease. The first round shows
+    at once that the broker has loaded what it had to (silence.py). Mostly the start has just begun to write one.
     """
-    rounds.sync_soon()
+    if rounds.is_idle:
+        rounds.sync_soon()
     finished, quiet = -1, 0
     while not await pause(heartbeat_ms / LOOKS_A_HEARTBEAT / 1000):
         if rounds.finished != finished or not rounds.is_idle:

@@ -15,11 +15,13 @@ metadata.max.age.ms, by default 15 minutes.
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from ...effects.objects import Missing, Objects, ObjectsError, Refused
 from ...storage.journal.format import Malformed
 from ...storage.objects import format
 from ...storage.objects.creating import Pause, until_clear
+from ...storage.objects.epochs import call_many
 from ...storage.objects.format import Claim, NewerObject, Waiting
 from ..config.listener_settings import ListenerSettings
 from ..net.advertised import EVERY_INTERFACE
@@ -132,9 +134,17 @@ class OtherNodes:
         """Read who owned the last epochs before this one. Call it before the first client is served. Blocks a worker
         thread. pause: raises Refused for a refused call.
         """
+        epochs = range(epoch - 1, max(0, epoch - 1 - FORMER_EPOCHS), -1)
+        claims: dict[int, Claim | None] = {}
+
+        def read(each: int) -> None:
+            """Read who claimed one epoch."""
+            claims[each] = self._read_claim(each, pause)
+
+        call_many(partial(read, each) for each in epochs)
         former: dict[int, Claim] = {}
-        for each in range(epoch - 1, max(0, epoch - 1 - FORMER_EPOCHS), -1):
-            claim = self._read_claim(each, pause)
+        for each in epochs:
+            claim = claims[each]
             if claim is not None and claim.node != self._own_node:
                 former.setdefault(claim.node, claim)
         self._former, self._former_until_ms = list(former.values()), now_ms + FORMER_MS

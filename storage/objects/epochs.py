@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
+from typing import TypeVar
 
 from ...effects.objects import Missing, Objects, Unclear
 from ...effects.threads import call_all
@@ -19,6 +20,8 @@ from .errors import ObjectDamaged
 from .fence import Place, Run
 from .format import WINDOW, NewerObject, RoundHeader, Seal
 
+A = TypeVar("A")
+B = TypeVar("B")
 FEW, MANY = 4, 16  # rounds that are read in parallel: few while they are large, else many
 MANY_BYTES = 16 << 20
 
@@ -148,7 +151,12 @@ class Epochs:
     def check_end(self, epoch: int, end: int) -> None:
         """Raise ObjectDamaged if the round at `end` was lost by the store: a later round says that it was released
         (durable), and no round is at `end`. An owner that still writes may have created it after `end` was found.
+
+        If the owner itself has sealed its epoch there, it never wrote a round at `end` or after it.
         """
+        sealed = self._heads.get(Place(epoch, end))
+        if isinstance(sealed, Seal) and sealed.by == epoch:
+            return
         for place in self.places(format.epoch_prefix(epoch)):
             if place.number > end and self.is_round(place) and self.header(place).released > end:
                 if self._is_there(Place(epoch, end)):
@@ -162,6 +170,14 @@ class Epochs:
             return isinstance(self.head(place), RoundHeader)
         except Missing:
             return False
+
+
+def call_both(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
+    """Make two calls to the store in parallel, and return their results. Raises the exception of one of them."""
+    one: list[A] = []
+    other: list[B] = []
+    call_many([lambda: one.append(first()), lambda: other.append(second())])
+    return one[0], other[0]
 
 
 def call_many(calls: Iterable[Callable[[], object]]) -> None:

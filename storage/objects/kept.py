@@ -1,4 +1,5 @@
-"""An object store of which each round is read only once: rounds that were read are kept in memory, up to a limit.
+"""An object store of which each round is read only once: rounds that were read are kept in memory, up to a limit. So
+is the store's identity.
 
 The rule: the object under the name of a round or a seal never changes, so bytes that were read stay valid. Whether the
 object still exists is not known from them: a take-over relies on the fence (fence.py), which no kept round can bypass.
@@ -20,7 +21,9 @@ MAX_BYTES, LARGE_BYTES = 128 << 20, 8 << 20
 
 
 class KeptRounds(Objects):
-    """The objects of another store. Whole rounds that were read are kept in memory while there is room for them."""
+    """The objects of another store. Whole rounds that were read, and the identity, are kept in memory while there is
+    room for them.
+    """
 
     def __init__(self, objects: Objects, most_bytes: int = MAX_BYTES) -> None:
         """most_bytes: how many bytes the kept rounds may have together."""
@@ -47,7 +50,7 @@ class KeptRounds(Objects):
         if kept is not None:
             return kept[start : None if length is None else start + length]
         content = self._objects.read(name, start, length)
-        if not start and length is None and format.read_place(name) is not None:
+        if not start and length is None and (name == format.IDENTITY_NAME or format.read_place(name) is not None):
             self._keep(name, content)
         return content
 
@@ -72,7 +75,7 @@ class KeptRounds(Objects):
         """Drop the kept rounds before this place, because a take-over does not need them."""
         before = format.place_name(place)
         with self._lock:
-            for name in [name for name in self._kept if name < before]:
+            for name in [name for name in self._kept if format.JOURNAL < name < before]:
                 self._room += len(self._kept.pop(name))
 
     def keep_nothing(self) -> None:

@@ -9,6 +9,7 @@ written: the first round then names a checkpoint with all its data.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk
@@ -19,13 +20,13 @@ from ..journal.preparing import PREPARING, file_sequence
 from ..journal_source import FoundUnits, StoreDamaged, adoption_cut_short, check_complete
 from ..leftovers import holds_anything
 from ..shipping.names import PARTS
-from ..shipping.point import Point, ShippedFile
+from ..shipping.point import ShippedFile
 from ..store import StoreSettings
 from ..store_checkpoint import StoreCheckpoint
 from ..store_mark import Mark
 from . import format, points
 from .creating import Pause, create_or_read, read_head, until_clear
-from .epochs import Epochs
+from .epochs import Epochs, call_both
 from .errors import AdoptionBegun, Fenced, ObjectDamaged, Overtaken
 from .fence import Place, Run
 from .format import NO_POINT, Claim, NewerObject, RoundHeader
@@ -231,40 +232,35 @@ class JournalOfObjects:
         """
         place = taken.last.point if taken.last else NO_POINT
         is_needed = local is None or not self._reaches(taken.runs, local)
-        point = self._named_point(place, is_needed=is_needed)
-        if is_needed:
-            if point is None:
-                points.empty_directory(self._disk, self._directory)
-            else:
-                report = self._report_fetched
-                points.fetch_point(self._objects, self._disk, self._directory, point, self._pause, report)
-                self._shipped = point.files
-        elif point is not None and local and place[0] == local.incarnation and number >= point.checkpoint:
-            # this point was taken from this directory when its broker was the last owner
-            self._shipped = self._still_there(point.files)
+        if is_needed and place == NO_POINT:
+            points.empty_directory(self._disk, self._directory)
+        elif is_needed:
+            point = points.read_point(self._objects, place, self._pause)
+            report = self._report_fetched
+            points.fetch_point(self._objects, self._disk, self._directory, point, self._pause, report)
+            self._shipped = point.files
+        elif local and place[0] == local.incarnation:
+            # this point was taken from this directory when its broker was the last owner, or was fetched into it
+            self._shipped = self._still_there(place, number)
 
-    def _named_point(self, place: tuple[int, int], *, is_needed: bool) -> Point | None:
-        """Read the checkpoint in the store (point) at this place; None for NO_POINT. None also if it is lost or
-        damaged, but not needed because the directory has all that it had; then the next point is shipped whole.
+    def _still_there(self, place: tuple[int, int], number: int) -> dict[str, ShippedFile]:
+        """Return those files of the checkpoint in the store (point) at this place of which the store still has all
+        parts. The next point ships the others again; if the point itself is lost or damaged, all.
 
-        Raises: Missing, ObjectDamaged.
+        number: of the directory's own checkpoint. If that is older than the point, no file is returned.
         """
-        if place == NO_POINT:
-            return None
+        list_parts = partial(until_clear, partial(self._objects.list, PARTS), self._pause)
         try:
-            return points.read_point(self._objects, place, self._pause)
+            point, listed = call_both(lambda: points.read_point(self._objects, place, self._pause), list_parts)
         except (Missing, ObjectDamaged) as error:
-            if is_needed:
-                raise
             self.replaced.append(error.name)
-            return None
-
-    def _still_there(self, files: Mapping[str, ShippedFile]) -> dict[str, ShippedFile]:
-        """Return those of these files of which the store still has all parts. The next point ships the others again."""
-        sizes = {each.name: each.size_bytes for each in until_clear(lambda: self._objects.list(PARTS), self._pause)}
+            return {}
+        if number < point.checkpoint:
+            return {}
+        sizes = {each.name: each.size_bytes for each in listed}
         there: dict[str, ShippedFile] = {}
         lost: set[str] = set()
-        for path, file in files.items():
+        for path, file in point.files.items():
             lacking = {one.object for one in file.extents if one.position + one.length > sizes.get(one.object, 0)}
             lost |= lacking
             if not lacking:

@@ -36,8 +36,16 @@ def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
     Raises: ObjectDamaged.
     """
     name, content = format.IDENTITY_NAME, format.pack_identity(new)
+
+    def read_or_create() -> bytes:
+        """Return the content of the object with the identity. It is read first, since it is almost always there."""
+        try:
+            return objects.read(name)
+        except Missing:
+            return create_or_read(objects, name, content)
+
     try:
-        return format.read_identity(until_clear(lambda: create_or_read(objects, name, content), pause))
+        return format.read_identity(until_clear(read_or_create, pause))
     except (Malformed, NewerObject) as error:
         raise ObjectDamaged(objects.where, name, str(error)) from error
 
@@ -114,10 +122,12 @@ class Takeover:
         """Create the claim of an epoch that is above all claimed ones. Returns the claim.
 
         It is above all epochs with a round, too: a claim that the store has lost must not be given again, since its
-        rounds are still there.
+        rounds are still there. Of a watched owner no listing is needed for that: if a later epoch has begun since,
+        _look_around() finds it.
         """
-        claim = self._claim
-        begun = max((place.epoch for place in self._epochs.places()), default=0)
+        claim, begun = self._claim, self._watched_epoch
+        if begun is None:
+            begun = max((place.epoch for place in self._epochs.places()), default=0)
         while True:
             newest = max([begun, *self._epochs.claimed()])
             claim = claim._replace(epoch=max(claim.epoch, newest + 1))
@@ -133,15 +143,15 @@ class Takeover:
 
     def _look_around(self, own: int) -> tuple[int, bool, dict[int, int]]:
         """Return (epoch, passed, ended). epoch: the newest epoch below `own` that has a round; if none has, the oldest
-        one claimed. passed: the take-over is too late, because an epoch above `own` has a round, or `own` was ended.
-        ended: the ends of epochs from `epoch` on that have one.
+        one claimed. passed: the take-over is too late, because an epoch above `own` has a round, or another broker has
+        ended `own` or, after the store had lost its claim, begun it. ended: the ends of epochs from `epoch` on that
+        have one.
 
         own: the epoch that this take-over has claimed. Raises Overtaken if a broker other than the watched owner has
         begun an epoch since.
         """
         places = self._epochs.places()
-        passed = any(place.epoch > own and self._epochs.is_round(place) for place in places)
-        passed = passed or (Place(own, 0) in places and not self._epochs.is_round(Place(own, 0)))
+        passed = any(place.epoch == own or (place.epoch > own and self._epochs.is_round(place)) for place in places)
         begun = self._epochs.newest_begun(places, below=own)
         if self._watched_epoch is not None and begun > self._watched_epoch:
             raise Overtaken(f"another broker has begun epoch {begun}")

@@ -138,6 +138,27 @@ def test_a_standby_takes_over_without_waiting_a_lease_once_the_owner_hands_over(
     second.stop()
 
 
+def test_a_standby_makes_five_calls_from_the_owners_seal_to_its_own_first_round():
+    """Each call takes some 30 ms at a real store, and until that round is there nobody serves."""
+    objects = SimulatedObjects()
+    owner = OwnerAtWork(objects, begin(objects), looks=23, hands_over=True)
+    seen = objects.client()
+    seen.before_each = owner.look
+    second = serve(seen)
+    claim, first_round = ("create", form.claim_name(3)), ("create", form.place_name(Place(3, 0)))
+    begins = max(n for n, (_, name) in enumerate(seen.calls) if name.startswith("0/journal/0000000002/")) + 1
+    made = seen.calls[begins : seen.calls.index(first_round) + 1]
+    point = [each for each in made if each[1].startswith(("0/points/", "0/parts/"))]
+    assert point[0][0] == "read"
+    assert [each for each in made if each not in point] == [
+        ("list", form.CLAIMS),
+        claim,
+        ("list", form.JOURNAL),
+        first_round,
+    ]
+    second.stop()
+
+
 def test_a_standby_of_a_store_without_an_owner_takes_over_at_once():
     with serve(SimulatedObjects()) as broker:
         assert broker.loop.time() < 1

@@ -9,9 +9,11 @@ from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects import format as form
-from fencepost.storage.objects.errors import ObjectDamaged
+from fencepost.storage.objects.errors import ObjectDamaged, Overtaken
 from fencepost.storage.objects.fence import Place
+from fencepost.storage.objects.format import Claim
 from fencepost.storage.objects.restoring import Restoring
+from fencepost.storage.objects.takeover import Takeover
 from owner_driver import Owning, pause
 from store_driver import DIRECTORY, Driven, values_of
 
@@ -110,6 +112,17 @@ def test_the_epoch_of_a_lost_claim_is_not_given_again_if_it_has_rounds():
     successor = Owning(objects, node=2)
     assert successor.epoch == owner.epoch + 1
     assert successor.values() == acked
+
+
+def test_a_takeover_that_claims_a_lost_claims_epoch_again_is_overtaken():
+    """A broker that has watched the owner before does not list the rounds before it claims an epoch."""
+    objects, owner, acked = owner_with_points()
+    del objects.content[form.claim_name(owner.epoch)]
+    late = Takeover(objects, pause, Claim(1, 3, (), b"12345678"), watched_epoch=owner.epoch - 1)
+    with pytest.raises(Overtaken):
+        late.run()
+    owner.send("t", b"after it")
+    assert owner.values() == [*acked, b"after it"]
 
 
 @pytest.mark.parametrize("folder", ["0/points/", "0/parts/"])
