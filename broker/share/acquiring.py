@@ -109,7 +109,7 @@ class _Taking:
         self._begins_batch = True
         for begins, ends, deliveries, size in self._available_in(first, last):
             together = bad_records.max_together(deliveries, self._limits.deliveries, size)
-            if together is not None and self._count:
+            if together is not None and self._count:  # records that failed often are delivered without others
                 return False
             allowed = self._allowed(begins, ends) if self._wanted.exact else ends - begins + 1
             if together is not None:

@@ -338,7 +338,11 @@ class Housekeeping:
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
     async def _checkpoint(self) -> None:
-        """Make a checkpoint at every interval, sooner if the journal fills up, until housekeeping ends."""
+        """Make a checkpoint at every interval, sooner if the journal fills up or logs were deleted, until housekeeping
+        ends. If nothing needs one, sleep until stir() is called.
+
+        Whether a log needs one is asked once in an interval (asked_ms: last time), because that looks at every log.
+        """
         interval_ms = self._settings.checkpoint_interval_ms
         last_ms = asked_ms = self._clock.monotonic_ms()
         while not await self._until_next_look():
