@@ -236,7 +236,7 @@ class OutcomeDivergedError(ClientError):
 
 
 class OutboxRowError(ClientError):
-    """A row of an outbox cannot be sent. It and the rows behind it stay. position: of the row."""
+    """A row of an outbox cannot be sent. It and the rows after it stay. position: of the row."""
 
     default_code = ErrorCode.INVALID_RECORD
     default_hint = "correct or delete the row, then start the relay again: no row was skipped"

@@ -37,7 +37,7 @@ def committed(broker, topic):
     if topic in reader.list_topics(timeout=30).topics:
         _, end = reader.get_watermark_offsets(place, timeout=30)
         reader.assign([place])
-        deadline = time.monotonic() + 5  # an open transaction holds back what is behind it
+        deadline = time.monotonic() + 5  # an open transaction holds back what is after it
         while reader.position([place])[0].offset < end and time.monotonic() < deadline:
             message = reader.poll(0.2)
             if message is not None and message.error() is None:

@@ -1,7 +1,7 @@
 """Admin's calls about share groups: their members, and where they stand in each partition.
 
 The rule: only a group without members can be changed from outside, as with consumer groups. A share group stands at its
-start offset: all before it is done, some behind it may be done too, and the lag counts what is not.
+start offset: all before it is done, some after it may be done too, and the lag counts what is not.
 Source: KIP-932, KIP-1226; Kafka's KafkaAdminClient.
 """
 

@@ -152,7 +152,7 @@ class Reader:
         return tuple(found)
 
     def _number(self, form: Struct) -> int:
-        """Read one number of this format and advance behind it. Raises MalformedFrame if the bytes end before."""
+        """Read one number of this format and advance past it. Raises MalformedFrame if the bytes end before."""
         try:
             number: int = form.unpack_from(self._content, self._position)[0]
         except error:
@@ -167,7 +167,7 @@ class Reader:
             raise MalformedFrame(f"text is not UTF-8: {broken}") from None
 
     def _take(self, length: int) -> bytes:
-        """Read `length` bytes and advance behind them. Raises MalformedFrame if it is negative, or the bytes end
+        """Read `length` bytes and advance past them. Raises MalformedFrame if it is negative, or the bytes end
         before.
         """
         end = self._position + length

@@ -26,7 +26,7 @@ A position is a committed offset with metadata (`positions.py`): the topic's ids
 before. A partition without a position must be empty on the target; its first position is the source's first offset,
 committed in a transaction before any record is written: a plain commit that the network delivers late would set it
 back. A topic of the source that is another one by now, or ends before the position (restored, cut), has another batch
-where the mark is, or begins behind the position (retention), is stopped with one line. Nothing resets a position. One
+where the mark is, or begins after the position (retention), is stopped with one line. Nothing resets a position. One
 that is of a deleted topic of the target does not count for the topic that was made there since. A task that stops a
 topic commits its positions once more as they are, with the reason in the metadata, for people who look at the status;
 whoever goes on there takes the reason away.

@@ -115,8 +115,8 @@ class Ahead:
         self.read_to = batch.next_offset
 
     def take(self, now_ms: int, most_bytes: int) -> Chunk | None:
-        """Remove and return the records up to a closed cut, about most_bytes of them, and move the position behind
-        them; None if there are none yet.
+        """Remove and return the records up to a closed cut, about most_bytes of them, and move the position past them;
+        None if there are none yet.
 
         If no closed cut was found for MAX_MS or in MAX_BYTES of batches, takes all that was read.
         """

@@ -1,7 +1,7 @@
 """What tasks leave behind on the target: transactions of dead ones, and entries of the map that nobody needs any more.
 
 A transaction of a dead task holds the positions of its partitions until it times out, or hides from readers what others
-write behind it; it may be aborted at any time, and so may that of a living one, which begins its cycle anew then. So to
+write after it; it may be aborted at any time, and so may that of a living one, which begins its cycle anew then. So to
 abort one only saves time.
 
 An entry of the map that ends at or below the source's first offset answers for no record that a group could still read:

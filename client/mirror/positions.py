@@ -48,8 +48,8 @@ class BatchMark(NamedTuple):
         return now[:2] == self[:2] and now[-3:] == self[-3:] and (was_compacted or now.crc == self.crc)
 
     def is_kept_by(self, found: Batch) -> bool:
-        """Return whether the log may still have the batch: what is found from its last offset on is it, or lies behind
-        it, because compaction has removed it.
+        """Return whether the log may still have the batch: what is found from its last offset on is this batch, or a
+        later one, because compaction has removed it.
         """
         return found.base_offset > self.last or self.is_in(found)
 

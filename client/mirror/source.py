@@ -2,7 +2,7 @@
 
 The rule: an error of the source is waited out, as the source may come back; one of a partition holds up only that.
 Only what would skip or repeat records stops a topic (`Ahead.feed`, and here: a log that ends before the position or
-begins behind it).
+begins after it).
 """
 
 import asyncio
@@ -175,7 +175,7 @@ class Source:
         if start > ahead.read_to:
             raise StoppedError(
                 tp.topic,
-                f"partition {tp.partition} of the source begins at offset {start}, behind the mirror's position"
+                f"partition {tp.partition} of the source begins at offset {start}, after the mirror's position"
                 f" {ahead.read_to}: retention was faster than the mirror, or records were deleted",
                 hint=ANEW,
             )

@@ -2,7 +2,7 @@
 
 The application numbers its records, upwards in each partition; the broker keeps the highest number of each name and
 partition for good. It is read when a topic is first used, so what is at or below it never becomes part of a batch, and
-no batch is written in part. One request is in flight, so that a batch which is sent again cannot come behind a later
+no batch is written in part. One request is in flight, so that a batch which is sent again cannot come after a later
 one. A batch that fails ends the producer: what follows it would raise the highest above records that were not written.
 A topic that was deleted and created again ends it as well: what is known of the former one is not in the present one.
 Source: docs/apis.md.

@@ -79,7 +79,7 @@ class Fetched:
         self._failure = self._failure_of(whole)
 
     def _failure_of(self, whole: WholeBatches) -> KafkaError | None:
-        """Return the error to raise after the whole batches: for damage behind them, or for a first batch that is too
+        """Return the error to raise after the whole batches: for damage after them, or for a first batch that is too
         large; None without either.
         """
         if whole.damage is not None:

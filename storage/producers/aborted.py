@@ -54,11 +54,11 @@ def overlapping(entries: list[AbortedTransaction], offset: int, below: int) -> t
     can overlap.
     """
     first = bisect_left(entries, offset, key=_last_offset)
-    behind = bisect_left(entries, below, first, key=_last_offset)
-    found = entries[first:behind]
+    end = bisect_left(entries, below, first, key=_last_offset)
+    found = entries[first:end]
     if found and found[-1].last_stable_offset >= below:
         return found, True
-    for number in range(behind, len(entries)):
+    for number in range(end, len(entries)):
         entry = entries[number]
         if entry.first_offset < below:
             found.append(entry)

@@ -320,7 +320,7 @@ def test_a_log_start_undone_by_a_power_cut_was_never_returned(broker):
 
 @pytest.fixture
 def expiring():
-    """A broker whose retention has just moved the log start of t's second partition behind the first record. The change
+    """A broker whose retention has just moved the log start of t's second partition past the first record. The change
     is in the journal's open round.
     """
     disk = SimulatedDisk()

@@ -21,7 +21,7 @@ def test_unpack_list_returns_the_list_that_was_packed_with_msgpack():
         pytest.param(b"\x92\x01", id="too short"),
         pytest.param(msgpack.packb([]), id="an empty list"),
         pytest.param(msgpack.packb("secret"), id="a text"),
-        pytest.param(msgpack.packb([b"secret"]) + b"\x00", id="bytes behind the list"),
+        pytest.param(msgpack.packb([b"secret"]) + b"\x00", id="bytes after the list"),
         pytest.param(b"\x91\xa1\xff", id="a text that is not UTF-8"),
     ],
 )

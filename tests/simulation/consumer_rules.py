@@ -63,7 +63,7 @@ def poll_skips(facts: Facts) -> Iterator[Anomaly]:
 def _goes_on(
     facts: Facts, reads: Sequence[Op], was: Read, op: Op, read: Read, visible: _Visible, done: set[int]
 ) -> Iterator[Anomaly]:
-    """A poll begins behind the one before it, if that was for the same transaction, for one that was committed, or for
+    """A poll begins after the one before it, if that was for the same transaction, for one that was committed, or for
     none. If it was for one that was aborted, the poll begins at that one's first record or below. After an unknown
     outcome it may begin anywhere.
 

@@ -1,7 +1,7 @@
 """What a cutover would do, and why it would not: from what was found on both sides. Pure.
 
 A cutover moves consumer groups to the target, so that each goes on at exactly the next record. Nothing may be written
-behind the offsets that it commits there. So it first refuses all writes on the source (a barrier: to fence producers is
+after the offsets that it commits there. So it first refuses all writes on the source (a barrier: to fence producers is
 none, since they come back, and plain ones have no id), ends what is open, waits until the mirror has everything, looks
 whether anything was written all the same, and commits the offsets of all groups in one transaction on the target. Then
 it looks again. Whatever is not as it has to be takes back all it did.
@@ -181,7 +181,7 @@ def preview(
     """Return where the groups would go on now. Raises MapDamaged.
 
     maps: the source offsets and target offsets of each partition. copied: the partitions that the mirror has copied to
-    the end. In any other the offset of a group behind the last copied record is not known yet.
+    the end. In any other the target offset for a group that is after the last copied record is not known yet.
     """
     return [
         Move(
@@ -246,7 +246,7 @@ def find_overtaken(groups: Mapping[str, GroupFound], planned: Mapping[str, Offse
     """
     return [
         fatal(
-            f"group {name} stands at offset {group.there[partition].offset} of {partition} at the target, behind "
+            f"group {name} stands at offset {group.there[partition].offset} of {partition} at the target, after "
             f"{at.offset} where it would go on: it has read there already",
             "leave it out of --groups; or delete the group at the target, if what it read there does not count",
         )

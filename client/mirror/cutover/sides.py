@@ -329,7 +329,7 @@ class AdminSides:
         self, maps: Mapping[TopicPartition, PartitionMap]
     ) -> tuple[Mapping[TopicPartition, int], list[Written]]:
         """Return the ends of the target's partitions; and, for each partition in which somebody else has written
-        behind the mirror's last record, the first record of those.
+        after the mirror's last record, the first record of those.
         """
         starts = await self._target.ends(maps, EARLIEST)
         ends = await self._target.ends(maps, LATEST)

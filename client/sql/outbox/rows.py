@@ -99,7 +99,7 @@ def row_of(found: Sequence[Any]) -> Row:
 
 def check_distinct(table: str, column: str, values: Sequence[Any]) -> None:
     """Raise InvalidConfigurationError if two of these values of a column are equal: rows with one position have no
-    order, and with one number those behind the first would be lost.
+    order, and with one number those after the first would be lost.
     """
     if len(set(values)) < len(values):
         raise InvalidConfigurationError(

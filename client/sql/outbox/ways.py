@@ -83,10 +83,10 @@ def blame_row(error: KafkaError, deliveries: Iterable[tuple[Row, Delivery]]) -> 
             refused.append((row, failure))
     if not refused:
         return
-    row, failure = max(refused, key=lambda each: _size_of(each[0]))  # those behind it failed with it
+    row, failure = max(refused, key=lambda each: _size_of(each[0]))  # the rows after it failed with it
     if failure.code == ErrorCode.INVALID_RECORD:
         row, failure = refused[0]
-        raise bad_row(row.position, f"it, or a row behind it: {failure}") from error
+        raise bad_row(row.position, f"it, or a later row: {failure}") from error
     raise bad_row(row.position, str(failure)) from error
 
 

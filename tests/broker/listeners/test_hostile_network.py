@@ -187,7 +187,7 @@ def test_a_tls_handshake_with_any_byte_damaged_does_not_block_other_clients(tmp_
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
         whole = Handshake(broker.port, context, lambda data, begin: iter([data]))
         assert whole.is_served()
-        # Damage bytes at the beginning, and 100 more behind the ClientHello, which usually has 517 bytes.
+        # Damage bytes at the beginning, and 100 more after the ClientHello, which usually has 517 bytes.
         hello = 517 if whole.sent > 517 + POSITIONS else whole.sent // 2
         for place in chain(range(0, POSITIONS, step), range(hello, min(hello + 100, whole.sent), 2 * step)):
             shaken = Handshake(broker.port, context, touching(fault, place))

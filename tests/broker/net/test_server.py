@@ -224,7 +224,7 @@ def test_the_header_of_the_api_versions_response_has_no_tags(client):
     client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
     body = client.receive_frame()
     assert struct.unpack_from(">ih", body)[1] == OK
-    assert body[6] == len(client_apis(client)) + 1  # the compact length of the list comes right behind the error
+    assert body[6] == len(client_apis(client)) + 1  # the compact length of the list comes right after the error
 
 
 def client_apis(client):

@@ -114,7 +114,7 @@ def test_dry_run_refuses_a_group_with_target_offsets_and_a_topic_others_wrote_to
     sides.work(go_on)
     code, _, err = sides.run("cutover --groups billing --dry-run")
     assert code == 5
-    assert "error: group billing stands at offset 2 of t-0 at the target, behind 1 where it would go on" in err
+    assert "error: group billing stands at offset 2 of t-0 at the target, after 1 where it would go on" in err
 
     async def write_beside(to):
         await to.target.delete_groups("billing")

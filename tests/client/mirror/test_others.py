@@ -233,7 +233,7 @@ async def test_a_task_with_an_old_position_does_not_stop_a_topic_that_others_cop
         moved = {tp: encode_position(position._replace(offset=20, mark=None))}
         await task._membership._group.commit(moved)  # type: ignore[union-attr]
         # As after retention has deleted up to offset 20 at the source.
-        task._source.failed = StoppedError("old", "it begins behind the mirror's position")
+        task._source.failed = StoppedError("old", "it begins after the mirror's position")
         del task._take
         await write(sides.source, "old", range(20, 25))
         await sides.drained("old")

@@ -309,7 +309,7 @@ async def test_the_mirror_of_a_topic_stops_if_retention_deleted_unmirrored_recor
     async with Admin(sides.source) as admin:
         await admin.delete_records({TopicPartition("overtaken", 0): 25})
     line = await stopped(sides, "overtaken")
-    assert "partition 0 of the source begins at offset 25, behind the mirror's position 20" in line
+    assert "partition 0 of the source begins at offset 25, after the mirror's position 20" in line
 
 
 async def test_the_mirror_of_a_topic_stops_if_its_records_were_replaced(sides: Sides) -> None:

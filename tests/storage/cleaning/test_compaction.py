@@ -455,7 +455,7 @@ def test_retention_of_a_merged_segment_counts_from_its_youngest_input_segment() 
 
 def test_compaction_does_not_change_batches_above_the_end_of_its_pass() -> None:
     driver = compacted_log(segment_bytes=2000)
-    put(driver, (b"a", b"1"), (b"b", b"1"))  # 0, 1: the pass ends behind it
+    put(driver, (b"a", b"1"), (b"b", b"1"))  # 0, 1: the pass ends after it
     put(driver, (b"c", None), (b"d", b"1"))
     put(driver, (b"a", None))
     driver.marker(3, 0, Marker.COMMIT)

@@ -30,7 +30,7 @@ ANSWERED_BY_KAFKA = {
         [0, 1, 2, 1, 3],
     ),
     "a sequence of the old epoch in the new": ([(0, 5, 1), (0, 6, 1), (1, 0, 1), (1, 5, 1)], [0, 1, 2, GAP]),
-    "a gap behind the wrap": ([(0, LAST, 1), (0, 1, 1)], [0, GAP]),
+    "a gap after the wrap": ([(0, LAST, 1), (0, 1, 1)], [0, GAP]),
     "the last sequence twice": ([(0, LAST, 1), (0, LAST, 1)], [0, 0]),
     "the highest epoch": ([(32767, 0, 1), (32767, 1, 1)], [0, 1]),
 }
