@@ -55,12 +55,12 @@ def _measure(directory: str, seconds: float, *, alone_first: bool) -> dict[str, 
     with peers.fencepost("fsync", data) as broker:
         topics.create(broker.host, broker.port, TOPIC, PARTITIONS)
         if alone_first:
-            figures["alone"] = _loaded(broker, seconds)
+            figures["alone"] = _cpu_ms_per_mb(broker, seconds)
         with _follower(data, store) as windows_ms:
-            figures["cpu_ms_per_mb"] = _loaded(broker, seconds)
+            figures["cpu_ms_per_mb"] = _cpu_ms_per_mb(broker, seconds)
             figures["window_s"] = max(windows_ms) / 1e3
         if not alone_first:
-            figures["alone"] = _loaded(broker, seconds)
+            figures["alone"] = _cpu_ms_per_mb(broker, seconds)
     began = time.perf_counter()
     restored = _run("restore", store, "--data-dir", f"{directory}/restored", "-o", "json")
     took_s = time.perf_counter() - began
@@ -68,7 +68,7 @@ def _measure(directory: str, seconds: float, *, alone_first: bool) -> dict[str, 
     return figures
 
 
-def _loaded(broker: peers.Peer, seconds: float) -> float:
+def _cpu_ms_per_mb(broker: peers.Peer, seconds: float) -> float:
     """Run the load for this many seconds. Returns the broker's CPU time in ms per MB written."""
     before = accounting.usage(broker.pid)
     written = int(_run(broker.bootstrap, str(seconds), module=__name__))

@@ -84,7 +84,7 @@ class _Driven:
             self._flush()
             self._checkpoint()
             self._checkpoint()  # a second one: files go only when neither of the two newest names them
-        self._visit(logs)
+        self._clean(logs)
 
     def _time_step(self, step: str, call: Callable[[], T]) -> T:
         """Call a step and return its result. Its CPU time is noted if it is the longest under this name."""
@@ -140,7 +140,7 @@ class _Driven:
         run.run()
         self._time_step("take a checkpoint back", partial(upkeep.checkpointed, run)).run()
 
-    def _visit(self, logs: list[PartitionLog]) -> None:
+    def _clean(self, logs: list[PartitionLog]) -> None:
         """Run retention and then compaction of each log, and time the steps of them that run on the loop."""
         age_ms, monotonic_ms = self.store.age_ms(), self.store.clock.monotonic_ms
         for log in logs:

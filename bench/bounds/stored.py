@@ -66,7 +66,7 @@ def lone(name: str, size: Size, say: Say) -> Iterator[Measured]:
     load = Produce(name, 1, 1)
     with store(), broker(*UNLIMITED) as peer:
         load.prepare(peer)
-        yield _found(name, load.unit, size, say, partial(load.window, peer, size.seconds))
+        yield _measure_rounds(name, load.unit, size, say, partial(load.window, peer, size.seconds))
 
 
 def transactions(name: str, size: Size, say: Say) -> Iterator[Measured]:
@@ -74,7 +74,7 @@ def transactions(name: str, size: Size, say: Say) -> Iterator[Measured]:
     load = Transactions(PRODUCERS)
     with store(), broker(*UNLIMITED) as peer:
         load.prepare(peer)
-        yield _found(name, load.unit, size, say, partial(load.window, peer, size.seconds))
+        yield _measure_rounds(name, load.unit, size, say, partial(load.window, peer, size.seconds))
 
 
 def batches(name: str, size: Size, say: Say) -> Iterator[Measured]:
@@ -95,30 +95,30 @@ def requests(name: str, size: Size, say: Say) -> Iterator[Measured]:
         say(f"{name} · round {number + 1} of {size.rounds}")
         with store() as server, broker() as peer:
             time.sleep(WARM_S * size.share)
-            idle.append(_puts(server, lambda: time.sleep(max(SHORTEST_S, IDLE_S * size.share))))
-            few.append(_loaded(server, peer, size, FEW))
+            idle.append(_count_puts(server, lambda: time.sleep(max(SHORTEST_S, IDLE_S * size.share))))
+            few.append(_puts_under_load(server, peer, size, FEW))
         with store() as server, broker() as peer:
-            many.append(_loaded(server, peer, size, size.count(MANY)))
+            many.append(_puts_under_load(server, peer, size, size.count(MANY)))
     for which, rounds in ((STORED_IDLE, idle), (STORED_FEW, few), (STORED_MANY, many)):
         yield Measured(name, "PUT", which, by_figure(rounds))
 
 
-def _loaded(server: MemoryS3, peer: peers.Peer, size: Size, partitions: int) -> dict[str, float]:
+def _puts_under_load(server: MemoryS3, peer: peers.Peer, size: Size, partitions: int) -> dict[str, float]:
     """Return how many PUTs a second 16 clients cause that send small requests to this many partitions."""
     load = Produce("puts", 16, 1, partitions=partitions)
     load.prepare(peer)
     load.window(peer, max(SHORTEST_S, WARM_S * size.share))
-    return _puts(server, lambda: load.window(peer, 2 * size.seconds))
+    return _count_puts(server, lambda: load.window(peer, 2 * size.seconds))
 
 
-def _puts(server: MemoryS3, work: Callable[[], object]) -> dict[str, float]:
+def _count_puts(server: MemoryS3, work: Callable[[], object]) -> dict[str, float]:
     """Call `work`, and return how many PUTs a second came to the server meanwhile, as the figure "puts"."""
     before, began = server.asked.get("PUT", 0), time.perf_counter()
     work()
     return {"puts": (server.asked.get("PUT", 0) - before) / (time.perf_counter() - began)}
 
 
-def _found(name: str, unit: str, size: Size, say: Say, window: "partial[Sample]") -> Measured:
+def _measure_rounds(name: str, unit: str, size: Size, say: Say, window: "partial[Sample]") -> Measured:
     """Call `window` once in each round, and return what was measured."""
     samples = []
     for number in range(size.rounds):

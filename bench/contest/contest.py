@@ -95,9 +95,9 @@ class Surroundings:
         """Return the time in seconds, from any origin, never set back."""
         return time.perf_counter()
 
-    def quiet(self) -> bool:
+    def wait_until_quiet(self) -> bool:
         """Wait until the disk has nothing left to write. Returns False if that took too long."""
-        return disk.quiet_disk() < disk.PATIENCE_S
+        return disk.wait_until_quiet() < disk.PATIENCE_S
 
     def cpu_ns(self, peer: Peer) -> int:
         """Return the CPU time of the peer's process so far in ns; 0 if the process has ended, which is reported when
@@ -219,7 +219,7 @@ class _Match:
 
     def _window(self, scenario: Scenario, peer: Peer, everyone: Sequence[Peer], number: int) -> Sample:
         """Measure one window, and add to the sample the CPU time that the idle peers used meanwhile."""
-        if not self._around.quiet():
+        if not self._around.wait_until_quiet():
             doing = f"round {number + 1}: measured, though the disk was still writing"
             self._progress(Step(scenario.name, peer.name, doing, failed=True))
         idle = [other for other in everyone if other.name != peer.name]
@@ -237,7 +237,7 @@ class _Match:
         """
         key = kind(scenario), peer.name
         if not peer.is_jvm or key in self._warmth.steady:
-            self._around.quiet()
+            self._around.wait_until_quiet()
             scenario.window(peer, self._seconds / 3)
             return self._warmth.steady.get(key, True)
         found: list[Sample] = []

@@ -185,8 +185,8 @@ def _ratios(groups: Sequence[Group], title: str, sense: str, theme: Theme) -> st
 
 
 def _two_lines(label: str, theme: Theme) -> list[tuple[str, float, str]]:
-    """Split a row's label at ": " into lines: (text, -1 for above and 1 for below the middle and 0 for on
-    it, colour).
+    """Split a row's label at ": " into lines: (text, place, colour). place: -1 for above the middle of the row, 0 for
+    on it, 1 for below it.
     """
     load, _, figure = label.partition(": ")
     return [(load, -1, theme.text), (figure, 1, theme.quiet)] if figure else [(load, 0, theme.text)]

@@ -196,7 +196,8 @@ _VALUES = ("rate", "mb_per_second", "cpu_us", "cpu_ms_per_mb", "p50_ms", "p99_ms
 
 def values(result: Result) -> str:
     """Return the medians of everything that was measured, as Markdown. Those without a rate are in a second table."""
-    found = [each for name in dict.fromkeys(f.scenario for f in result.findings) for each in _of(result.findings, name)]
+    scenarios = dict.fromkeys(each.scenario for each in result.findings)
+    found = [each for scenario in scenarios for each in _findings_of(result.findings, scenario)]
     titles = ["", "server", "per second", "MB/s", "CPU, µs each", "CPU, ms/MB", "p50, ms", "p99", "p99.9", "memory, MB"]
     lines = [
         [
@@ -228,7 +229,7 @@ def _value(each: Measured, name: str) -> str:
     return f"{median} [{format_value(spread[0])}, {format_value(spread[1])}]"
 
 
-def _of(findings: Iterable[Measured], scenario: str) -> list[Measured]:
+def _findings_of(findings: Iterable[Measured], scenario: str) -> list[Measured]:
     """Return what was measured in this scenario."""
     return [each for each in findings if each.scenario == scenario]
 

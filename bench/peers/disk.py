@@ -31,7 +31,7 @@ def discards(diskstats: str) -> int:
     return sum(int(row[14]) for row in rows if len(row) > 14)
 
 
-def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = PATIENCE_S) -> float:
+def wait_until_quiet(limit_bytes: int = QUIET_BYTES, timeout_s: float = PATIENCE_S) -> float:
     """Sync, then wait until fewer than limit_bytes are left to write. Returns the seconds it took: more than timeout_s
     if it waited in vain.
     """

@@ -81,13 +81,13 @@ class MemoryS3:
             name = _name(target)
             if method == "GET" and not name:
                 return 200, self._list(parse_qs(urlsplit(target).query))
-            return self._of_one(method, name, headers, body)
+            return self._answer_for_object(method, name, headers, body)
 
     def size(self, target: str) -> int:
         """Return the size in bytes of the object that a request is for; 0 if it does not exist."""
         return len(self.content.get(_name(target), b""))
 
-    def _of_one(self, method: str, name: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    def _answer_for_object(self, method: str, name: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         """Carry out a request for one object. Returns the status and the body of the answer."""
         if method == "PUT":
             if "if-none-match" in headers and name in self.content:

@@ -30,7 +30,7 @@ class Nowhere(Surroundings):
     def now(self) -> float:
         return self.clock
 
-    def quiet(self) -> bool:
+    def wait_until_quiet(self) -> bool:
         self.quieted += 1
         return self.quieted not in self.loud
 

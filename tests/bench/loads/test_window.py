@@ -86,12 +86,12 @@ def test_unwritten_returns_the_sum_of_dirty_and_writeback_bytes_in_meminfo():
     assert disk.unwritten("") == 0
 
 
-def test_quiet_disk_returns_at_its_timeout_or_when_nothing_is_unwritten(monkeypatch):
+def test_wait_until_quiet_returns_at_its_timeout_or_when_nothing_is_unwritten(monkeypatch):
     monkeypatch.setattr(disk, "unwritten", lambda text: 1 << 30)
     monkeypatch.setattr(disk.os, "sync", lambda: None)
-    assert disk.quiet_disk(timeout_s=0.0) < 5
+    assert disk.wait_until_quiet(timeout_s=0.0) < 5
     monkeypatch.setattr(disk, "unwritten", lambda text: 0)
-    assert disk.quiet_disk(timeout_s=3600.0) < 60
+    assert disk.wait_until_quiet(timeout_s=3600.0) < 60
 
 
 def test_discards_sums_the_completed_discards_of_all_devices_in_diskstats():
