@@ -151,8 +151,8 @@ class _Unequal:
         if all(enough <= len(self._assigned[reader]) for reader in self._readers[place.topic]):
             return False
         receiver = self._least_loaded(place.topic)
-        if receiver is not None:
-            self._hand_over(place, receiver)
+        assert receiver is not None, "the topic has readers"
+        self._hand_over(place, receiver)
         return True
 
     def _hand_over(self, place: TopicPartition, receiver: str) -> None:
