@@ -26,8 +26,8 @@ def consumer(**more):
     return settings_from(ConsumerSettings, BROKER | {name.replace("_", "."): value for name, value in more.items()})
 
 
-def test_max_decompressed_bytes_defaults_to_twice_the_fetch_limit():
-    assert consumer().decompressed_limit == 128 << 20
+def test_max_decompressed_bytes_is_positive_and_by_default_twice_the_fetch_limit():
+    assert consumer().decompressed_limit == 128 << 20  # the least default
     assert consumer(fetch_max_bytes=1 << 30).decompressed_limit == 2 << 30
     assert consumer(max_decompressed_bytes="1000").decompressed_limit == 1000
     with pytest.raises(InvalidConfigurationError):

@@ -64,6 +64,7 @@ def test_a_transaction_whose_records_failed_by_a_bug_is_never_committed(monkeypa
         async with Producer(BOOTSTRAP, environment=world.world.environment, transactional_id="x") as producer:
             with pytest.raises(FatalError):
                 await asyncio.wait_for(_transaction_that_breaks(producer, monkeypatch), 30)
+        assert await world.values() == []
 
     within(main)
 

@@ -190,7 +190,10 @@ def test_any_changed_or_missing_byte_in_a_scram_servers_answers_fails_the_login(
         assert place < touched.sent, "no byte was sent at this place"
 
 
-def _tls(trusted: bool = True, name: str = "127.0.0.1", **keywords):
+def _connect_by_tls(trusted: bool = True, name: str = "127.0.0.1", **keywords):
+    """Connect to a server with a certificate for `name`, of an authority that the client trusts or does not. Then check
+    that a client without TLS cannot connect to it.
+    """
     authority, stranger = trustme.CA(), trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert(name).configure_cert(context)
@@ -215,17 +218,17 @@ def _tls(trusted: bool = True, name: str = "127.0.0.1", **keywords):
     asyncio.run(main())
 
 
-def test_a_client_connects_by_tls_if_the_certificate_is_trusted():
-    _tls()
+def test_a_client_connects_by_tls_if_the_certificate_is_trusted_but_not_without_tls():
+    _connect_by_tls()
 
 
 def test_a_server_certificate_of_an_unknown_authority_is_refused_with_a_hint():
     with pytest.raises(AuthenticationError) as caught:
-        _tls(trusted=False)
+        _connect_by_tls(trusted=False)
     assert "ssl_cafile" in caught.value.hint
 
 
 def test_a_certificate_of_another_host_is_refused_unless_host_checks_are_off():
     with pytest.raises(AuthenticationError):
-        _tls(name="elsewhere.example")
-    _tls(name="elsewhere.example", ssl_check_hostname=False)
+        _connect_by_tls(name="elsewhere.example")
+    _connect_by_tls(name="elsewhere.example", ssl_check_hostname=False)

@@ -59,7 +59,7 @@ def test_starting_a_producer_aborts_its_predecessors_transaction(version):
             assert await consumer.end_offsets([T0]) == {T0: 0}
             began = now()
             async with not_started(world):
-                assert await consumer.end_offsets([T0]) == {T0: 2}, "behind the record and its marker"
+                assert await consumer.end_offsets([T0]) == {T0: 2}, "after the record and its marker"
             assert now() - began < SOON_S
         assert set(world.names()) == {"InitProducerId"}
         assert await world.values() == []

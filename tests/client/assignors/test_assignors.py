@@ -81,6 +81,6 @@ def test_cooperative_rebalancing_needs_every_offered_assignor_to_support_it():
 
 
 @pytest.mark.parametrize("names", [["best"], ["range", "range"], []])
-def test_unknown_assignment_strategies_are_refused(names):
+def test_unknown_repeated_or_no_assignment_strategies_are_refused(names):
     with pytest.raises(InvalidConfigurationError):
         assignors_of(names)

@@ -5,6 +5,7 @@ from consumer_group_driver import ConsumerGroupDriver, topic_id
 from consumer_members import Reader
 from fencepost.broker.groups.consumer.machine import Rules
 from fencepost.client.errors import (
+    ClientError,
     FencedInstanceIdError,
     InvalidConfigurationError,
     UnsupportedVersionError,
@@ -225,7 +226,7 @@ def test_a_heartbeat_error_keeps_the_members_state_or_makes_it_fenced_or_unjoine
         (ErrorCode.UNSUPPORTED_ASSIGNOR, InvalidConfigurationError, "group_remote_assignor"),
         (ErrorCode.INVALID_REGULAR_EXPRESSION, InvalidConfigurationError, "RE2"),
         (ErrorCode.UNSUPPORTED_VERSION, UnsupportedVersionError, "classic"),
-        (ErrorCode.GROUP_ID_NOT_FOUND, Exception, "another type"),
+        (ErrorCode.GROUP_ID_NOT_FOUND, ClientError, "another type"),
         (ErrorCode.UNRELEASED_INSTANCE_ID, FencedInstanceIdError, "stop the other consumer"),
     ],
 )
@@ -233,7 +234,7 @@ def test_the_error_for_a_refused_join_has_the_brokers_text_and_a_hint(code, erro
     member = membership()
     member.join()
     found = member.refusal(response(code=code, message="because"))
-    assert isinstance(found, error)
+    assert type(found) is error
     assert "because" in str(found)
     assert hint in found.hint
 

@@ -315,7 +315,7 @@ def test_cancelling_one_waiter_does_not_cancel_a_shared_connection_attempt():
         first.cancel()
         assert not (await second).closed
         assert first.cancelled()
-        assert len(server.lines) == 2
+        assert len(server.lines) == 2, "the one to the bootstrap server, and one for both calls"
         server.close()
 
     run(main)

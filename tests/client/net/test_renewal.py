@@ -139,13 +139,13 @@ def test_requests_sent_during_a_session_renewal_wait_until_it_has_ended():
         server.is_silent = True
         before = [ask(connection, number, 30_000) for number in range(3)]
         await until(lambda: connection.is_held)
-        behind = [ask(connection, number, 30_000) for number in range(10, 13)]
-        assert connection.in_flight == 7
+        after = [ask(connection, number, 30_000) for number in range(10, 13)]
+        assert connection.in_flight == 7, "three, the SaslHandshake, and three that wait for its end"
         await asyncio.sleep(5)  # longer than the login itself may take
-        assert not any(each.done() for each in before + behind)
+        assert not any(each.done() for each in before + after)
         assert server.order[-4:] == ["Heartbeat"] * 3 + ["SaslHandshake"]
         server.speak()
-        assert [(await each).error_code for each in before + behind] == [0, 1, 2, 10, 11, 12]
+        assert [(await each).error_code for each in before + after] == [0, 1, 2, 10, 11, 12]
         assert server.order[-5:] == ["SaslHandshake", "SaslAuthenticate"] + ["Heartbeat"] * 3
         assert (len(server.server.lines), connection.in_flight) == (1, 0)
 

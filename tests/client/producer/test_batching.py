@@ -135,20 +135,20 @@ def test_records_without_a_key_avoid_partitions_without_a_leader():
     assert {making.add()[0].partition.index for _ in range(5)} == {2}
 
 
-def test_a_batch_is_ready_to_send_after_linger_ms_when_full_or_on_flush():
+def test_a_batch_is_ready_after_linger_or_if_full_flushed_or_its_memory_is_wanted():
     making = Making(linger_ms=20, max_batch_bytes=100)
     making.add(bytes(50))
     accumulator, partition = making.accumulator, making.topic.partitions[0]
     assert accumulator.ready_at(partition) == 1_020
     accumulator.hurried = 1
-    assert accumulator.ready_at(partition) == 0
+    assert accumulator.ready_at(partition) == 0, "a flush waits for it"
     accumulator.hurried = 0
     making.add(bytes(50))
-    assert accumulator.ready_at(partition) == 0
+    assert accumulator.ready_at(partition) == 0, "it is full, and another one was begun"
     accumulator.take(partition)
     assert accumulator.ready_at(partition) == 1_020
     accumulator.waiting = 1
-    assert accumulator.ready_at(partition) == 0, "somebody waits for its memory"
+    assert accumulator.ready_at(partition) == 0, "a call waits for its memory"
 
 
 def test_a_batch_expires_delivery_timeout_ms_after_its_first_record():

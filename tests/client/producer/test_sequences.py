@@ -153,7 +153,7 @@ def test_if_the_second_of_five_batches_fails_it_and_the_rest_are_retried_in_orde
         sequences.judge(entry, one, NONE)
     assert order == [1, 2, 3, 4]
     assert [one.sequence for one in batches] == numbers
-    send(sequences, entry, *(Sent() for _ in range(5)))
+    send(sequences, entry, *(Sent() for _ in range(5)))  # the window is empty again, so it has room for five
 
 
 def test_a_duplicate_sequence_error_counts_as_written():

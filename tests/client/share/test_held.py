@@ -235,6 +235,7 @@ def test_a_returned_records_lock_is_renewed_only_until_max_poll_interval() -> No
     delivery = add(held, 0, 1)
     held.give(delivery, 0, 0)
     held.renewed(held.renewals(20_000)[SESSION], (), 20_000, LOCK_MS)
+    # Record 0 was returned more than hold_ms ago; record 1 was not returned yet.
     assert listed(held.renewals(40_000)[SESSION].acks) == [(1, 1, [4])]
     held.acknowledge(delivery.number, 0, RENEW, 41_000)
     assert held.next_ms() == 41_000

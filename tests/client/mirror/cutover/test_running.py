@@ -48,7 +48,7 @@ class World:
             self.logs[partition].append(True)
 
     def target_of(self, partition, source):
-        """Return the target offset of the first copied record at or behind this source offset; without one, the end."""
+        """Return the target offset of the first copied record at or after this source offset; without one, the end."""
         ahead = [there for offset, there in self.copies[partition].items() if offset >= source]
         return min(ahead, default=self.target_end(partition))
 
