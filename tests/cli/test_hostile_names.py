@@ -219,7 +219,7 @@ def test_txn_watch_draws_hostile_names_as_printable_text() -> None:
         terminal = Terminal(broker)
         terminal.run("topic create t")
         producer = terminal.open_transaction(WRITER, "t", WORST)
-        drawn = until_shown(["txn", "watch"], terminal.bootstrap, "idw�")
+        drawn = until_shown(["txn", "watch"], terminal.bootstrap, "idw�")  # the beginning of WRITER, as it is shown
         producer.abort_transaction()
     lines = DRAWING.sub("", COLOURS.sub("", drawn)).split("\r\n")
     assert [each for each in lines if not each.isprintable()] == []

@@ -3,9 +3,11 @@
 import contextlib
 import json
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,12 +121,38 @@ def test_a_signal_ends_outbox_between_two_commits_with_exit_code_0(
 @pytest.mark.slow
 def test_outbox_shows_once_that_the_broker_is_away_and_goes_on_trying(terminal: Terminal, path: Path) -> None:
     insert(path, "1")
-    words = ["outbox", "-b", "127.0.0.1:1", "--timeout", "200ms", "--db", f"sqlite:///{path}", "--to", "t"]
-    running = subprocess.Popen([sys.executable, "-m", "fencepost", *words], stderr=subprocess.PIPE, text=True)
-    assert running.stderr is not None
-    assert running.stderr.readline().startswith("error: ")
-    assert running.stderr.readline().startswith("hint: ")
-    running.terminate()
-    assert running.stderr.read() == ""
-    assert running.wait(60) == 0
-    running.stderr.close()
+    with closing_server() as (at, closed):
+        words = ["outbox", "-b", at, "--timeout", "200ms", "--db", f"sqlite:///{path}", "--to", "t"]
+        running = subprocess.Popen([sys.executable, "-m", "fencepost", *words], stderr=subprocess.PIPE, text=True)
+        assert running.stderr is not None
+        assert running.stderr.readline().startswith("error: ")
+        assert running.stderr.readline().startswith("hint: ")
+        before = len(closed)
+        wait_until(lambda: len(closed) > before + 5)
+        running.terminate()
+        assert running.stderr.read() == ""
+        assert running.wait(60) == 0
+        running.stderr.close()
+
+
+@contextlib.contextmanager
+def closing_server() -> Iterator[tuple[str, list[None]]]:
+    """Run a server that closes each connection at its first request. Yields its address, and a list of the closed."""
+    closed: list[None] = []
+
+    def close_all() -> None:
+        with contextlib.suppress(OSError):  # the server is closed
+            while True:
+                with server.accept()[0] as connection:
+                    connection.recv(1 << 16)  # else the close would be a reset, which has another text
+                closed.append(None)
+
+    server = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=close_all)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.getsockname()[1]}", closed
+    finally:
+        server.shutdown(socket.SHUT_RDWR)  # ends accept()
+        server.close()
+        thread.join()

@@ -159,7 +159,7 @@ async def test_simultaneous_scrapes_read_the_cluster_only_once() -> None:
 
             scraper = Scraper(connected)
             first = asyncio.ensure_future(scraper.text())
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # it begins
             assert await scraper.text() == await first
             assert asked == 1
             await scraper.text()

@@ -39,7 +39,7 @@ def test_quota_commands_set_list_and_remove_quotas(terminal: Terminal) -> None:
     ]
     terminal.run("quota rm user=alice")
     assert terminal.err == "3 quotas removed\n"
-    assert len(terminal.objects("quota list user=alice")) == 1, "that of its client ids is another's"
+    assert len(terminal.objects("quota list user=alice")) == 1, "the quota of alice's client ids was removed too"
     terminal.run("quota rm client-id=* user=alice")
     terminal.run("quota rm ip=10.0.0.1")
     terminal.run("quota list")

@@ -101,9 +101,10 @@ def test_consume_with_show_control_prints_commit_and_abort_markers(terminal: Ter
 
 
 def test_consume_prints_one_value_per_line(terminal: Terminal, story: str) -> None:
-    assert terminal.run(f"consume {story} --from start -n 3").split() == ["plain", "1", "2"]
-    assert terminal.run(f"consume {story} -e").split() == ["plain", "1", "2"]
-    assert terminal.run(f"consume {story} -e --isolation read_uncommitted").split() == ["plain", *"1234567"]
+    assert terminal.run(f"consume {story} --from start -n 3") == "plain\n1\n2\n"
+    assert terminal.run(f"consume {story} -e") == "plain\n1\n2\n"
+    uncommitted = terminal.run(f"consume {story} -e --isolation read_uncommitted")
+    assert uncommitted.splitlines() == ["plain", *"1234567"]
     assert terminal.run(f"consume {story}:1 -e") == ""
 
 

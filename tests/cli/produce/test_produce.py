@@ -98,7 +98,8 @@ def test_a_failing_produce_prints_how_many_records_it_committed_before(terminal:
 
 
 def test_producing_no_records_begins_no_transaction(terminal: Typing) -> None:
-    assert terminal.typed(b"", "nothing", "--txn", "t")[:2] == (0, "no records, nothing sent\n")
+    assert terminal.typed(b"", "nothing", "--txn", "unused")[:2] == (0, "no records, nothing sent\n")
+    assert [each["state"] for each in terminal.objects("txn describe unused")] == ["Empty"]
 
 
 def test_produce_keeps_its_transaction_open_until_ctrl_c_aborts_it(terminal: Typing) -> None:

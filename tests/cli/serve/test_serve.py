@@ -292,7 +292,7 @@ def test_serve_starts_and_stops_with_its_standard_files_closed(closed: list[int]
     shell = f"exec {shlex.join(command)} " + " ".join(f"{number}>&-" for number in closed)
     with subprocess.Popen(["/bin/sh", "-c", shell], cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
         wait_until_it_serves(port, process)
-        for _ in range(3):
+        for _ in range(3):  # none of these connections gets the number of a standard file, which may not be closed
             assert ask_versions(("127.0.0.1", port)) == 0
         process.terminate()
         assert process.wait(READY_S) == 0
@@ -328,7 +328,7 @@ def test_a_signal_during_the_start_ends_serve_without_a_traceback(serve: Runner)
         assert "Traceback" not in err
 
 
-def test_serve_names_a_listener_address_that_is_not_of_this_machine(serve: Runner) -> None:
+def test_serve_names_a_listener_address_that_does_not_resolve(serve: Runner) -> None:
     code, cause, hint = serve("--listen", "no.such.host.invalid:0", "--insecure", "--ephemeral").refusal()
     assert code == 1
     assert cause.startswith("cannot listen on no.such.host.invalid:0")

@@ -35,7 +35,7 @@ def freezing(store, *now_s):
 def test_serve_freezes_the_objects_that_a_garbage_collection_left(store):
     gc.unfreeze()
     watched = freezing(store)
-    watched.collected("start", {"generation": 2})
+    watched.collected("start", {"generation": 1})
     assert gc.get_freeze_count() == 0
     watched.collected("stop", {"generation": 1})
     assert gc.get_freeze_count() > 0

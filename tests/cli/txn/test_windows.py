@@ -22,6 +22,7 @@ def test_txn_describe_shows_pending_share_records_without_a_right_to_the_state_t
         terminal = Terminal(broker)
         terminal.run("topic create jobs")
         terminal.plain("jobs", *map(str, range(LIMIT)))
+        # A topic with a rule is closed to everybody whom the rule does not name.
         terminal.run("acl add --allow somebody --operation describe --topic __share_group_state")
         with pending(terminal.bootstrap, "worker-1", "jobs", "packing"):
             (facts,) = terminal.objects("txn describe worker-1")

@@ -51,7 +51,7 @@ async def test_a_view_requested_after_a_failed_reading_waits_for_the_next_readin
     await model.close()
 
 
-def test_the_pause_between_readings_grows_with_their_time_but_not_after_a_failure() -> None:
+def test_the_pause_between_readings_is_load_times_their_time_and_less_after_failure() -> None:
     assert pause_ms(20_000, failed=False) == LOAD * 20_000
     assert pause_ms(20_000, failed=True) == MAX_PAUSE_AFTER_FAILURE_MS
     assert pause_ms(0, failed=True) == pause_ms(0, failed=False) == cluster_model.INTERVAL_MS

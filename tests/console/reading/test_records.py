@@ -133,7 +133,7 @@ async def test_the_timeline_shows_a_remembered_transactional_id_without_asking_t
     rows = (await records.browse(admin, TOPIC, 0, {"offset": "1", "limit": "1"}))["data"]
     who = rows[0]["producer_id"], rows[0]["producer_epoch"]
     line = await timeline.read(admin, TOPIC, 0, {"from": "1", "to": "2"}, names={who: "once"})
-    assert line["blocks"][0]["transactional_id"] == "once"
+    assert line["blocks"][0]["transactional_id"] == "once"  # the broker would say "payer"
 
 
 async def test_a_batch_too_large_to_decompress_is_one_row_with_a_problem_and_no_value(

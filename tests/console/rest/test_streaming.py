@@ -87,7 +87,7 @@ async def test_an_event_stream_resumes_after_the_last_event_seen_or_begins_with_
     async with console.events(seen) as stream:
         while (await stream.next())[2] != {"topics": 77}:
             pass
-    async with console.events("another start-5") as stream:
+    async with console.events("another start-5") as stream:  # the id of an event before a restart of the console
         assert (await stream.next())[0] == "snapshot"
 
 

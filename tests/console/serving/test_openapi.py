@@ -10,7 +10,7 @@ import pytest
 import schemathesis
 from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 from console_client import ConsoleClient, console_of
-from fencepost.console.serving.openapi import schemas
+from fencepost.console.serving.openapi import document, schemas
 from fencepost.console.serving.table import routes
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
@@ -86,23 +86,24 @@ def test_every_json_schema_named_by_a_route_exists_and_is_valid() -> None:
 
 
 def test_no_two_openapi_operations_have_the_same_name() -> None:
-    names = [(route.handler.__module__, route.handler.__name__) for route in routes()]
+    paths = document(routes(), "1", "cookie")["paths"]
+    names = [operation["operationId"] for operations in paths.values() for operation in operations.values()]
     assert len(set(names)) == len(names)
 
 
 async def test_answers_for_existing_resources_match_the_openapi_schema(broker: ServedBroker) -> None:
     """The paths name a topic, a group and others that exist; the requests that schemathesis makes up do not."""
     async with console_of(f"127.0.0.1:{broker.port}") as client:
-        document = await client.get("/openapi.json")
+        described = await client.get("/openapi.json")
         names = await _names(client)
         asked = 0
-        for path, operations in document["paths"].items():
+        for path, operations in described["paths"].items():
             if "get" not in operations or path in NOT_ASKED or "consumer_id" in path:  # the group has no member
                 continue
             ((media_type, content),) = operations["get"]["responses"]["200"]["content"].items()
             found = await client.get(path.format(**names))
             if media_type == "application/json":
-                whole = {**content["schema"], "components": document["components"]}
+                whole = {**content["schema"], "components": described["components"]}
                 jsonschema_rs.validate(whole, found)
                 asked += 1
         assert asked > 20, "the loop has skipped paths that it should ask for"
