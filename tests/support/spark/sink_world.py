@@ -1,9 +1,9 @@
-"""Spark around the steps of a sink, as a random model: drivers and tasks that run, fail, are killed, and wake up late.
+"""A random model of Spark around the steps of a sink: drivers and tasks run, fail, are killed, and wake up late.
 
-What Spark promises is what the world keeps: which rows a batch has is written down before the batch runs, that it is
-done is written down after its commit returned, and nothing else survives a driver. A batch that is run again may have
-another number of tasks. Each request may be lost, answered to nobody, or arrive long after whoever sent it has gone.
-Every choice comes from one seed. `shortcut` leaves something out that the protocol does, to show what it is for.
+The model keeps Spark's promises: the rows of a batch are stored before the batch runs, that a batch is done is stored
+after its commit has returned, and nothing else survives a driver. A batch that is run again may have another number of
+tasks. Each request or its answer may be lost, and a request may arrive long after its sender was killed. Every choice
+comes from one seed. `shortcut` names a rule of the protocol that is left out, to show what the rule is for.
 """
 
 import itertools
@@ -63,14 +63,16 @@ class Job:
 
 
 class World:
+    """A broker, one sink, and the actors (drivers and tasks) that run against it. One seed makes all choices."""
+
     def __init__(self, broker: FakeBroker | RealBroker, seed: int, shortcut: str = "", name: str = "s") -> None:
         self.broker = broker
         self.rng = random.Random(seed)
         self.shortcut = shortcut
         self.sink = name
-        self.budget = self.rng.randint(0, 12)  # faults to come
+        self.budget = self.rng.randint(0, 12)  # how many faults may still happen
         self.actors: list[Any] = []
-        self.late: list[Any] = []  # requests on their way, whose senders are gone
+        self.late: list[Any] = []  # requests on their way whose senders were killed
         self.refusals = 0
         self.conflicts: list[SinkConflictError] = []
         self.finished = 0  # drivers that ran to their end
@@ -173,7 +175,7 @@ class World:
             if job.failed:
                 yield from self._abort(batch, job.messages)
                 return False
-            if self.chance(0.1):  # speculation; or an executor that is silent, and not dead
+            if self.chance(0.1):  # a second copy: of a slow task, or of one that was taken for lost
                 self._launch(job, batch, self.rng.randrange(len(job.parts)))
         try:
             if self.shortcut == "no ledger":
@@ -252,7 +254,7 @@ class World:
 
 
 class Actor:
-    """Steps that somebody carries out, one a turn."""
+    """A driver or a task: it carries out one of its steps in each turn."""
 
     def __init__(self, world: World, steps: Generator[Any, Any, Any]) -> None:
         self.world = world
@@ -282,9 +284,9 @@ class Actor:
             return
         if world.chance(0.03):
             self.asleep = world.rng.randint(1, 200)
-        if world.chance(0.03) and not isinstance(step, Write | Begin):  # lost: asked again
+        if world.chance(0.03) and not isinstance(step, Write | Begin):  # the request is lost, and sent again
             return
-        if world.chance(0.03):  # sent, and then its sender was killed, or gave up
+        if world.chance(0.03):  # its sender is killed or gives up before it arrives
             ghost = Ghost(self.written, self.prepare)
             world.late.append(lambda: self._arrives(step, ghost))
             self.die() if not is_task else self.throw(TaskFailed())
@@ -294,7 +296,7 @@ class Actor:
         except TaskFailed as error:
             self.throw(error)
             return
-        if world.chance(0.05):  # answered to nobody
+        if world.chance(0.05):  # the answer is lost
             if isinstance(step, Write | Begin | Abort):
                 self.throw(TaskFailed())
             return
@@ -327,21 +329,21 @@ class Actor:
 
 @dataclass
 class Ghost:
-    """The sender of a request, who has gone."""
+    """In place of the sender of a request, if the sender was killed before the request arrived."""
 
     written: Any
     prepare: Any
 
 
 def run(world: World, checkpoint: Checkpoint, batches: int = 3, *, turns: int = 6_000, writes: int = 1) -> bool:
-    """Start one driver after the other until all batches are done, or four could not do them although nothing failed.
+    """Start one driver after the other until all batches are done, or four without a fault could not do them.
     Returns whether the checkpoint has all batches as done.
     """
     everything = set(range(batches))
     drivers: list[Actor] = []
     in_vain = 0
     for _ in range(turns):
-        if all(driver.ended or driver.asleep for driver in drivers):  # one that sleeps is taken for dead
+        if all(driver.ended or driver.asleep for driver in drivers):  # one that sleeps counts as dead
             if (checkpoint.done >= everything and all(driver.ended for driver in drivers)) or in_vain == 4:
                 break
             in_vain += not world.budget

@@ -67,7 +67,7 @@ def filled(servers: str, name: str, directory: Path, records: int, per_batch: in
             if wanted:
                 producer.commit_transaction()
             else:
-                producer.flush()  # or they would never be sent
+                producer.flush()  # an abort drops records that were not sent yet
                 producer.abort_transaction()
     return place
 
@@ -145,7 +145,7 @@ class Outcome:
     twice: int
     strangers: int
     halves: int  # batches of which a reader could see a part
-    waited_s: float  # until nothing that was left over held readers back
+    waited_s: float  # until no transaction that was left open blocked readers
 
     @property
     def exact(self) -> bool:
@@ -195,7 +195,7 @@ def read(servers: str, topic: str) -> list[tuple[int, int, str]]:
 
 
 def settled(servers: str, topic: str) -> float:
-    """Wait until no transaction is open: what killed workers left ends with a batch or its abort, not by its timeout.
+    """Wait until no transaction is open: a batch or its abort ends what killed workers left open, before its timeout.
 
     Returns the seconds it took. Fails after SETTLED_S, which is shorter than all these timeouts.
     """

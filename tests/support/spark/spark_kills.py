@@ -1,7 +1,7 @@
-"""Kills at a step of the sink: of Spark's driver, of a Python worker, of the broker, when a certain request passes.
+"""Kills at a step of the sink: of Spark's driver, of a Python worker or of the broker, when a certain request passes.
 
-The requests pass through the proxy, which knows them, so a kill hits before the broker has seen one, or after it has
-answered and before anybody heard it. Whose connection it is tells the worker, by /proc.
+The requests pass through a proxy, so a kill happens before the broker has received the request, or after it has
+answered and before the answer has arrived. /proc tells which worker has the connection of the request.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SIDES = {"before": REQUEST, "after": REPLY}
 
 
 class Kill(Rule):
-    """A proxy rule that does something when the nth such frame passes, which then reaches nobody."""
+    """A proxy rule that calls `deed` when the nth such frame passes, and then drops the frame and the connection."""
 
     def __init__(self, proxy: ChaosProxy, step: str, side: str, nth: int, deed: Callable[[int], None]) -> None:
         """deed: called with the port of the client whose frame it is."""
@@ -46,7 +46,7 @@ class Kill(Rule):
         raise Cut
 
     def check(self, within_s: float = 30) -> None:
-        """Check that the kill has happened, or does within within_s. The death may be known before that is noted."""
+        """Check that the kill has happened. Waits up to within_s: a process may be seen to end before `done` is set."""
         assert self._over.wait(within_s), "nobody was killed"
         assert (self.done, self.failed) == (1, None)
 
@@ -88,7 +88,7 @@ def _with_socket(link: str) -> int:
             try:
                 if any(os.readlink(each) == link for each in (folder / "fd").iterdir()):
                     return int(folder.name)
-            except OSError:  # it has gone, or is not ours
+            except OSError:  # it has ended, or belongs to another user
                 continue
     raise LookupError(f"nobody has {link}")
 

@@ -77,8 +77,8 @@ def arrow(*values):
 
 
 def answers_lost(monkeypatch, *, carried_out, away=False):
-    """Let no decision be answered. carried_out: the broker makes it all the same. away: other requests are not
-    answered either.
+    """Let no decision be answered. carried_out: the broker makes the decision nevertheless. away: later requests are
+    not answered either.
     """
     real = ledger.carry_out
 

@@ -1,6 +1,6 @@
-"""A batch read and an exactly-once stream by a Spark that has never heard of us: the format is found, not registered.
+"""A batch read and an exactly-once stream in a plain Spark session, which finds the format without a registration.
 
-Arguments: servers, source, target, checkpoint, records a batch. Says which Spark it was, and how many rows it read.
+Arguments: servers, source, target, checkpoint, records a batch. Prints the version of Spark and how many rows it read.
 """
 
 import json

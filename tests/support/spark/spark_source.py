@@ -108,7 +108,7 @@ class Query:
         return True
 
     def batch(self, limit=None):
-        """Run the planned batch, or plan one. Returns its rows; None where there is nothing new."""
+        """Run the planned batch, or plan one and run it. Returns its rows; None if there are no new records."""
         if len(self.log) == self.done and not self.plan(limit):
             return None
         found = self.run()
@@ -116,7 +116,7 @@ class Query:
         return found
 
     def run(self):
-        reader = self._make()  # tasks know nothing of what the driver knows
+        reader = self._make()  # a new one: tasks do not have the driver's state
         return rows_of(reader, self.reader.partitions(self._where(), self.log[-1]))
 
     def everything(self):
