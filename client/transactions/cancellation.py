@@ -20,14 +20,13 @@ async def outlast(task: "asyncio.Future[Any]", seconds: float) -> asyncio.Cancel
 
 
 def cancellations() -> int:
-    """Return how often the running task was cancelled; one that `asyncio.timeout` has taken back does not count."""
+    """Return how often the running task was cancelled; one that `asyncio.timeout` has taken back does not count. 0 if
+    no task is running: only a task can be cancelled.
+    """
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
 
 def is_cancelled() -> bool:
-    """Return whether the running task was cancelled itself; False if only the task that it waits for was.
-
-    True also if no task is running, in which case it cannot be known: so the caller raises the cancellation.
-    """
-    return asyncio.current_task() is None or cancellations() > 0
+    """Return whether the running task was cancelled itself; False if only the task that it waits for was."""
+    return cancellations() > 0
