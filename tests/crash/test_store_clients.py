@@ -9,11 +9,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import aiokafka.errors
+import confluent_kafka
+import kafka.errors
 import pytest
 from broker_process import BrokerProcess
 from confluent_kafka.admin import AdminClient, NewTopic
-from java_clients import JavaClients, JavaProducer
-from library_producers import LIBRARIES, Confluent, Hung, LibraryProducer, copy, within
+from java_clients import JavaClients, JavaError, JavaProducer
+from library_producers import LIBRARIES, Aio, Confluent, Hung, LibraryProducer, copy, within
 from producer_process import KafkaPythonProcess
 from store_brokers import numbers, until, wait_for_name
 
@@ -112,6 +115,23 @@ def create_topic(bootstrap: str) -> None:
     admin.create_topics([NewTopic("t", 2)])["t"].result(30)
 
 
+def check_is_fenced(producer: LibraryProducer, error: Exception) -> None:
+    """Assert that a producer of this library raises this error if another one has taken over its id."""
+    match producer:
+        case Aio():
+            assert type(error) is aiokafka.errors.ProducerFenced
+        case Confluent():
+            assert isinstance(error, confluent_kafka.KafkaException)
+            assert error.args[0].code() == confluent_kafka.KafkaError._FENCED
+        case JavaProducer():
+            assert isinstance(error, JavaError)
+            assert "ProducerFencedException" in error.kinds
+        case _:
+            # It hangs if it has dropped its request together with the connection to the owner that was killed.
+            assert isinstance(producer, KafkaPythonProcess)
+            assert type(error) in (kafka.errors.ProducerFencedError, Hung)
+
+
 @pytest.mark.slow
 def test_transactions_are_whole_and_none_is_lost_when_the_owner_of_a_store_is_killed(brokers, make):
     """A producer that was fenced before the owner is killed cannot commit afterwards either. Its successor goes on."""
@@ -129,8 +149,9 @@ def test_transactions_are_whole_and_none_is_lost_when_the_owner_of_a_store_is_ki
         load.more(20)
         owner.kill()
         load.more(20)
-        with pytest.raises(Exception):  # each library has its own  # noqa: B017
+        with pytest.raises(Exception) as refused:  # each library has its own
             within(HANGS_S, fenced.commit)
+        check_is_fenced(fenced, refused.value)
         try:
             within(HANGS_S, transact, successor, 1_000_001)
             load.committed.append(1_000_001)

@@ -23,7 +23,6 @@ from java_clients import JavaError
 from old_client import connected
 
 ROUNDS = 100
-FENCED = {"ProducerFencedException", "InvalidProducerEpochException"}
 
 
 @pytest.fixture
@@ -211,10 +210,10 @@ def test_a_second_instance_fences_the_first_and_aborts_its_transaction(java, bro
     assert set(look.ends(name)) == {2}
     with pytest.raises(JavaError) as refused:
         producer.send(name, "more of it")
-    assert refused.value.kinds & FENCED
+    assert "InvalidProducerEpochException" in refused.value.kinds
     with pytest.raises(JavaError) as refused:
         producer.do("commit")
-    assert refused.value.kinds & FENCED
+    assert "InvalidProducerEpochException" in refused.value.kinds
     transaction(successor, name, "one")
     assert settled(look, name) == [b"one"]
     successor.do("close")
@@ -228,7 +227,7 @@ def test_a_fenced_instance_cannot_commit_records_sent_before_it_was_fenced(java,
     successor.do("init")
     with pytest.raises(JavaError) as refused:
         producer.do("commit")
-    assert refused.value.kinds & FENCED
+    assert "ProducerFencedException" in refused.value.kinds
     assert settled(look, name) == []
     successor.do("close")
 

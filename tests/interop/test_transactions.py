@@ -9,12 +9,12 @@ import uuid
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioPartition
-from aiokafka.errors import KafkaError as AioKafkaError
+from aiokafka.errors import ProducerFenced as AioFencedError
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as ConfluentError
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
-from kafka.errors import KafkaError as PythonError
+from kafka.errors import ProducerFencedError as PythonFencedError
 from kafka.structs import OffsetAndMetadata
 
 TIMEOUT_S = 20
@@ -134,7 +134,7 @@ async def test_aiokafka_commits_aborts_and_is_fenced(server, name):
     await producer.begin_transaction()
     await producer.send_and_wait(name, b"zombie")
     successor = await begin()
-    with pytest.raises(AioKafkaError):
+    with pytest.raises(AioFencedError):
         await asyncio.wait_for(producer.commit_transaction(), TIMEOUT_S)
     await successor.begin_transaction()
     await successor.send_and_wait(name, b"4")
@@ -180,7 +180,7 @@ def test_kafka_python_commits_aborts_sends_offsets_and_is_fenced(server, name):
     producer.send(name, b"zombie").get(TIMEOUT_S)
     successor = KafkaProducer(bootstrap_servers=server, transactional_id=name)
     successor.init_transactions()
-    with pytest.raises(PythonError):
+    with pytest.raises(PythonFencedError):
         producer.commit_transaction()
     assert read(server, name, "read_committed", 2) == [b"1", b"3"]
     successor.close()

@@ -185,8 +185,10 @@ def test_cutover_moves_groups_between_fencepost_and_kafka_each_record_read_once(
             "--producers-stopped",
         )  # fmt: skip
         printed = fencepost("mirror", "cutover", *groups, "--timeout", "60s", *stops)
-        assert topic in printed
-        assert topic in fencepost("mirror", "status", *sides)
+        moved = {line.split()[0] for line in printed.splitlines() if line.startswith(f"{topic}-")}
+        assert moved == {f"{topic}-{protocol}-{by}" for protocol, by in before}
+        status = fencepost("mirror", "status", *sides)
+        assert [topic, "copied"] in [line.split()[:2] for line in status.splitlines()]
     for (protocol, by), seen in before.items():
         asked = target, f"{topic}-{protocol}-{by}", topic, protocol, RECORDS - len(seen)
         after = rest_in_java(java, *asked) if by == "java" else asyncio.run(rest(*asked))
