@@ -208,6 +208,7 @@ def test_any_bytes_decode_as_records_or_raise_an_error_code(content, count, code
         code = error.code
     else:
         return
+    # Which one depends on the bytes: they do not decompress, are no records, or decompress to too many bytes.
     assert code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE)
 
 

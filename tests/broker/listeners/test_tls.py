@@ -87,6 +87,7 @@ def test_a_client_without_a_trusted_certificate_is_not_served(broker, authority,
         "an expired one": lambda: authority.of_client("expired", expired=True),
     }[shown]()
     before = broker.inside(lambda inner: inner.metrics.failed_handshakes)
+    # TLS 1.3 tells a client after its handshake: it reads the alert, the end of the connection, or its reset.
     with pytest.raises((OSError, Closed)), connect(broker, authority.trusting(certificate)) as client:
         client.call(NO_TOPICS, 9)
     wait_until(lambda: broker.inside(lambda inner: inner.metrics.failed_handshakes) == before + 1)

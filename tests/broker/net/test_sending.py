@@ -239,7 +239,7 @@ def test_a_connection_the_broker_closes_leaves_no_open_files(served):
     half_sent(served)
     served.inside(lambda broker: [one.abort() for one in broker.server.connections])
     settled(served)
-    with pytest.raises((Closed, ConnectionError)):
+    with pytest.raises((Closed, ConnectionError)):  # the client reads to the end, or is told of the reset before
         client.receive()
 
 

@@ -76,7 +76,7 @@ def test_a_changed_byte_in_a_backup_is_found_and_nothing_is_restored(backup):
             byte = file.read(1, position)
             file.close()
             overwrite(image, path, position, bytes([byte[0] ^ 0x40]))
-            with pytest.raises((BackupRefused, Damaged)):
+            with pytest.raises(Damaged if path.endswith("/manifest") else BackupRefused):
                 restore_backup(image, BACKUP, "/data")
             assert not image.exists("/data") or image.list("/data") == []  # the directory may have been made
             if not path.endswith("/manifest"):
