@@ -1,7 +1,7 @@
 """Brokers that run one after the other on one simulated disk, for tests of what must survive a restart.
 
 `small()` are settings under which journal files change, segments roll and the disk fills within a short test. A slowed
-executor makes the time between a write and its sync long enough to look around in.
+executor makes the time between a write and its sync long enough for assertions.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,8 @@ def small(**more: Any) -> BrokerSettings:
 
 
 def slow(disk: SimulatedDisk, **seconds: float) -> dict[str, float]:
-    """Make the jobs of executors begun from now on take effect so late, by executor: journal, segments, reads.
+    """Delay the effect of jobs, in executors that are created from now on. seconds: the delay by the executor's name:
+    journal, segments, reads.
 
     Returns the delays, which may be changed while brokers run.
     """

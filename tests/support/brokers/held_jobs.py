@@ -1,7 +1,8 @@
 """Stops one job of a broker's executors for as long as a test likes: before it begins, before a file operation, or
 after it is done but before that is reported. All other work continues.
 
-A job that is held within runs in a thread of its own, which never runs beside the world's: the two hand over.
+A job that is stopped before a file operation runs in a thread of its own. This thread and the simulation's thread run
+alternately, never at the same time.
 """
 
 import threading

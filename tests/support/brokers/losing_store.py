@@ -1,4 +1,4 @@
-"""Two real brokers on one S3 server behind a proxy that loses answers, and a producer that goes on."""
+"""Two real brokers on one S3 server behind a proxy that loses answers, and a producer that keeps sending."""
 
 import contextlib
 import os

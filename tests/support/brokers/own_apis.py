@@ -1,4 +1,4 @@
-"""What the tests of every API ask for, of our own APIs that look at the broker: one row for each, by its name.
+"""The data that tests of all APIs need for our own monitoring APIs: one row for each API, by its name.
 
 Read by tests/protocol/test_own_apis.py (bytes), tests/conformance/rights/own_rows.py (rights) and
 tests/broker/net/test_work_of_requests.py (work). The APIs of the ledger, of share groups and of named producers have
@@ -35,10 +35,10 @@ class OwnApi(NamedTuple):
 
     requests: each with the bytes of its body.
     response: with one entry in each list and every field of the entries filled; docs/apis.md has the bytes of its body.
-    rights: the requests that are sent by users of every right, by what is special about them ("" for the first): their
-    fields. The topic `rights.t`, the group `rights.g` and the transactional ids `rights.x` and `rights.open` (which is
-    in a transaction) are there and may be seen by who has a right to `rights.`; those that are named `hidden` are
-    there, and `rights.gone` is not. What is answered is in tests/conformance/rights/ours.txt.
+    rights: the fields of the requests that users of each right send, by what is special about a
+    request ("" for the first). The topic `rights.t`, the group `rights.g` and the transactional ids `rights.x` and
+    `rights.open` (which is in a transaction) exist, and users with a right to `rights.` may see them. What is named
+    `hidden` exists too; `rights.gone` does not exist. The answers are in tests/conformance/rights/ours.txt.
     work: the requests that make the most work, sent at once: one that names MANY things, or one of all things OFTEN.
     step_lines: how many lines of Python more than others one step may run; why: what bounds them.
     """

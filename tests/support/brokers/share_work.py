@@ -102,7 +102,7 @@ def many_acks(*kinds: int) -> dict[int, list[Ack]]:
     return {0: [(number, number, kinds[number % len(kinds)]) for number in range(RANGES)]}
 
 
-def saying_little(world: Any) -> list[Any]:
+def small_requests_with_much_work(world: Any) -> list[Any]:
     """Return small requests that make much work.
 
     They acknowledge many ranges; one range of many runs; and nothing, but end a session whose member has many runs.
@@ -155,7 +155,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "ShareGroupDescribe": (describe,),
     "ConsumerGroupDescribe": (consumer_descriptions(MANY, MANY),),
     "ShareFetch": (fetch, 60_000, "one unit, of 200 share partitions"),
-    "ShareAcknowledge": (saying_little,),
+    "ShareAcknowledge": (small_requests_with_much_work,),
     "TxnShareAcknowledge": (lambda world: [in_transaction(world, member_with_many_records(world), many_acks(1, 3))],),
     "DescribeShareGroupOffsets": (describe_offsets,),
     "AlterShareGroupOffsets": (alter_offsets, 30_000, "one unit, of 100 share partitions at most"),

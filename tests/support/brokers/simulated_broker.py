@@ -1,7 +1,7 @@
 """The whole broker in a simulated world: a disk in memory, virtual time, seeded randomness, no sockets.
 
-Requests go over a simulated connection, so versions, refusals, order and the reply barrier are all as in life. A broker
-can be stopped, killed or unplugged, and the next one begins on what that left of the disk.
+Requests go over a simulated connection, so versions, refusals, order and the reply barrier are those of a real broker.
+A broker can be stopped or killed, or its power cut; the next one starts on what is then left on the disk.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """Measures how much work requests make for the broker, and how much of it happens in one turn of its loop.
 
 Work is counted in lines of Python run, which are the same on every machine and at any load. Loops inside of C have no
-lines, so the CPU time of each turn is taken too, and told in lines: as many as take so long in the same run, traced in
-the same way. It is the thread's own time, without the garbage collector; its bound is to be generous.
+lines, so the CPU time of each turn is measured too, and converted to the number of lines that take this time in the
+same run, traced in the same way. It is the thread's own time, without the garbage collector. Bounds for it must be
+generous, because it differs from run to run.
 """
 
 import asyncio
@@ -182,7 +183,7 @@ class _Counter:
 
 
 def _count_to(count: int) -> int:
-    """Count to a number, as work that is known: two traced lines for each step."""
+    """Count to a number. This is work of a known size: two traced lines for each step."""
     number = 0
     while number < count:
         number += 1
@@ -192,7 +193,7 @@ def _count_to(count: int) -> int:
 def frame_of(request: Any, version: int | None = None) -> bytes:
     """Return the frame of a request, by default in the newest version that has topic names.
 
-    Its codecs are made here: the first request of each kind does that, which is no work of the request.
+    Its codecs are made here, so that they do not count as work of the first request of a kind.
     """
     api = APIS[schema_of(type(request)).api or 0]
     version = api.max if version is None else version
