@@ -101,7 +101,7 @@ def _fetch(url: str, directory: str, at_ms: int | None, output: str) -> None:
         if at_ms is not None:
             raise Failure(
                 f"{asked.objects.where} has a journal, and of that its newest state only",
-                "leave out --at; earlier moments has a backup that follows (docs/store.md)",
+                "leave out --at; a backup with --follow keeps earlier moments (docs/store.md)",
                 WRONG_USAGE,
             )
         _fetch_journal(asked, url, directory, output)

@@ -164,7 +164,7 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     parts = [facts["state"], f"epoch {facts['epoch']}", count_text(len(facts["members"]), "member")]
     to.output.heading(f"{facts['group']}: {', '.join(parts)}")
     rows = [{**row, "in_window": row} for row in facts["partitions"]]
-    to.output.rows(rows, _COLUMNS, "it stands nowhere: nobody has read with it")
+    to.output.rows(rows, _COLUMNS, "it has no offsets: nobody has read with it")
     if len(facts["partitions"]) > 1:
         to.output.line(f"in all: {facts['lag']:,} not done")
     for each in facts["pending"]:

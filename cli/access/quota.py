@@ -171,7 +171,7 @@ def _one_entity(who: Sequence[tuple[str, str]]) -> dict[str, str]:
     if not names:
         raise Failure("nobody is named", "name user=NAME, client-id=NAME, both, or ip=ADDRESS", WRONG_USAGE)
     if "ip" in names and len(names) > 1:
-        raise Failure("quotas of an ip are of nobody else", "name ip=ADDRESS alone", WRONG_USAGE)
+        raise Failure("a quota of an ip is for no user or client id", "name ip=ADDRESS alone", WRONG_USAGE)
     return names
 
 

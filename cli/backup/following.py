@@ -185,7 +185,7 @@ class _Shipping:
         if self._troubled != failure.message:
             self._troubled = failure.message
             self._say(f"error: {failure.message}")
-            self._say(f"hint: {failure.hint}; it is tried again until then")
+            self._say(f"hint: {failure.hint}; shipping is tried again meanwhile")
         self._tell(False)
 
     def _tell(self, took_point: bool) -> None:

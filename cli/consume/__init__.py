@@ -87,11 +87,11 @@ def consume(
         raise Failure("--group-protocol is for members of a group", "add -g GROUP, or leave it out", WRONG_USAGE)
     if share:
         group_id = _check_share(group_id, group_protocol, place, where, explain or show_control, isolation)
-        from .share_group import sharing
+        from .share_group import print_shared
 
         name = partition_of(where)[0]
         reset = None if place is None else "latest" if place[None].kind == END else "earliest"
-        printed = to.run(lambda: sharing(to, name, group_id, reset, limit, until_end, write))
+        printed = to.run(lambda: print_shared(to, name, group_id, reset, limit, until_end, write))
         if printed < (limit or 0):
             to.output.remark(f"{count_text(printed, 'record')}: there are no more")
         return
@@ -99,10 +99,10 @@ def consume(
     if explain or show_control:
         if group_id is not None:
             raise Failure("--explain and --show-control cannot be used with a group", "leave out -g", WRONG_USAGE)
-        from .explained import Wanted, explaining
+        from .explained import Wanted, print_explained
 
         wanted = Wanted(where, place or FROM_START, limit, isolation if not explain else "", explain, write)
-        to.run(lambda: explaining(to, wanted))
+        to.run(lambda: print_explained(to, wanted))
         return
     if group_id is not None:
         _check_group(place, where)

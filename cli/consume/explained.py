@@ -48,7 +48,7 @@ class Wanted:
     write: Callable[[Any], bytes]
 
 
-async def explaining(to: Target, wanted: Wanted) -> None:
+async def print_explained(to: Target, wanted: Wanted) -> None:
     """Show each record and its fate (committed, aborted, open), one partition after the other."""
     from ...client.settings import ConsumerSettings
 

@@ -15,7 +15,7 @@ IDLE_MS = 2_000
 MAX_PER_POLL = 500
 
 
-async def sharing(
+async def print_shared(
     to: Target, topic: str, group_id: str, reset: str | None, limit: int | None, until_end: bool, write: Form
 ) -> int:
     """Print records of a share group. reset: the share.auto.offset.reset to begin with, for a group without this

@@ -334,7 +334,7 @@ async def _shares(admin: Any) -> _Found:
     found = lacks_memory(positions)
     if not found:
         return [(OK, "no share group lacks memory for its records", "")] if positions else []
-    hint = "their members acknowledge in patches: see what they leave out; or raise group.metadata.max.bytes"
+    hint = "their members leave records between acknowledged ones: see which; or raise group.metadata.max.bytes"
     return [(WARNING, memory_sentence(each), hint) for each in found[:_MAX_SHARED]]
 
 

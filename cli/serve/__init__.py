@@ -14,7 +14,7 @@ import click
 
 from ..arguments.ranges import DURATION
 from ..output.failures import WRONG_USAGE, Failure
-from .protection import protection
+from .protection import protection_settings
 
 if TYPE_CHECKING:
     from .console import HttpOptions
@@ -112,7 +112,7 @@ def serve(
     _check_given(given, {"--data-dir": data_dir, "--backup": backup} if ephemeral else {})
     _check_store(store, backup, standby=standby)
     flags |= {name: text for name, text in named.items() if text}
-    flags |= protection(sasl, tls_cert, tls_key, tls_client_ca, super_user, insecure)
+    flags |= protection_settings(sasl, tls_cert, tls_key, tls_client_ca, super_user, insecure)
     with _collector_off():
         from .serving import run
 

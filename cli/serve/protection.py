@@ -18,7 +18,7 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SENT_AS_THEY_ARE = ("PLAIN", "OAUTHBEARER")
 
 
-def protection(
+def protection_settings(
     sasl: str | None,
     tls_cert: str | None,
     tls_key: str | None,
@@ -93,7 +93,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def shown(settings: "BrokerSettings") -> list[str]:
+def protection_lines(settings: "BrokerSettings") -> list[str]:
     """Return a line for each listener that uses TLS or authenticates clients."""
     lines = []
     for listener in settings.served_listeners:

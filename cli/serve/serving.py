@@ -33,7 +33,7 @@ from ...effects.objects import BadUrl, open_at_each_address, open_shared
 from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
 from ..output.failures import WRONG_USAGE, Failure
 from ..output.writing import flush, log_to_standard_error, show
-from .protection import check_protection, shown
+from .protection import check_protection, protection_lines
 from .starting import explain_failure, halted
 from .store_away import end_if_silent
 
@@ -445,10 +445,10 @@ class _Server:
         if self._in_store is not None:
             show(f"store      {self._in_store.objects.where}, epoch {broker.store.incarnation}")
         show(f"durability {self._settings.durability_mode}{_warning_of(self._settings.durability_mode)}")
-        for line in shown(self._settings):
+        for line in protection_lines(self._settings):
             show(f"listener   {line}")
         if _nobody_can_log_in(broker):
-            show(f"warning: {without_users(self._settings.log_dir, ephemeral=self._ephemeral)}", err=True)
+            show(f"warning: {no_users_text(self._settings.log_dir, ephemeral=self._ephemeral)}", err=True)
         for line in _recovery_lines(broker):
             show(f"recovered  {line}")
         show(f"started    in {time.monotonic() - self._began:.2f} s, topics: {len(broker.topics.by_name)}")
@@ -477,7 +477,7 @@ def _nobody_can_log_in(broker: Broker) -> bool:
     return by_password and not broker.security_log.state.users.names
 
 
-def without_users(directory: str, *, ephemeral: bool) -> str:
+def no_users_text(directory: str, *, ephemeral: bool) -> str:
     """Return the message for a broker whose clients need a password while no user has one."""
     if ephemeral:
         return "there are no users, and a new directory never has any: use --data-dir DIR instead of --ephemeral"

@@ -363,9 +363,9 @@ async def _held(
 @connecting
 def watch(to: Target, every: int) -> None:
     """Show open transactions, refreshed until Ctrl-C."""
-    from .watch import watching
+    from .watch import watch_open
 
-    to.run(lambda: watching(to, every))
+    to.run(lambda: watch_open(to, every))
 
 
 @txn.command()

@@ -23,7 +23,7 @@ ENDED_SHOWN_S = 5.0
 ANSWER_MS = 2_000  # after this time without an answer, the error is shown
 
 
-async def watching(to: Target, every_ms: int) -> None:
+async def watch_open(to: Target, every_ms: int) -> None:
     """Show the open transactions until cancelled."""
     from ...client.errors import RetriableError
 

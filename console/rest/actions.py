@@ -77,7 +77,7 @@ async def _end(asked: Asked, admin: Admin, found: TransactionDescription, done: 
     name = found.transactional_id
     waiting = (await admin.prepared_transactions()).get(name)
     if waiting is not None and waiting.held:
-        hint = "what holds it decides, from its database perhaps: it is ended by that decision alone"
+        hint = "only the decision for which it waits ends it; that is made elsewhere, for example in a database"
         raise Problem(CONFLICT, f"{name} waits for {waiting.waits_for}", hint)
     if waiting is not None:
         seen = {"sink": waiting.sink, "batch": waiting.number}

@@ -18,7 +18,7 @@ export async function showShareGroup(root, place) {
     { label: "Pending", kind: "number", cell: (row) => count(row.pending) },
     { label: "In transactions", cell: holders },
     { label: "", cell: (row) => (row.held_by_transaction ? badge("window full", "warn") : "") },
-  ], partitionName, "This group stands nowhere: nobody has read with it.");
+  ], partitionName, "This group has no offsets: nobody has read with it.");
   put(root, crumbs(link("Groups", ["groups"])), h("h1", { class: "name" }, group), about,
     h("h2", null, "Partitions"),
     quiet("All before the start is done. The window is what was given out from there on; while it is full, nothing new is."),

@@ -51,7 +51,7 @@ def test_wrong_quota_arguments_exit_with_2_or_3_and_print_the_cause(terminal: Te
         ("quota set user=alice", 2, "no quota is given"),
         ("quota set --produce 5", 2, "nobody is named"),
         ("quota set user=alice user=bob --produce 5", 2, "a user, client id or ip is named twice"),
-        ("quota set user=alice ip=10.0.0.1 --produce 5", 2, "quotas of an ip are of nobody else"),
+        ("quota set user=alice ip=10.0.0.1 --produce 5", 2, "a quota of an ip is for no user or client id"),
         ("quota rm user=nobody", 3, "user=nobody has no such quotas"),
         (
             "quota set ip=localhost --connections 5",

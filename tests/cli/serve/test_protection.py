@@ -16,7 +16,7 @@ from eventually import wait_until
 from fencepost.broker.config.configuration import broker_settings
 from fencepost.cli import main
 from fencepost.cli.output.failures import Failure
-from fencepost.cli.serve.protection import check_protection, protection, shown
+from fencepost.cli.serve.protection import check_protection, protection_lines, protection_settings
 from fencepost.protocol.messages.cluster import MetadataRequest
 from login_client import choose
 from wire_client import WireClient
@@ -93,7 +93,7 @@ def test_serving_other_machines_without_logins_is_refused_with_a_hint(
 
 def flags(**given: Any) -> dict[str, str]:
     every: dict[str, Any] = dict.fromkeys(("sasl", "tls_cert", "tls_key", "tls_client_ca"))
-    return protection(**(every | {"super_users": (), "insecure": False} | given))
+    return protection_settings(**(every | {"super_users": (), "insecure": False} | given))
 
 
 def test_the_security_flags_of_serve_set_the_broker_settings_they_stand_for() -> None:
@@ -107,10 +107,10 @@ def test_the_security_flags_of_serve_set_the_broker_settings_they_stand_for() ->
         "super.users": "User:admin;User:CN=a,O=b",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     }
-    assert shown(broker_settings(found, {}, {})[0]) == ["SASL_SSL (SASL_SSL): SCRAM-SHA-256"]
+    assert protection_lines(broker_settings(found, {}, {})[0]) == ["SASL_SSL (SASL_SSL): SCRAM-SHA-256"]
     found = flags(tls_cert="c", tls_client_ca="a")
     assert (found["security.protocol"], found["ssl.client.auth"]) == ("SSL", "required")
-    assert shown(broker_settings(found, {}, {})[0]) == ["SSL (SSL): client certificates required"]
+    assert protection_lines(broker_settings(found, {}, {})[0]) == ["SSL (SSL): client certificates required"]
     assert flags(sasl="PLAIN")["security.protocol"] == "SASL_PLAINTEXT"
     assert flags(insecure=True) == {"allow.insecure.listeners": "true"}
 

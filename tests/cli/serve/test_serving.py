@@ -16,8 +16,8 @@ from fencepost.cli.serve.serving import (
     FULL_COLLECTION_INTERVALS,
     REMOVAL_MS,
     GcFreezer,
+    no_users_text,
     remove_scratch,
-    without_users,
 )
 from fencepost.effects.clock import SystemClock
 
@@ -112,7 +112,7 @@ def test_closed_standard_files_are_replaced_by_the_null_device(closed):
 
 
 def test_the_printed_command_to_add_a_first_user_works(tmp_path):
-    line = without_users(str(tmp_path / "a b"), ephemeral=False).partition("fencepost ")[2]
+    line = no_users_text(str(tmp_path / "a b"), ephemeral=False).partition("fencepost ")[2]
     words = shlex.split(line.replace("NAME", "alice"))
     result = CliRunner().invoke(main, [*words, "--password-stdin"], input=b"secret\n")
     assert result.exit_code == 0, result.stderr
@@ -121,7 +121,7 @@ def test_the_printed_command_to_add_a_first_user_works(tmp_path):
 
 
 def test_the_hint_to_add_users_to_an_ephemeral_broker_suggests_data_dir():
-    assert without_users("/tmp/x", ephemeral=True).endswith("use --data-dir DIR instead of --ephemeral")
+    assert no_users_text("/tmp/x", ephemeral=True).endswith("use --data-dir DIR instead of --ephemeral")
 
 
 class Ticking(SystemClock):
