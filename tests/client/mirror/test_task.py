@@ -130,7 +130,7 @@ async def test_no_task_ends_what_a_cutover_or_another_mirrors_tasks_have_open(si
                 leftovers = Leftovers(admin, "default", SYSTEM)
                 await leftovers.end_orphans(patience_ms=0)
             for each in (cutover, living):
-                await each.commit_transaction()
+                await each.commit_transaction()  # raises if end_orphans() has ended it
 
 
 async def test_a_task_cancelled_while_its_producer_starts_closes_the_producer(sides: Sides, monkeypatch) -> None:

@@ -417,6 +417,7 @@ def test_start_timeout_ms_is_how_long_a_client_waits_for_a_broker_that_is_down(s
     async def main(world):
         starting = asyncio.create_task(_later(world, begins_after_s))
         await world.cluster(start_timeout_ms=start_timeout_ms, connect_timeout_ms=2_000)
+        assert begins_after_s <= world.loop.time() < start_timeout_ms / 1000
         await starting
 
     run(main)

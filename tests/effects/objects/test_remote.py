@@ -158,6 +158,7 @@ def test_deleting_an_object_succeeds_whether_or_not_it_exists(store, objects):
     # S3 gives this answer in both cases.
     store.answers = [(200, b"<DeleteResult><Deleted><Key>some/prefix/a/1</Key></Deleted></DeleteResult>")]
     objects.delete("a/1")
+    assert len(store.asked) == 1
 
 
 def test_a_delete_refused_inside_a_200_answer_raises_an_error(store, objects):

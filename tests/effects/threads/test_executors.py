@@ -225,14 +225,15 @@ def test_an_idle_executor_keeps_no_reference_to_its_last_job(run):
 
 def test_the_result_of_a_job_whose_event_loop_was_closed_meanwhile_is_dropped():
     executor = SystemDisk().executor("journal")
-    go = threading.Event()
+    go, results = threading.Event(), []
 
     async def main():
-        executor.submit(lambda: go.wait(10), lambda _: None)
+        executor.submit(lambda: go.wait(10), results.append)
 
     asyncio.run(main())
     go.set()
     executor.close()
+    assert results == []
 
 
 # ---- quick or not ------------------------------------------------------------------------------------------------
