@@ -31,6 +31,7 @@ from .groups.share.coordinator import ShareGroups
 from .listeners.listeners import Listeners
 from .metrics import Metrics
 from .net.connection import Connection
+from .net.early_clients import EarlyClients
 from .net.server import UNBOUNDED, ServedConnection, Server
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
@@ -179,9 +180,7 @@ class Broker(Services):
             raise
 
     def store_silent_ms(self) -> int:
-        """Return for how many ms the broker has waited for a needed answer of the journal's object store; 0 if it waits
-        for none, or the journal is local.
-        """
+        """Return for how many ms the broker has waited for a needed answer of its object store; 0 if for none."""
         return 0 if self._owner is None else self._owner.silent_ms()
 
     def give_up(self) -> None:
@@ -224,6 +223,7 @@ class Broker(Services):
             self._executor("points", 1),
             directory=directory,
             settings=self.settings,
+            early_clients=EarlyClients(self.net, self.settings),
         )
         self.store, self.recovery = await owner.open(settings, look_from)
         self.other_nodes = owner.other_nodes

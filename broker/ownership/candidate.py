@@ -33,6 +33,7 @@ from ...storage.shipping.kinds import Kind, kind_of
 from ...storage.shipping.names import PARTS
 from ...storage.store import Store, StoreSettings
 from ..config.settings import BrokerSettings
+from ..net.early_clients import EarlyClients
 from .alive import LOOKS_A_LEASE
 from .calls import StoreCalls
 from .other_nodes import Presence, told_addresses
@@ -59,8 +60,9 @@ class Candidate:
         settings: BrokerSettings,
         among: Sequence[Objects],
         is_standby: bool,
+        early_clients: EarlyClients,
     ) -> None:
-        """among, is_standby: as in InStore (owner.py)."""
+        """among, is_standby: as in InStore (owner.py). early_clients: may connect once an owner has handed over."""
         self._calls = calls
         self._objects = calls.objects
         self._disk = disk
@@ -70,6 +72,7 @@ class Candidate:
         self._directory = directory
         self._among = among
         self._is_standby = is_standby
+        self._early_clients = early_clients
         self._node = settings.node_id
         self._addresses = told_addresses(settings.served_listeners)
         self._lease_ms = settings.store_lease_ms
@@ -101,11 +104,13 @@ class Candidate:
                 )
                 break
             except AdoptionBegun as begun:
+                self._early_clients.send_away()
                 self._is_empty_beside_another = True
                 if self._calls.is_due(AdoptionBegun):
                     log.warning("%s: %s; waiting for it, since this directory is empty", self._objects.where, begun)
             except Overtaken as overtaken:
                 log.warning("%s: %s; waiting again", self._objects.where, overtaken)
+                self._early_clients.send_away()
                 self._leases = min(2 * self._leases, MAX_LEASES)
         kept.keep_nothing()
         return source, opened
@@ -209,6 +214,7 @@ class Candidate:
             await asyncio.sleep(self._lease_ms / 1000 / LOOKS_A_LEASE)
             newest, handed_over = await calls.in_worker(partial(ahead.newer, silence.newest))
             if handed_over:
+                await self._early_clients.let_wait()
                 return newest.epoch
             silence.saw(newest, clock.monotonic_ms())
             if silence.is_over(clock.monotonic_ms()):

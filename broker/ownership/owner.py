@@ -27,6 +27,7 @@ from ...storage.shipping.creating import NameTaken
 from ...storage.store import Store, StoreSettings
 from ..config.settings import BrokerSettings
 from ..metrics import Histogram
+from ..net.early_clients import EarlyClients
 from .alive import Beating, Pause, Refusing, beat, send_clients_away
 from .calls import StoreCalls, advice
 from .candidate import Candidate
@@ -74,14 +75,16 @@ class StoreOwner:
         *,
         directory: str,
         settings: BrokerSettings,
+        early_clients: EarlyClients,
     ) -> None:
         """executor: WINDOW threads, only for this; point_executor: one thread, for points (checkpoints in the
-        store).
+        store). early_clients: may connect once another owner has handed over to this broker.
         """
         self._calls = StoreCalls(store.objects, clock, executor, store.sleep)
         self._objects = self._calls.objects
         self._clock = clock
         self._executor = executor
+        self._early_clients = early_clients
         self._point_executor = point_executor
         self._lease_ms = settings.store_lease_ms
         self._heartbeat_ms = settings.store_heartbeat_ms
@@ -95,6 +98,7 @@ class StoreOwner:
             settings=settings,
             among=store.among,
             is_standby=store.is_standby,
+            early_clients=early_clients,
         )
         self.other_nodes = OtherNodes(self._objects, settings.node_id)
         self.pace = Pace(settings.store_puts_per_second, at_once=settings.store_puts_per_second)
@@ -106,7 +110,11 @@ class StoreOwner:
         """Wait until the present owner is gone, then take over its journal. Returns the open store and a report of
         recovery. Raises what Candidate.take_over raises.
         """
-        source, opened = await self._candidate.take_over(settings, look_from)
+        try:
+            source, opened = await self._candidate.take_over(settings, look_from)
+        except BaseException:
+            self._early_clients.send_away()
+            raise
         self._created_ms = self._clock.monotonic_ms()
         self.epoch = epoch = source.taken.claim.epoch
         recall = partial(self.other_nodes.recall, epoch, self._calls.pause_unless_refused, self._created_ms)
@@ -215,8 +223,11 @@ class StoreOwner:
     # ---- the end ---------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Make the worker threads that wait for the store stop waiting. They raise StoppedWaiting."""
+        """Make the worker threads that wait for the store stop waiting. They raise StoppedWaiting. Clients that wait
+        for the broker to serve are sent away.
+        """
         self._calls.stop()
+        self._early_clients.send_away()
 
     async def hand_over(self) -> None:
         """End this broker's epoch, so that a broker that waits takes over at once. Call it when no round of the journal

@@ -62,6 +62,16 @@ class Net(Protocol):
         """
         ...
 
+    async def reserve(self, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN) -> None:
+        """Let clients connect to host:port from now on. They wait until listen() is called for it, or release().
+        Raises OSError.
+        """
+        ...
+
+    def release(self) -> None:
+        """Close what was reserved and is not listened on, with the connections that wait there."""
+        ...
+
     async def connect(
         self,
         factory: ProtocolFactory,
@@ -229,23 +239,24 @@ class SystemListener(Listener):
 class SystemNet(Net):
     """The machine's network, on the running loop. backlog: how many connections may wait to be accepted."""
 
-    __slots__ = ("_backlog",)
+    __slots__ = ("_backlog", "_reserved")
 
     def __init__(self, backlog: int = BACKLOG) -> None:
         self._backlog = backlog
+        self._reserved: dict[
+            tuple[str, int], list[list[socket.socket]]
+        ] = {}  # one for each reserve(), by host and port
 
     async def listen(
         self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
     ) -> Listener:
         """Listen at host:port; `factory` makes a protocol for each connection. See Net.listen. Raises OSError."""
         loop = asyncio.get_running_loop()
-        sockets = bind(await _addresses_of(host, port), dual_stack=host == "::")
+        reserved = self._reserved.get((host, port))
+        sockets = reserved.pop(0) if reserved else await self._bind(host, port, send_buffer_bytes)
         servers: list[asyncio.AbstractServer | TlsAcceptor] = []
         try:
             for one in sockets:
-                if send_buffer_bytes != SYSTEMS_OWN:  # accepted connections inherit this
-                    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-                _use_reno_on_loopback(one)
                 if not callable(factory):
                     one.listen(self._backlog)
                 else:
@@ -258,6 +269,38 @@ class SystemNet(Net):
             close(sockets)
             raise
         return SystemListener(sockets, servers)
+
+    async def reserve(self, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN) -> None:
+        """Let clients connect to host:port, and wait. See Net.reserve. Raises OSError."""
+        sockets = await self._bind(host, port, send_buffer_bytes)
+        try:
+            for one in sockets:
+                one.listen(self._backlog)
+                forks.keep_from_children(one.fileno())
+        except BaseException:
+            _close_kept(sockets)
+            raise
+        self._reserved.setdefault((host, port), []).append(sockets)
+
+    def release(self) -> None:
+        """Close what was reserved and is not listened on."""
+        reserved, self._reserved = self._reserved, {}
+        for each in reserved.values():
+            for sockets in each:
+                _close_kept(sockets)
+
+    async def _bind(self, host: str, port: int, send_buffer_bytes: int) -> list[socket.socket]:
+        """Bind a socket for each address of the host, set its options, and return them. Raises OSError."""
+        sockets = bind(await _addresses_of(host, port), dual_stack=host == "::")
+        try:
+            for one in sockets:
+                if send_buffer_bytes != SYSTEMS_OWN:  # accepted connections inherit this
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+                _use_reno_on_loopback(one)
+        except BaseException:
+            close(sockets)
+            raise
+        return sockets
 
     async def connect(
         self,
@@ -311,6 +354,13 @@ async def resolve(host: str | None, port: int | None, flags: int = 0) -> list[tu
     except socket.gaierror:
         found = await call_in_thread(partial(ask, flags=flags), f"the address of {host}")
     return [(family, address) for family, _, _, _, address in dict.fromkeys(found)]
+
+
+def _close_kept(sockets: Sequence[socket.socket]) -> None:
+    """Close sockets that were kept from forked children."""
+    for one in sockets:
+        forks.forget(one.fileno())
+    close(sockets)
 
 
 def bind(addresses: Sequence[tuple[int, Any]], *, dual_stack: bool) -> list[socket.socket]:

@@ -190,6 +190,12 @@ class SimulatedNet(Net):
         self.network.listeners.append(listener)
         return listener
 
+    async def reserve(self, host: str, port: int, send_buffer_bytes: int = -1) -> None:
+        """Do nothing: until listen() is called, clients are refused here."""
+
+    def release(self) -> None:
+        """Do nothing: see reserve()."""
+
     async def connect(
         self,
         factory: ProtocolFactory,

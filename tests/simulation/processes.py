@@ -165,6 +165,12 @@ class ProcessNet(Net):
     ) -> Listener:
         return await self._net.listen(lambda: self._within(factory), host, port)
 
+    async def reserve(self, host: str, port: int, send_buffer_bytes: int = -1) -> None:
+        await self._net.reserve(host, port, send_buffer_bytes)
+
+    def release(self) -> None:
+        self._net.release()
+
     async def connect(
         self,
         factory: Callable[[], asyncio.Protocol],

@@ -47,6 +47,76 @@ async def ask(net, host, port):
     return answer
 
 
+def test_a_client_that_connects_to_a_reserved_port_is_answered_after_listen(run):
+    async def main():
+        net = SystemNet()
+        await net.reserve("127.0.0.1", 0)
+        [[[one]]] = net._reserved.values()
+        port = one.getsockname()[1]
+        transport, protocol = await net.connect(Once, "127.0.0.1", port)
+        transport.write(b"hello")
+        listener = await net.listen(Echo, "127.0.0.1", 0)
+        assert listener.addresses == [("127.0.0.1", port)]
+        assert await protocol.answer == b"hello"
+        transport.close()
+        net.release()  # has no effect: the port is listened on
+        assert await ask(net, "127.0.0.1", port) == b"hello"
+        listener.close()
+        await listener.wait_closed()
+
+    run(main)
+
+
+def test_two_listeners_on_ports_of_the_systems_choice_get_the_two_reserved_ones(run):
+    async def main():
+        net = SystemNet()
+        for _ in range(2):
+            await net.reserve("127.0.0.1", 0)
+        reserved = {one.getsockname() for [one] in net._reserved["127.0.0.1", 0]}
+        listeners = [await net.listen(Echo, "127.0.0.1", 0) for _ in range(2)]
+        assert {address for each in listeners for address in each.addresses} == reserved
+        for each in listeners:
+            each.close()
+            await each.wait_closed()
+
+    run(main)
+
+
+def test_a_client_that_waits_at_a_reserved_port_is_disconnected_when_it_is_released(run):
+    async def main():
+        net, ended = SystemNet(), asyncio.Event()
+
+        class Waiting(asyncio.Protocol):
+            def connection_lost(self, reason):
+                ended.set()
+
+        await net.reserve("127.0.0.1", 0)
+        [[[one]]] = net._reserved.values()
+        port = one.getsockname()[1]
+        await net.connect(Waiting, "127.0.0.1", port)
+        net.release()
+        await ended.wait()
+        with pytest.raises(OSError):
+            await net.connect(Waiting, "127.0.0.1", port)
+
+    run(main)
+
+
+def test_a_port_that_is_taken_cannot_be_reserved_and_nothing_stays_open(run):
+    async def main():
+        net = SystemNet()
+        listener = await net.listen(Echo, "127.0.0.1", 0)
+        [(host, port)] = listener.addresses
+        with pytest.raises(OSError) as refused:
+            await net.reserve(host, port)
+        assert refused.value.errno == errno.EADDRINUSE
+        assert not net._reserved
+        listener.close()
+        await listener.wait_closed()
+
+    run(main)
+
+
 class Deaf(asyncio.Protocol):
     """Reads nothing from the first moment on."""
 
