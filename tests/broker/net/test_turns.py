@@ -273,12 +273,6 @@ def test_a_postponed_produce_request_is_counted_once(monkeypatch):
         assert broker.broker.metrics.requests[0] == len(clients)
 
 
-def steps(count, done):
-    for _ in range(count):
-        yield 1
-    done.append(count)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("turns_before", [0, 1, 2, 5])
 def test_a_short_request_does_not_wait_until_thirty_long_ones_have_ended(turns_before):

@@ -15,6 +15,7 @@ from long_runs import share_of
 from share_group_driver import ShareGroupDriver
 
 NAMES = ("t", "u", "v")
+MAX_SIZE = 3  # of the group; five members try to join
 some_topics = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True)
 
 
@@ -33,7 +34,7 @@ def places_of(partitions):
 class ShareGroupUnderAnyOrder(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.driver = ShareGroupDriver(Rules(max_size=4), t=2, u=1)
+        self.driver = ShareGroupDriver(Rules(max_size=MAX_SIZE), t=2, u=1)
         self.members = []
         self.epoch = 0
 
@@ -45,7 +46,7 @@ class ShareGroupUnderAnyOrder(RuleBasedStateMachine):
             if not member.errors or member.errors == [ErrorCode.COORDINATOR_NOT_AVAILABLE]:
                 self.members.append(member)
             else:
-                assert (member.errors, len(self.driver.group.members)) == ([ErrorCode.GROUP_MAX_SIZE_REACHED], 4)
+                assert (member.errors, len(self.driver.group.members)) == ([ErrorCode.GROUP_MAX_SIZE_REACHED], MAX_SIZE)
 
     @precondition(lambda self: self.members)
     @rule(data=st.data(), lost=st.booleans())
