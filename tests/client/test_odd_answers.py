@@ -126,8 +126,9 @@ def test_a_send_fails_if_init_producer_id_returned_no_id_and_the_next_one_works(
         await make(world)
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             world.intercept(answered("InitProducerId", lambda request: InitProducerIdResponse()))
-            with pytest.raises(ClientError):
+            with pytest.raises(ClientError) as failed:
                 await producer.send_and_wait("t", b"a")
+            assert failed.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
             await producer.send_and_wait("t", b"b")
             assert producer.producer_id >= 0
         assert await world.values() == [b"b"]

@@ -8,9 +8,10 @@ from broker_lives import slow, small, unplug
 from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.security import security_log
-from fencepost.broker.security.acl_records import acl_added, acl_removed
+from fencepost.broker.security.acl_records import DamagedAclRecord, NewerAclRecord, acl_added, acl_removed
 from fencepost.broker.security.credentials import Mechanism, credential_from, credential_removed, credential_set
 from fencepost.broker.security.security_log import NewerSecurityLog, SecurityLogDamaged
+from fencepost.broker.security.security_state import UnknownRecord
 from fencepost.broker.topics.catalogue import security_log_made
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -228,20 +229,20 @@ def test_a_security_log_known_only_to_the_catalogue_prevents_the_start() -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("record", "kind"),
+    ("record", "applying", "kind"),
     [
-        ((b"\x92\xa5other\x01", b""), NewerSecurityLog),
-        ((acl_added(rule(ALLOW))[0], b"\x91\x01"), NewerSecurityLog),
-        ((acl_added(rule(ALLOW))[0], b"\x91\xa1x"), SecurityLogDamaged),
-        ((b"\xc1", b""), SecurityLogDamaged),
+        ((b"\x92\xa5other\x01", b""), UnknownRecord, NewerSecurityLog),
+        ((acl_added(rule(ALLOW))[0], b"\x91\x01"), NewerAclRecord, NewerSecurityLog),
+        ((acl_added(rule(ALLOW))[0], b"\x91\xa1x"), DamagedAclRecord, SecurityLogDamaged),
+        ((b"\xc1", b""), DamagedAclRecord, SecurityLogDamaged),
     ],
 )
 def test_a_newer_or_damaged_security_record_prevents_the_start(
-    record: tuple[bytes, bytes], kind: type[Exception]
+    record: tuple[bytes, bytes], applying: type[Exception], kind: type[Exception]
 ) -> None:
     broker = SimulatedBroker(guarded(log_dir="/d"))
     broker.ask(creating(ALLOW))
-    with pytest.raises(Exception):  # noqa: B017 -- the record is written, and then refused when it is applied
+    with pytest.raises(applying):  # the record is written, and then refused when it is applied
         broker.broker.security_log.commit([record])
     broker.wait(0.1)
     with pytest.raises(kind, match=FOLDER):

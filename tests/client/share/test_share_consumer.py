@@ -9,6 +9,7 @@ from fencepost.client.errors import (
     BrokerUnreachableError,
     ClientError,
     ClosedError,
+    ErrorCode,
     IllegalStateError,
     InvalidConfigurationError,
     RecordDeserializationError,
@@ -40,8 +41,11 @@ def test_records_are_accepted_rejected_and_released_one_by_one_in_any_order() ->
     within(main)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_consumer_that_joins_a_share_group_gets_an_error_with_a_hint(protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "code"),
+    [("classic", ErrorCode.INCONSISTENT_GROUP_PROTOCOL), ("consumer", ErrorCode.GROUP_ID_NOT_FOUND)],
+)
+def test_a_consumer_that_joins_a_share_group_gets_an_error_with_a_hint(protocol: str, code: ErrorCode) -> None:
     """The hint says that a share group stays one until it is deleted."""
 
     async def main(world: TxnWorld) -> None:
@@ -52,6 +56,7 @@ def test_a_consumer_that_joins_a_share_group_gets_an_error_with_a_hint(protocol:
         async with Consumer(BOOTSTRAP, environment=world.world.environment, **chosen) as consumer:
             with pytest.raises(ClientError) as refused:
                 await consumer.getone(timeout_ms=5_000)
+        assert refused.value.code is code
         assert "a share group stays one until it is deleted" in refused.value.hint
 
     within(main)

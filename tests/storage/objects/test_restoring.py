@@ -211,7 +211,7 @@ def test_a_restore_that_has_to_begin_again_fetches_nothing_twice():
 def test_a_broker_refuses_to_start_on_the_directory_of_a_restore_that_was_killed():
     objects = SimulatedObjects()
     written(objects)
-    calls = 0
+    calls = refused = 0
     while True:
         seen, disk = objects.client(), SimulatedDisk()
         seen.cut_at(calls, after=False)
@@ -226,8 +226,10 @@ def test_a_broker_refuses_to_start_on_the_directory_of_a_restore_that_was_killed
                 Driven(disk)
             with pytest.raises(StoreDamaged, match="a restore into it was cut short"):
                 Owning(objects.client(), disk)
+            refused += 1
         calls += 1
     assert calls > 20
+    assert refused > 5  # else the restores were killed before they wrote anything
 
 
 def _nothing(path: str) -> None:

@@ -179,8 +179,8 @@ def test_a_group_too_large_for_one_classic_group_record_stays_a_consumer_group()
             assert broker.ask(joining("g", f"m{number}", protocols=large)).error_code == NONE
         assert beat(broker, "new", -1).error_code == NONE
         assert type_of(broker) == CONSUMER
-        # m0 is still known: it may continue, or has to join again for the partitions of the member that left.
-        assert broker.ask(beating("g", "m0", 3)).error_code in (NONE, REBALANCING)
+        # m0 is still known, and has to join again for the partitions of the member that left.
+        assert broker.ask(beating("g", "m0", 3)).error_code == REBALANCING
 
 
 def test_classic_members_get_the_partitions_of_a_consumer_member_that_left():
