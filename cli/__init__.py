@@ -84,6 +84,7 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; options of a command that come before the command's name are moved after it."""
+        # A command's name has at most two words, so an option before the last of them is in args[:2].
         options = [each for each in args[:2] if each.startswith("-")]
         if options and not set(options) & set(OWN_OPTIONS):
             from .arguments.early_options import move_options

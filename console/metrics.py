@@ -150,7 +150,7 @@ async def metrics_text(admin: Admin) -> bytes:
     topics: dict[str, TopicDescription] = {}
     ends = _Ends({}, {}, {})
     try:
-        topics = _fitting(await admin.describe_topics(), samples)
+        topics = _take_fitting(await admin.describe_topics(), samples)
         _add_topics(samples, topics)
         ends = await _read_ends(admin, topics)
         _add_ends(samples, ends)
@@ -192,7 +192,7 @@ def _add_brokers(samples: _Samples, cluster: ClusterDescription) -> None:
         samples.add("kafka_broker_info", 1, node.node_id, f"{node.host}:{node.port}")
 
 
-def _fitting(topics: dict[str, TopicDescription], samples: _Samples) -> dict[str, TopicDescription]:
+def _take_fitting(topics: dict[str, TopicDescription], samples: _Samples) -> dict[str, TopicDescription]:
     """Return as many topics, by name, as the limits on partitions and bytes allow, each with all of its partitions.
     Adds a metric with how many partitions were left out.
     """

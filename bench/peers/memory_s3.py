@@ -35,7 +35,7 @@ class MemoryS3:
     """A server with one bucket. It serves from its construction until close().
 
     put_ms, get_ms: how long each request waits before it takes effect; get_ms also for requests that list and delete.
-    asked: how many requests of each method came.
+    asked: how many requests of each method came, those without an answer included.
     """
 
     def __init__(self, put_ms: float = 0, get_ms: float = 0) -> None:
@@ -72,10 +72,11 @@ class MemoryS3:
         """Carry out a request after its delay. target: path and query. headers: with names in lower case. Returns the
         status and the body of the answer.
         """
+        with self._lock:
+            self.asked[method] = self.asked.get(method, 0) + 1
         time.sleep((self.put_ms if method == "PUT" else self.get_ms) / 1000)
         self._answering.wait()
         with self._lock:
-            self.asked[method] = self.asked.get(method, 0) + 1
             if method in self.refuses:
                 return 403, _error("AccessDenied")
             name = _name(target)

@@ -84,7 +84,7 @@ def _waits(view: View) -> list[set[tuple[str, bool]]]:
     ]
 
 
-def _first(items: Iterable[Any]) -> tuple[list[Any], bool]:
+def _take_first(items: Iterable[Any]) -> tuple[list[Any], bool]:
     """Return the first MAX_ITEMS items, and whether there are more."""
     found = list(islice(items, MAX_ITEMS + 1))
     return found[:MAX_ITEMS], len(found) > MAX_ITEMS
@@ -93,8 +93,8 @@ def _first(items: Iterable[Any]) -> tuple[list[Any], bool]:
 def _transactions(before: View, after: View) -> Iterator[Event]:
     """Yield one event with the transactions that began, changed or ended, if any. more: not all fit in the event."""
     begun = (each for name, each in after.open.items() if before.open.get(name) != each)
-    ended, ended_more = _first(name for name in before.open if name not in after.open)
-    changed, more = _first(begun)
+    ended, ended_more = _take_first(name for name in before.open if name not in after.open)
+    changed, more = _take_first(begun)
     if not changed and not ended:
         return
     blocks = blocks_by_producer(after)
@@ -109,7 +109,7 @@ def _partitions(before: View, after: View) -> Iterator[Event]:
     deleted.
     """
     moved = (at for at, offsets in after.offsets.items() if before.offsets.get(at) != offsets)
-    changed, more = _first(moved)
+    changed, more = _take_first(moved)
     gone = any(at not in after.offsets for at in before.offsets)
     if changed or gone:
         rows = [offsets_row(at, after.offsets[at]) for at in changed]
@@ -120,7 +120,7 @@ def _groups(before: View, after: View) -> Iterator[Event]:
     """Yield one event with the groups that changed or were deleted, if any. more: not all fit in the event."""
     rows = {name: group_row(each, after) for name, each in after.groups.items()}
     old = {name: group_row(each, before) for name, each in before.groups.items()}
-    changed, more = _first(row for name, row in rows.items() if old.get(name) != row)
-    removed, more_removed = _first(name for name in old if name not in rows)
+    changed, more = _take_first(row for name, row in rows.items() if old.get(name) != row)
+    removed, more_removed = _take_first(name for name in old if name not in rows)
     if changed or removed:
         yield "groups", {"changed": changed, "removed": removed, "more": more or more_removed}

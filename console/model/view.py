@@ -278,7 +278,7 @@ def blocker_rows(view: View, most: int) -> list[dict[str, Any]]:
     """
     oldest = nsmallest(most, view.blockers, key=lambda each: (each.since_ms or 0, each.open.topic_partition))
     names = (each.description.transactional_id if each.description else "" for each in oldest)
-    return [blocker_row(each, view, SHOWN_IN_LIST) for each in oldest[: _fitting(names)]]
+    return [blocker_row(each, view, SHOWN_IN_LIST) for each in oldest[: _count_fitting(names)]]
 
 
 def open_rows(view: View, most: int) -> list[dict[str, Any]]:
@@ -288,10 +288,10 @@ def open_rows(view: View, most: int) -> list[dict[str, Any]]:
         most, view.open.values(), key=lambda each: (each.started_ms or view.at_ms, each.transactional_id)
     )
     names = (each.transactional_id for each in oldest)
-    return [transaction_row(each, view, blocks, SHOWN_IN_LIST) for each in oldest[: _fitting(names)]]
+    return [transaction_row(each, view, blocks, SHOWN_IN_LIST) for each in oldest[: _count_fitting(names)]]
 
 
-def _fitting(names: Iterable[str]) -> int:
+def _count_fitting(names: Iterable[str]) -> int:
     """Return how many of these names have at most NAME_CHARS characters together, but at least 1: an id may have
     32,767 characters.
     """

@@ -61,7 +61,7 @@ def page(
             ordered = [each for each in ordered if key(each) > after]
         except TypeError:
             raise _bad_token() from None
-    shown = _fitting(ordered[: query["page_size"]], key)
+    shown = _take_fitting(ordered[: query["page_size"]], key)
     more = len(ordered) > len(shown)
     next_link = f"{path}?{urlencode({**given, 'page_token': _token(key(shown[-1]))})}" if more else None
     itself = f"{path}?{urlencode(given)}" if given else path
@@ -73,7 +73,7 @@ def page(
     }
 
 
-def _fitting(items: list[T], key: Callable[[T], Key]) -> list[T]:
+def _take_fitting(items: list[T], key: Callable[[T], Key]) -> list[T]:
     """Return the first items whose names have at most KEY_CHARS characters together, but at least one item. A name
     may have 32,767 characters.
     """

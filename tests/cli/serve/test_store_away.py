@@ -5,7 +5,6 @@ import http.client
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import confluent_kafka
@@ -77,7 +76,9 @@ def test_one_signal_ends_a_broker_that_waits_for_an_object_store_that_hangs(s3, 
     s3.hang()
     command = [sys.executable, "-m", "fencepost", "serve", "--data-dir", str(tmp_path / "data"), *QUICK]
     with subprocess.Popen([*command, "--listen", f"127.0.0.1:{free_port()}"], stderr=subprocess.PIPE) as waiting:
-        time.sleep(3)
+        # The first request times out within PATIENCE_MS, and the broker, if told to stop, then ends with 0. The second
+        # has a longer deadline.
+        wait_until(lambda: s3.asked.get("GET") == 2)
         waiting.terminate()
         assert waiting.wait(store_away.PATIENCE_MS / 1000 + 10) == STORE_AWAY
         assert b"does not answer" in waiting.stderr.read()
