@@ -15,7 +15,7 @@ from ...protocol.batches import CODEC_BITS, HEADER_BYTES, Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
-from ...storage.producers.producers import ProducerStates
+from ...storage.producers.producers import Duplicate, ProducerStates
 from ...storage.store import BrokerHalted
 from ..net.owner import OlderConnection
 from ..net.waiting import Parked
@@ -236,17 +236,18 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
             raise _no_room(broker, batch, batch.size)
         return answer
     joining = None
-    if batch.is_transactional and transactional_id is not None:
-        joining = _admit(broker, call, partition, batch, transactional_id)
     producers = partition.log.producers
+    if batch.is_transactional and transactional_id is not None:
+        if broker.admission.is_prepared(transactional_id, batch) and (first := producers.find_repeated(batch)):
+            # Its answer was lost, and PrepareTxn had been sent behind it.
+            return _duplicate_answer(broker, partition, first)
+        joining = _admit(broker, call, partition, batch, transactional_id)
     if batch.producer_id >= 0:
         if not batch.is_transactional and broker.access.is_enforced:
             _check_may_write_as(broker, call, batch.producer_id)
         first = producers.judge(batch, _refusal_of_unknown(broker, call, batch))
         if first is not None:
-            broker.metrics.duplicates_refused += 1
-            # The timestamp is returned whatever the topic's message.timestamp.type, as in Kafka.
-            return _append_answer(partition, first.base_offset, first.timestamp)
+            return _duplicate_answer(broker, partition, first)
         if batch.producer_id not in producers:
             _check_room_for_producer(broker, producers, batch)
     partition.check_writes()
@@ -299,6 +300,13 @@ def _refusal_of_unknown(broker: Services, call: Call, batch: Batch) -> ErrorCode
     if batch.is_transactional and call.version >= TV2_SINCE:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     return UNKNOWN if broker.settings.producer_unknown_id_refuse else None
+
+
+def _duplicate_answer(broker: Services, partition: Partition, first: Duplicate) -> Answer:
+    """Count a batch that was written already, and return the response to it."""
+    broker.metrics.duplicates_refused += 1
+    # The timestamp is returned whatever the topic's message.timestamp.type, as in Kafka.
+    return _append_answer(partition, first.base_offset, first.timestamp)
 
 
 def _append_answer(partition: Partition, base_offset: int, log_append_time_ms: int) -> Answer:

@@ -81,6 +81,16 @@ class Admission:
             raise _refusal(error, PRODUCE, version, txn)
         return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
 
+    def is_prepared(self, transactional_id: str, batch: Batch) -> bool:
+        """Return whether the batch's transaction is prepared, so that nothing can be written in it any more."""
+        txn = self._transactions.get(transactional_id)
+        return (
+            txn is not None
+            and txn.prepared is not None
+            and txn.producer_id == batch.producer_id
+            and txn.producer_epoch == batch.producer_epoch
+        )
+
     def goes_on(
         self,
         transactional_id: str,

@@ -72,7 +72,7 @@ class Cluster:
         self.on_broken: Callable[[], None] = lambda: None
         self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._connections = Connections(settings, environment, self._address_of, self._forget_coordinators)
-        self._coordinators = Coordinators(self.any_node, settings.request_timeout_ms)
+        self.coordinators = Coordinators(self.any_node, settings.request_timeout_ms)
         self.connection_snapshots = self._connections.snapshots
         self._watched: dict[str, None] = {}
         self._watches_all = False
@@ -358,7 +358,7 @@ class Cluster:
         if node_id <= _FIRST_BOOTSTRAP:
             return self.settings.bootstrap_servers[_FIRST_BOOTSTRAP - node_id]
         known = self.metadata.brokers.get(node_id)
-        return (known.host, known.port) if known is not None else self._coordinators.address_of(node_id)
+        return (known.host, known.port) if known is not None else self.coordinators.address_of(node_id)
 
     def _adopt(self) -> None:
         """Use the connection to a bootstrap server for the broker that has the same address."""
@@ -370,7 +370,7 @@ class Cluster:
     def _forget_coordinators(self, node_id: int, purpose: str) -> None:
         """Forget the coordinators on this node, if their connection was lost, and request a refresh of the metadata."""
         if purpose == COORDINATORS:
-            self._coordinators.forget_node(node_id)
+            self.coordinators.forget_node(node_id)
         self.request_refresh()
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> Connection:
@@ -378,7 +378,7 @@ class Cluster:
 
         Raises the error of FindCoordinator, BrokerUnreachableError and the like.
         """
-        node_id = await self._coordinators.find(kind, key)
+        node_id = await self.coordinators.find(kind, key)
         try:
             return await self.node(node_id, COORDINATORS)
         except BrokerUnreachableError:
@@ -387,7 +387,7 @@ class Cluster:
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         """Forget which broker this coordinator is on, so that the next use looks it up again."""
-        self._coordinators.forget(kind, key)
+        self.coordinators.forget(kind, key)
 
     async def ask(
         self, target: Target, request: object, *, timeout_ms: float | None = None, cap: int | None = None

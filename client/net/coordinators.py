@@ -36,6 +36,10 @@ class Coordinators:
         """Return the address of a coordinator that find() has found, which the metadata may lack; None for others."""
         return self._addresses.get(node_id)
 
+    def known(self, kind: CoordinatorKind, key: str) -> int | None:
+        """Return the node id of the coordinator if it is known; sends nothing."""
+        return self._nodes.get((kind, key))
+
     def forget(self, kind: CoordinatorKind, key: str) -> None:
         """Forget which broker has the coordinator of this key, so that the next use looks it up again."""
         self._nodes.pop((kind, key), None)

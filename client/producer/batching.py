@@ -387,6 +387,10 @@ class Accumulator:
             return 0
         return None if partition.open is None else partition.open.created_ms + self._linger_ms
 
+    def are_all_sent(self) -> bool:
+        """Return whether all batches that are not acknowledged are on their way, each for the first time."""
+        return all(batch.on_the_way and batch.attempts == 1 for batch in self.incomplete)
+
     def peek(self, partition: Partition) -> Batch:
         """Return the partition's oldest batch that was never sent, without taking it. There must be one."""
         batch = partition.sealed[0] if partition.sealed else partition.open

@@ -20,6 +20,14 @@ def resolve(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
+async def wait_until_done(batch: Batch) -> None:
+    """Wait until the batch is acknowledged or has failed."""
+    if not batch.done:
+        future = asyncio.get_running_loop().create_future()
+        batch.on_done.append(partial(resolve, future))
+        await future
+
+
 class Delivery:
     """The result of one sent record. It may be awaited any number of times, and raises the error of its batch.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ...effects.counts import count_text, list_text
 from ...protocol.errors import KafkaError
-from ..errors import ClientError, DeliveryTimeoutError, ErrorCode, error_of
+from ..errors import BrokerUnreachableError, ClientError, DeliveryTimeoutError, ErrorCode, error_of
 from ..net.connection import log
 from .batching import Accumulator, Batch
 
@@ -83,3 +83,10 @@ def no_leader(batch: Batch) -> KafkaError:
     """Return LEADER_NOT_AVAILABLE with a text that names the batch's partition."""
     words = "has no leader: its broker is down, or its log is offline; the broker's log says why"
     return error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"{batch.partition.topic_partition} {words}")
+
+
+class ClosedByLoop(BrokerUnreachableError):
+    """The error for a request whose future was cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__("the request was given up", sent=True)

@@ -8,7 +8,7 @@ Source: Kafka's Sender; KIP-91.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,8 @@ from ..net.connection import Connection, broken
 from ..net.environment import Environment
 from ..settings import ProducerSettings
 from .batching import Accumulator, Batch, Partition
-from .delivery import resolve
-from .failures import Failures, no_leader, timeout_error
+from .delivery import wait_until_done
+from .failures import ClosedByLoop, Failures, no_leader, timeout_error
 from .requests import MAX_BATCHES, Answer, answers, cap_of, produce_request, words_of_answer
 from .send_permission import SendPermission
 from .sequences import Numbered, PartitionEntry, Sequences, Verdict
@@ -58,6 +58,7 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._expiry: asyncio.TimerHandle | None = None
+        self._when_sent: Callable[[Collection[int]], object] | None = None
         accumulator.on_batch = self.wake
         cluster.on_metadata.append(self._update_topics)
 
@@ -101,6 +102,9 @@ class Sender:
         try:
             if self._broken is None and self._accumulator.active:
                 self._send_ready()
+            if self._when_sent is not None and self._accumulator.are_all_sent():
+                call, self._when_sent = self._when_sent, None
+                call([node_id for node_id, count in self._flying.items() if count])
         except Exception as error:
             self._break(error)
         if self._broken is not None:
@@ -457,20 +461,28 @@ class Sender:
         self.wake()
         try:
             for batch in list(accumulator.incomplete):
-                await _done(batch)
+                await wait_until_done(batch)
         finally:
             accumulator.hurried -= 1
+
+    def call_when_sent(self, call: Callable[[Collection[int]], object] | None) -> None:
+        """Once all current batches are on their way, call this function with the brokers that have not answered all of
+        them. What it sends leaves in the same write as the last batch. It is not called while a batch is sent again.
+        None: call nothing any more.
+        """
+        self._when_sent = call
+        self.wake()
 
     async def settle(self) -> None:
         """Wait until no sent batch waits for a response or a retry."""
         self.wake()
         while sent := [batch for batch in self._accumulator.incomplete if batch in batch.partition.entry.window]:
             for batch in sent:
-                await _done(batch)
+                await wait_until_done(batch)
 
     def close(self, error: KafkaError) -> None:
         """Fail all remaining batches now."""
-        self._is_closed = True
+        self._is_closed, self._when_sent = True, None
         with contextlib.suppress(ValueError):  # the cluster may outlive this
             self._cluster.on_metadata.remove(self._update_topics)
         for handle in (self._timer, self._expiry):
@@ -484,17 +496,3 @@ class Sender:
         """Like close, from any thread, after the event loop has ended."""
         self._is_closed = True
         self._failures.lose_all(error)
-
-
-class ClosedByLoop(BrokerUnreachableError):
-    """The error for a request whose future was cancelled."""
-
-    def __init__(self) -> None:
-        super().__init__("the request was given up", sent=True)
-
-
-async def _done(batch: Batch) -> None:
-    if not batch.done:
-        future = asyncio.get_running_loop().create_future()
-        batch.on_done.append(partial(resolve, future))
-        await future

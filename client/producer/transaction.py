@@ -21,6 +21,7 @@ from ..errors import (
 from ..transactions.driver import TransactionDriver
 from ..transactions.machine import Outcome
 from ..transactions.participant import DecidingDatabase, Wait
+from ..transactions.sending import Sending
 from ..transactions.sources import FromGroup, FromShareGroup, Sources, offsets_of
 from ..transactions.sqlstates import may_succeed_again
 from ..transactions.table import State
@@ -251,10 +252,12 @@ class Transaction:
                 )
             raise
 
-    async def _decide(self) -> None:
-        """Commit in the database and at the broker. The class of an error is noted as `cause`, for the tracing span."""
+    async def _decide(self, sender: Sending, flushing: Awaitable[None]) -> bool:
+        """Commit in the database and at the broker, like DatabaseCommits.commit. The class of an error is noted as
+        `cause`, for the tracing span.
+        """
         try:
-            await self._driver.databases.commit(self._wait)
+            return await self._driver.databases.commit(sender, flushing, self._wait)
         except Exception as error:
             self._sources.cause = type(error).__qualname__
             raise

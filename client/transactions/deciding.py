@@ -1,10 +1,15 @@
 """One commit over the broker and a database: what a producer, or who ends what it left, does next. Pure.
 
-**The rule.** The row, then PrepareTxn, then COMMIT, then EndTxns. One row for each transactional id has the number of
-its last decision and whether that was to commit. It is written by the last statement of the user's own transaction of
-the database, under the condition that its number is lower and its generation the producer's own. So whoever is Prepared
-holds the row's lock, or its connection is gone; and whoever waits for that lock and then finds a lower number may write
-"not committed" there. Nobody can commit that number afterwards. What the database did is asked, never guessed.
+**The rule.** The row, the records and PrepareTxn, then COMMIT, then EndTxns. One row for each transactional id has the
+number of its last decision and whether that was to commit. It is written by the last statement of the user's own
+transaction of the database, under the condition that its number is lower and its generation the producer's own. Whoever
+ends a number waits until no open transaction has changed the row. If it then finds a lower number, it writes "not
+committed" there. Afterwards the condition does not hold, so nobody can commit that number. What the database did is
+asked, never guessed.
+
+PrepareTxn is sent right behind the last records, and beside the row, so that one sync of the broker makes records and
+prepared state durable. COMMIT is sent once the answers to all three are good. Until then nothing can be committed, so
+the producer ends a transaction that has failed by EndTxn(abort), whether it is prepared or not.
 
 | step | asks | OK | NO | no answer |
 |---|---|---|---|---|
@@ -13,16 +18,17 @@ holds the row's lock, or its connection is gone; and whoever waits for that lock
 | CLOSE | database: close its number, or read how it was decided. NO: a later number was | END | LOOK | CLOSE |
 | END | broker: EndTxns, as the database says | LOOK | LOOK | END |
 | INIT | broker: InitProducerId. NO: a transaction is held | DECIDE | LOOK | INIT |
-| DECIDE | database: the row, in the user's transaction. NO: its condition is not met | PREPARE | STOPPED | STOPPED |
-| PREPARE | broker: PrepareTxn with `hold` | COMMIT | STOPPED | PREPARE |
+| DECIDE | database: the row; broker: the records. NO: condition not met, or refused | PREPARE | STOPPED | STOPPED |
+| PREPARE | broker: PrepareTxn with `hold`; it was sent with DECIDE, without waiting | COMMIT | STOPPED | PREPARE |
 | COMMIT | database. NO: refused | END_OWN | CLOSE_OWN | CLOSE_OWN |
 | CLOSE_OWN | as CLOSE, over a new connection | END_OWN | STOPPED | CLOSE_OWN |
 | END_OWN | as END. NO: somebody ended it, and another producer goes on | DECIDE | LOOK | END_OWN |
 
-STOPPED: nothing was decided by this producer and nothing will be; it begins again at CLAIM, or ends. A producer raises
-the generation once; at a later CLAIM it only looks, and is fenced if it finds another one: to raise it again would stop
-a successor that has begun meanwhile, perhaps while this producer's process was stopped. Whoever only ends
-what others left does LOOK, CLOSE and END. tests/support/models/commit_model.py runs this table in every order of steps.
+STOPPED: nothing was decided by this producer and nothing will be; it aborts at the broker, and begins again at CLAIM,
+or ends. A producer raises the generation once; at a later CLAIM it only looks, and is fenced if it finds another one:
+to raise it again would stop a successor that has begun meanwhile, perhaps while this producer's process was stopped.
+Whoever only ends what others left does LOOK, CLOSE and END. tests/support/models/commit_model.py runs this table in
+every order of steps.
 """
 
 from collections.abc import Mapping

@@ -4,6 +4,8 @@ The rule: a repeated request is safe. A repeated PrepareTxn succeeds, a repeated
 Source: docs/apis.md.
 """
 
+import asyncio
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
@@ -61,24 +63,39 @@ class Decisions:
         connection = await self._cluster.coordinator("transaction", transactional_id)
         return connection.features.get(OWN_FEATURE, 0) >= _HOLDS_SINCE
 
-    async def prepare(self, asked: Waiting) -> tuple[int, KafkaError]:
+    async def prepare(
+        self, asked: Waiting, sent: "asyncio.Future[PrepareTxnResponse] | None" = None
+    ) -> tuple[int, KafkaError]:
         """Send PrepareTxn: hold the transaction until its decision, for as long as it takes. Returns the error code of
         the answer (0: it is prepared) and a KafkaError that describes this code.
+
+        sent: the answer to a PrepareTxn that was sent before; then none is sent now.
         """
-        request = PrepareTxnRequest(
-            transactional_id=asked.transactional_id,
-            producer_id=asked.identity.producer_id,
-            producer_epoch=asked.identity.epoch,
-            ledger_key=asked.key,
-            number=asked.number,
-            prepared_timeout_ms=NEVER_MS,
-            hold=True,
-        )
         target = _coordinator_of(asked.transactional_id)
-        answer: PrepareTxnResponse = await self._cluster.ask(target, request, timeout_ms=self._timeout_ms)
+        answer: PrepareTxnResponse = await (
+            sent or self._cluster.ask(target, _prepare_request(asked), timeout_ms=self._timeout_ms)
+        )
         self._cluster.stale(answer.error_code, target)
         text = answer.error_message or str(error_of(answer.error_code))
         return answer.error_code, error_of(answer.error_code, f"PrepareTxn: {text}")
+
+    def prepare_behind(self, asked: Waiting, node_ids: Collection[int]) -> "asyncio.Future[PrepareTxnResponse] | None":
+        """Send PrepareTxn right behind the records that these brokers have not acknowledged, so that one sync makes
+        them and the prepared state durable. Returns its answer.
+
+        Returns None, and sends nothing, if one of the brokers is not the transaction's coordinator, because then
+        PrepareTxn might overtake records.
+        """
+        node_id = self._cluster.coordinators.known(*_coordinator_of(asked.transactional_id))
+        if node_id is None or set(node_ids) - {node_id}:
+            return None
+        connection = self._cluster.ready(node_id)
+        if connection is None or not connection.knows(PrepareTxnRequest):
+            return None
+        version = connection.version_of(PrepareTxnRequest)
+        sent = connection.send(_prepare_request(asked), version, timeout_ms=self._timeout_ms)
+        sent.add_done_callback(_look_at)
+        return sent
 
     async def end(self, waiting: Waiting, committed: bool) -> Ended:
         """Send EndTxns: tell the broker that the database has committed (or aborted) this transaction. Returns the
@@ -166,6 +183,24 @@ class Decisions:
             self._cluster.stale(answer.error_code, target)
             raise error_of(answer.error_code, f"DescribeLedger: {answer.error_message or error_of(answer.error_code)}")
         return answer
+
+
+def _prepare_request(asked: Waiting) -> PrepareTxnRequest:
+    return PrepareTxnRequest(
+        transactional_id=asked.transactional_id,
+        producer_id=asked.identity.producer_id,
+        producer_epoch=asked.identity.epoch,
+        ledger_key=asked.key,
+        number=asked.number,
+        prepared_timeout_ms=NEVER_MS,
+        hold=True,
+    )
+
+
+def _look_at(answered: "asyncio.Future[PrepareTxnResponse]") -> None:
+    """Look at the error of an answer, which nobody else does if the transaction has failed meanwhile."""
+    if not answered.cancelled():
+        answered.exception()
 
 
 def _coordinator_of(transactional_id: str) -> tuple[CoordinatorKind, str]:

@@ -39,7 +39,7 @@ from .participant import DecidingDatabase
 from .requests import PRODUCE_V1, Codes, TransactionRequests
 from .sending import Sending
 from .sources import FromGroup, FromShareGroup, Offsets, Sources
-from .sql_commits import DatabaseCommits
+from .sql_commits import DatabaseCommits, Decide
 from .table import OPEN, Event, State
 from .tries import Tries
 from .writes import Writes
@@ -235,7 +235,7 @@ class TransactionDriver:
         self,
         offsets: tuple[Offsets, ConsumerGroupMetadata] | None = None,
         writes: Sequence[Callable[[], Awaitable[None]]] = (),
-        decide: Callable[[], Awaitable[None]] | None = None,
+        decide: Decide | None = None,
     ) -> None:
         """Wait for every write, then commit. offsets, writes (returned by `hand_over`): sent before that, together with
         the records. decide: ends the transaction instead of EndTxn (`databases.commit`).
@@ -255,7 +255,7 @@ class TransactionDriver:
         self,
         offsets: tuple[Offsets, ConsumerGroupMetadata] | None,
         writes: Sequence[Callable[[], Awaitable[None]]],
-        decide: Callable[[], Awaitable[None]] | None,
+        decide: Decide | None,
     ) -> None:
         """Send pending offsets and writes, wait for records, send EndTxn(commit). Raises the transaction's error."""
         machine = self.machine
@@ -269,15 +269,14 @@ class TransactionDriver:
                     if error is not None and not isinstance(error, KafkaError):  # KafkaErrors are in the machine
                         raise error
                 if machine.is_in(State.FLUSHING):  # else the abort waits for the records, and not so long
+                    if decide is not None and await decide(self.sender, flushing):
+                        return
                     await flushing
             finally:
                 flushing.cancel()
             if not machine.is_in(State.FLUSHING):
                 await self._explain()
                 raise machine.failure()
-            if decide is not None:
-                await decide()
-                return
             if machine.ends_without_request():
                 return
         await self._end(True)

@@ -1,5 +1,6 @@
 """What a transaction uses of its producer's sender. Pure."""
 
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from ..errors import KafkaError
@@ -14,6 +15,18 @@ class Sending(Protocol):
 
     async def flush(self) -> None:
         """Send all batches now; return when each is acknowledged or failed."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return the bytes of memory that unacknowledged records take."""
+        ...
+
+    def call_when_sent(self, call: Callable[[Collection[int]], object] | None) -> None:
+        """Once all current batches are on their way, call this function with the brokers that have not answered all of
+        them. What it sends leaves in the same write as the last batch. It is not called while a batch is sent again.
+        None: call nothing any more.
+        """
         ...
 
     def drop_unsent(self, error: KafkaError) -> None:

@@ -1,9 +1,9 @@
 """The commits of one producer over the broker and a database: carries out what deciding.py says.
 
-The rules: DECIDE, PrepareTxn and COMMIT follow each other here; what may have to be asked again and again is in
-sql_steps.py. From PrepareTxn's answer on nothing is cancelled or guessed: what the database did is asked over a new
-connection. Once the database has committed, the call returns, whether or not the broker could be told; the next
-transaction waits for that.
+The rules: DECIDE, PrepareTxn and COMMIT are sent here; what may have to be asked again and again is in sql_steps.py.
+COMMIT is sent once the row is written, all records are acknowledged and PrepareTxn is answered. From then on nothing is
+cancelled or guessed: what the database did is asked over a new connection. Once the database has committed, the call
+returns, whether or not the broker could be told; the next transaction waits for that.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ...protocol.errors import ErrorCode
+from ...protocol.messages.ledger import PrepareTxnResponse
 from ..errors import (
     AbortableTransactionError,
     IllegalStateError,
@@ -26,12 +27,16 @@ from .deciding import Step, Waiting, ledger_key
 from .decisions import Decisions
 from .machine import ClientTransaction
 from .participant import Block, DecidingDatabase, Wait
+from .sending import Sending
 from .sources import Sources
 from .sql_steps import Steps, overtaken
 from .table import Event, State
 from .tries import Tries
 
 log = logging.getLogger("fencepost.client")
+
+Decide = Callable[[Sending, Awaitable[None]], Awaitable[bool]]
+"""Commits in the database and at the broker, like DatabaseCommits.commit."""
 AGAIN_S = 1.0
 """The pause between attempts to end, in the background, a transaction whose end had no answer."""
 ROLL_BACK_S = 10.0
@@ -110,25 +115,27 @@ class DatabaseCommits:
             return None
         return await outlast(asyncio.get_running_loop().create_task(database.rollback()), ROLL_BACK_S)
 
-    async def commit(self, wait: Wait = "ended") -> None:
-        """Commit the transaction, whose records are all acknowledged, in the database and then at the broker.
+    async def commit(self, sender: Sending, flushing: Awaitable[None], wait: Wait = "ended") -> bool:
+        """Commit the transaction in the database and then at the broker. Returns False, and does nothing, if the
+        transaction has failed because of a record.
 
-        wait: with "decided" this returns once the database has committed; the broker is told in the background, and the
-        next transaction waits for that. Raises the database's error if it was committed nowhere;
-        AbortableTransactionError and ProducerFencedError, after which it has to be aborted; CommitOutcomeUnknownError.
+        flushing: the running `sender.flush()`. wait: with "decided" this returns once the database has committed; the
+        broker is told in the background, and the next transaction waits for that. Raises the database's error if it was
+        committed nowhere; AbortableTransactionError and ProducerFencedError, after which it has to be aborted;
+        CommitOutcomeUnknownError.
         """
         database, machine = self._open, self._machine  # not the database of a caller that was refused meanwhile
         assert database is not None
-        if not machine.attempted:  # nothing for the broker
+        if not machine.attempted and not sender.buffered_bytes:  # nothing for the broker
             await self._in_database(database.commit())
             self._open = None
             machine.ends_without_request()
-            return
+            return True
         key = ledger_key(database.database_id, machine.transactional_id)
         self.steps.waiting = Waiting(key, machine.transactional_id, machine.identity, self.steps.number)
         async with self._turn:
-            await self._decide(database, self.steps.waiting)
-            await self._prepare(self.steps.waiting)
+            if not await self._vote(sender, flushing, database, self.steps.waiting):
+                return False
             self.steps.step = Step.CLOSE_OWN  # whatever happens meanwhile
             machine.prepared()
             try:
@@ -143,6 +150,42 @@ class DatabaseCommits:
                     self._telling = asyncio.get_running_loop().create_task(self._tell(wait))
         if refusal is not None and machine.outcome == "aborted":
             raise refusal
+        return True
+
+    async def _vote(
+        self, sender: Sending, flushing: Awaitable[None], database: DecidingDatabase, waiting: Waiting
+    ) -> bool:
+        """Send DECIDE, the last records, and PrepareTxn right behind these; return True once the answers to all are
+        good. Returns False if a record failed. Raises like _decide() and _prepare(). In both cases the transaction has
+        to be aborted, and may be prepared.
+        """
+        machine = self._machine
+        sent: list[asyncio.Future[PrepareTxnResponse] | None] = []
+        sender.call_when_sent(lambda node_ids: sent.append(self._decisions.prepare_behind(waiting, node_ids)))
+        is_prepared = False
+        try:
+            await self._decide(database, waiting)
+            await flushing
+            if machine.is_in(State.FLUSHING):
+                await self._prepare(waiting, sent[0] if sent else None)
+                is_prepared = True
+        finally:
+            sender.call_when_sent(None)
+            if not is_prepared and sent and sent[0] is not None:
+                self._may_be_prepared()
+        return is_prepared
+
+    def _may_be_prepared(self) -> None:
+        """Note that PrepareTxn was sent in a transaction that has failed. If a record came too late for it, raise an
+        error that says so: the transaction can be tried again.
+        """
+        machine, error = self._machine, self._machine.error
+        machine.unanswered()
+        if machine.state is State.ABORTABLE_ERROR and error is not None and error.code == ErrorCode.INVALID_TXN_STATE:
+            machine.error = AbortableTransactionError(
+                "a record was refused for now, and the transaction was prepared before it could be sent again",
+                code=error.code,
+            )
 
     async def _commit_prepared(self, database: DecidingDatabase) -> Exception | None:
         """Commit in the database, while the broker holds the records. Returns the error if it does not confirm that;
@@ -190,17 +233,21 @@ class DatabaseCommits:
         machine.failed(AbortableTransactionError(str(error)))
         raise error
 
-    async def _prepare(self, waiting: Waiting) -> None:
-        """Send PrepareTxn until it is answered. Raises the transaction's error; it has to be aborted then."""
+    async def _prepare(self, waiting: Waiting, sent: "asyncio.Future[PrepareTxnResponse] | None") -> None:
+        """Wait for the answer to the PrepareTxn that was sent, if one was; send it until it is answered. Raises the
+        transaction's error; it has to be aborted then.
+        """
         machine, deadline = self._machine, self._tries.deadline()
         attempt = 0
         while True:
             code = 0
             try:
-                code, error = await self._decisions.prepare(waiting)
+                code, error = await self._decisions.prepare(waiting, sent)
                 if not code:
                     return
                 verdict = of_write(code)
+                if sent is not None and code == ErrorCode.INVALID_TXN_STATE:
+                    verdict = Verdict.AGAIN  # it has overtaken a record that was sent twice
             except KafkaError as raised:
                 machine.unanswered()
                 error, verdict = raised, Verdict.AGAIN if is_retriable(raised) else Verdict.ABORT
@@ -214,6 +261,7 @@ class DatabaseCommits:
                 error, verdict = self._tries.late("PrepareTxn", error), Verdict.ABORT
                 break
             attempt += 1
+            sent = None
         self.steps.step = Step.STOPPED
         machine.refused_write(verdict, error)
         raise machine.failure()

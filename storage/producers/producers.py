@@ -115,6 +115,11 @@ class ProducerStates:
             return None
         return self._judge_known(producer, batch, refuse_unknown_with)
 
+    def find_repeated(self, batch: Batch) -> Duplicate | None:
+        """Return where this batch was written already; None if it was not, or is forgotten. Raises nothing."""
+        producer = self._producers.get(batch.producer_id)
+        return None if producer is None or producer.epoch != batch.producer_epoch else _find(producer, batch)
+
     def _judge_known(self, producer: Producer, batch: Batch, refuse_unknown_with: ErrorCode | None) -> Duplicate | None:
         """Check a batch of a known producer, by epoch, sequence and transaction. Returns what judge() returns for it,
         and raises the same errors.

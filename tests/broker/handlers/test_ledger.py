@@ -211,6 +211,24 @@ def test_a_prepared_transaction_accepts_no_records_and_no_partitions(broker, ver
 
 
 @pytest.mark.parametrize("version", [1, 2])
+def test_a_batch_repeated_in_a_prepared_transaction_succeeds_and_is_written_once(broker, version):
+    """A client sends PrepareTxn right behind a batch, loses the connection, and sends both again."""
+    txn = written(broker, "t", version=version)
+    first = txn.offset
+    assert prepare(txn).error_code == 0
+    units = broker.broker.store.last_unit
+    for _ in range(2):
+        assert (txn.send("a", b"t", sequence=0), txn.offset) == (0, first)
+    assert txn.send("a", b"more") == BAD_STATE
+    txn.epoch -= 1
+    assert txn.send("a", b"t", sequence=0) != 0
+    txn.epoch += 1
+    assert broker.broker.store.last_unit == units
+    decide(broker, txn)
+    assert values(broker, "a") == [b"t"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_producer_may_end_its_own_prepared_transaction(broker, version, commit):
     txn = prepared(broker, "t", version=version)

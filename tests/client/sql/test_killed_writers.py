@@ -21,7 +21,7 @@ from fencepost.client.transactions import decisions, sql_commits
 from fencepost.client.transactions.deciding import Row
 from fencepost.client.values import NO_IDENTITY
 from fencepost.protocol.errors import ErrorCode
-from killed_writers import LEAST, live, write
+from killed_writers import BEFORE_END, LEAST, live, write
 from reading import make
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -266,6 +266,7 @@ def the_database_commits_before_prepare(monkeypatch, kind):
         await database.commit()
         database.commit = partial(asyncio.sleep, 0)
 
+    monkeypatch.setattr(decisions.Decisions, "prepare_behind", lambda self, waiting, node_ids: None)
     monkeypatch.setattr(sql_commits.DatabaseCommits, "_decide", early)
 
 
@@ -308,7 +309,7 @@ def test_a_producer_without_a_database_raises_naming_the_database_that_must_deci
 
     async def main(world):
         await make(world)
-        await live_in(world, orders, Fate(9, "killed"))  # between COMMIT and EndTxns
+        await live_in(world, orders, Fate(BEFORE_END, "killed"))
         successor = await world.producer()
         with pytest.raises(KafkaError, match="waits for number 0 of database") as refused:
             await successor.transaction().__aenter__()
@@ -355,7 +356,7 @@ def test_rows_equal_records_if_the_writer_is_cancelled_in_a_call_to_the_database
 def test_a_producer_raises_if_the_broker_refuses_to_end_its_predecessors_transaction(orders, monkeypatch):
     async def main(world):
         await make(world)
-        await live_in(world, orders, Fate(9, "killed"))  # between COMMIT and EndTxns
+        await live_in(world, orders, Fate(BEFORE_END, "killed"))
         successor = await world.producer()
         monkeypatch.setattr(decisions.Decisions, "end", refuse)
         async with orders.open() as db:
@@ -374,7 +375,7 @@ def test_a_producer_with_another_database_raises_naming_its_predecessors_databas
 
     async def main(world):
         await make(world)
-        await live_in(world, orders, Fate(9, "killed"))  # between COMMIT and EndTxns
+        await live_in(world, orders, Fate(BEFORE_END, "killed"))
         successor = await world.producer()
         async with orders.open() as db, other.open() as second:
             await second.execute("create table orders (id integer primary key)")

@@ -1,9 +1,12 @@
 """Programs that are killed, stopped or left without an answer at one of their calls to a database and a broker."""
 
+import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+
+from fencepost.client.errors import BrokerUnreachableError
 
 
 class Killed(BaseException):
@@ -27,6 +30,36 @@ class Fate:
         """Let each of these methods of the part count as a call."""
         for name in names:
             setattr(part, name, partial(self.call, name, getattr(part, name)))
+
+    def watch_sending(self, part: Any, name: str) -> None:
+        """Let this method of the part count as a call. It sends a request at once, and returns a future of the answer,
+        or None if it sends nothing.
+        """
+        setattr(part, name, partial(self.send, name, getattr(part, name)))
+
+    def send(
+        self, name: str, inner: Callable[..., asyncio.Future[Any] | None], *arguments: Any
+    ) -> asyncio.Future[Any] | None:
+        """Make a call that sends a request at once, if the program is alive. A killed one learns of its end only at
+        its next call; "unanswered": the request is not sent.
+        """
+        if self.dead:
+            return None
+        self.names.append(name)
+        is_it = len(self.names) == self.at + 1
+        self.dead = is_it and self.how == "killed"
+        if is_it and self.how == "stopped" and self.meanwhile is not None:
+            return asyncio.ensure_future(self._send_later(self.meanwhile(), inner, *arguments))
+        return None if is_it and self.how else inner(*arguments)
+
+    async def _send_later(
+        self, meanwhile: Awaitable[Any], inner: Callable[..., asyncio.Future[Any] | None], *arguments: Any
+    ) -> Any:
+        await meanwhile
+        sent = inner(*arguments)
+        if sent is None:
+            raise BrokerUnreachableError("not sent", sent=False)
+        return await sent
 
     async def call(self, name: str, inner: Callable[..., Awaitable[Any]], *arguments: Any, **keywords: Any) -> Any:
         """Make the call, if the program is alive."""

@@ -13,7 +13,8 @@ CALLS = {
     "requests": ["init", "end"],
     "sender": ["flush"],
 }
-LEAST = 17  # calls of a writer with two transactions
+LEAST = 19  # calls of a writer with two transactions
+BEFORE_END = 10  # the first call between COMMIT and EndTxns
 
 
 async def write(producer: Producer, db: Any, *numbers: int, topic: str = "t") -> None:
@@ -40,6 +41,7 @@ async def live(
     parts = {"database": db, "decisions": driver.databases._decisions, "requests": driver._requests}
     for name, part in {**parts, "sender": driver.sender}.items():
         fate.watch(part, CALLS[name])
+    fate.watch_sending(parts["decisions"], "prepare_behind")
     with contextlib.suppress(Killed, KafkaError, *errors):
         await write(producer, db, 1, 2, topic=topic)
     fate.dead = True

@@ -54,6 +54,8 @@ class Clients:
             parts["numbering"] = producer._numbering
         for name, part in parts.items():
             self._fate.watch(part, OF_PRODUCER[name])
+        if producer._driver is not None:
+            self._fate.watch_sending(parts["decisions"], "prepare_behind")
         self.made.append(producer)
         return producer
 

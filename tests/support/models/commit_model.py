@@ -6,21 +6,27 @@ or has gone on. A fault is a death, an answer that does not come, a message that
 database, which rolls back open transactions. A restart of the broker loses answers only, so it is one of these. The
 session of a dead client lives on until the database notices. The resolver never dies.
 
+With DECIDE a writer sends its last record, and PrepareTxn behind it, without waiting for an answer. These three arrive
+in any order, too: what is to follow in one connection may be lost with it and sent again. A writer that stops before
+COMMIT aborts its transaction, which may be Prepared.
+
 What a client does next, the product's own table says. A variant replaces some of its cells, or has traits, which change
 what broker and database do.
 
-Checked in every state: whatever has a record has a row, and whatever has a row has a record or is Prepared. At the end:
-from every state one can be reached in which nothing is Prepared, no message is under way and no session is open.
+Checked in every state: whatever has a record has a row, and whatever has a row has a record or is Prepared with it. At
+the end: from every state one can be reached in which nothing is Prepared, no message is under way and no session is
+open.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from fencepost.client.transactions.deciding import TABLE, Answer, Cell, Step
 
 OFF, IDLE = 11, 12  # steps of the model alone: a writer that has not started; the resolver between two looks
+WRITE, ABORT = 13, 14  # requests that are no steps: Produce, and EndTxn of a writer that has stopped
 _RESOLVERS: Mapping[Cell, int] = {
     **TABLE,
     (Step.LOOK, Answer.OK): IDLE,
@@ -30,6 +36,12 @@ _RESOLVERS: Mapping[Cell, int] = {
     (Step.END, Answer.NO): IDLE,
 }
 
+_OF_EPOCH: Mapping[int, Callable[[Any], int]] = {
+    Step.PREPARE: lambda found: found.epoch,
+    WRITE: lambda asked: asked[0],
+    ABORT: lambda epoch: epoch,
+}
+"""Requests that the broker refuses after the epoch in their arguments, which these functions return."""
 RESOLVER = 2  # the number of this client; 0 and 1 are the writers
 Work: TypeAlias = tuple[int, int]  # the writer, and which of its transactions: names a row and its record
 
@@ -44,12 +56,15 @@ class Found(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """epoch: of the transactional id. number, committed: of the ledger's entry."""
+    """epoch: of the transactional id. number, committed: of the ledger's entry. record: what the open or Prepared
+    transaction has.
+    """
 
     epoch: int = 0
     prepared: Found | None = None
     number: int = 0
     committed: bool = False
+    record: Work | None = None
 
 
 class Row(NamedTuple):
@@ -69,7 +84,9 @@ class Session(NamedTuple):
 
 
 class Client(NamedTuple):
-    """found: what it is ending now. left: how many transactions it will still do, the current one included."""
+    """found: what it is ending now. left: how many transactions it will still do, the current one included. taken: the
+    requests of its step DECIDE that have succeeded.
+    """
 
     step: int
     generation: int = 0
@@ -77,13 +94,14 @@ class Client(NamedTuple):
     number: int = 0
     left: int = 0
     found: Found | None = None
+    taken: frozenset[int] = frozenset()
 
 
 class Message(NamedTuple):
     """A request under way. arguments: all that the receiver gets."""
 
     client: int
-    step: Step
+    step: int
     arguments: Any
 
 
@@ -129,6 +147,21 @@ class Model:
 
     def following(self, world: World) -> Iterator[World]:
         """Return every state that one step leads to."""
+        for after in self._all_following(world):
+            yield self._without_spent(after)
+
+    def _without_spent(self, world: World) -> World:
+        """Return the state without messages that nobody awaits and that change nothing whenever they arrive: those of
+        a producer's earlier epochs.
+        """
+        epoch = world.broker.epoch
+        spent = {one for one in world.messages if one.step in _OF_EPOCH and _OF_EPOCH[one.step](one.arguments) < epoch}
+        if not spent:
+            return world
+        awaited = frozenset[Message]().union(*(self._requests(*each) for each in enumerate(world.clients)))
+        return world._replace(messages=world.messages - (spent - awaited))
+
+    def _all_following(self, world: World) -> Iterator[World]:
         for number, client in enumerate(world.clients):
             if client.step is OFF:
                 yield self._send(world, number, client._replace(step=Step.CLAIM))
@@ -143,7 +176,7 @@ class Model:
             yield from self._arrivals(world, message)
         yield from self._database_events(world)
         broker = world.broker
-        aborted = broker._replace(epoch=broker.epoch + 1, prepared=None)
+        aborted = broker._replace(epoch=broker.epoch + 1, prepared=None, record=None)
         if "timeout" in self.traits and broker.prepared:
             yield world._replace(broker=aborted)
         if world.operator and (broker.prepared is None or "operator passes the hold" in self.traits):
@@ -152,16 +185,24 @@ class Model:
     def _arrivals(self, world: World, message: Message) -> Iterator[World]:
         """Yield the states after this message arrives, arrives for the first of two times, or is lost."""
         number = message.client
-        is_awaited = message == self._request(number, world.clients[number])
+        client = world.clients[number]
+        is_awaited = message in self._requests(number, client)
         served = self._serve(world, message)
         if served is not None:
             after, answer, value = served
             once = after._replace(messages=world.messages - {message})
-            yield self._answered(once, number, answer, value) if is_awaited else once
+            if is_awaited and client.step is Step.DECIDE:
+                yield self._voted(once, number, message.step, answer)
+            else:
+                yield self._answered(once, number, answer, value) if is_awaited else once
             if world.faults and message.step is not Step.DECIDE:  # a driver of a database does not repeat it
                 yield after._replace(faults=world.faults - 1)
+        is_early = client.step is Step.DECIDE and message.step is Step.PREPARE
+        lost = world._replace(messages=world.messages - {message})
         if not is_awaited:
-            yield world._replace(messages=world.messages - {message})
+            yield lost
+        elif is_early and world.faults:
+            yield lost._replace(faults=world.faults - 1)
 
     def _database_events(self, world: World) -> Iterator[World]:
         """Yield the states after the database notices that a client has left, or restarts."""
@@ -180,30 +221,50 @@ class Model:
 
     # ---- clients ---------------------------------------------------------------------------------------------
 
-    def _request(self, number: int, client: Client) -> Message | None:
-        """Return the message whose answer this client awaits."""
+    def _requests(self, number: int, client: Client) -> frozenset[Message]:
+        """Return the messages whose answers this client awaits."""
         step, found = client.step, client.found
         work = (number, client.left)
         if step > Step.END_OWN:
-            return None
+            return frozenset()
+        prepare = Message(number, Step.PREPARE, Found(client.epoch, client.number, work))
         if step is Step.DECIDE:
-            return Message(number, step, (client.generation, client.number, work))
+            decide = Message(number, step, (client.generation, client.number, work))
+            write = Message(number, WRITE, (client.epoch, work))
+            sent = {decide, write} if "waits for records first" in self.traits else {decide, write, prepare}
+            return frozenset(each for each in sent if each.step not in client.taken)
         if step is Step.PREPARE:
-            return Message(number, step, Found(client.epoch, client.number, work))
+            return frozenset({prepare})
+        arguments: Any = None
         if step is Step.COMMIT:
-            return Message(number, step, work)
-        if step in (Step.CLOSE, Step.CLOSE_OWN):
+            arguments = work
+        elif step in (Step.CLOSE, Step.CLOSE_OWN):
             assert found is not None
-            return Message(number, Step.CLOSE, found.number)
-        if step in (Step.END, Step.END_OWN):
-            return Message(number, Step.END, found)
-        return Message(number, step, None)
+            step, arguments = Step.CLOSE, found.number
+        elif step in (Step.END, Step.END_OWN):
+            step, arguments = Step.END, found
+        return frozenset({Message(number, step, arguments)})
 
     def _send(self, world: World, number: int, client: Client) -> World:
         """Return the state after the client sent what its step is about."""
-        message = self._request(number, client)
-        messages = world.messages if message is None else world.messages | {message}
+        messages = world.messages | self._requests(number, client)
         return world._replace(clients=_with(world.clients, number, client), messages=messages)
+
+    def _voted(self, world: World, number: int, asked: int, answer: Answer) -> World:
+        """Return the state after an answer to one of the requests of the step DECIDE. One to PrepareTxn counts only if
+        it is OK: else it is sent again at the step PREPARE.
+        """
+        client = world.clients[number]
+        if answer is not Answer.OK:
+            return world if asked is Step.PREPARE else self._answered(world, number, answer)
+        client = client._replace(taken=client.taken | {asked})
+        world = world._replace(clients=_with(world.clients, number, client))
+        awaited = {Step.DECIDE} if "does not wait for records" in self.traits else {Step.DECIDE, WRITE}
+        if not awaited <= client.taken:
+            return world
+        world = self._answered(world, number, Answer.OK)
+        after = world.clients[number]
+        return self._answered(world, number, Answer.OK) if after.step in client.taken else world
 
     def _answered(self, world: World, number: int, answer: Answer, value: Any = None) -> World:
         """Return the state after an answer to this client, or its absence. value: what the answer says."""
@@ -228,7 +289,9 @@ class Model:
             number_next = client.number + (to is not Step.LOOK)
             client = client._replace(epoch=epoch, number=number_next, left=client.left - 1, found=None)
             to = to if client.left else Step.STOPPED
-        return self._send(world, number, client._replace(step=to))
+        if to is Step.STOPPED and step in (Step.DECIDE, Step.PREPARE) and "leaves it to others" not in self.traits:
+            world = world._replace(messages=world.messages | {Message(number, ABORT, client.epoch)})
+        return self._send(world, number, client._replace(step=to, taken=frozenset()))
 
     # ---- broker and database ---------------------------------------------------------------------------------
 
@@ -273,9 +336,16 @@ class Model:
         row = Row(row.generation, number, True) if outside else row
         return world._replace(sessions=sessions, row=row), Answer.OK, None
 
-    def _serve_at_broker(self, world: World, step: Step, asked: Any) -> tuple[World, Answer, Any]:
+    def _serve_at_broker(self, world: World, step: int, asked: Any) -> tuple[World, Answer, Any]:
         broker, traits = world.broker, self.traits
-        epoch, prepared, number, committed = broker
+        epoch, prepared, number, committed, record = broker
+        if step == WRITE:
+            if asked[0] != epoch or (prepared and record != asked[1]):
+                return world, Answer.NO, None
+            return world._replace(broker=broker._replace(record=asked[1])), Answer.OK, None
+        if step == ABORT:
+            ended = world._replace(broker=Broker(epoch + 1, None, number, committed))
+            return ended if asked == epoch else world, Answer.OK, None
         if step is Step.LOOK:
             return world, Answer.NO if prepared else Answer.OK, broker
         if step is Step.INIT:
@@ -297,7 +367,7 @@ class Model:
             return world, Answer.NO, is_same
         if prepared is None or asked[:3] != prepared[:3]:
             return world, Answer.NO, False
-        records = world.records | {asked.work} if decision else world.records
+        records = world.records | {record} if decision and record else world.records
         broker = Broker(epoch + 1, None, asked.number, decision)
         return world._replace(broker=broker, records=records), Answer.OK, epoch + 1
 
@@ -324,7 +394,7 @@ def look_at_all(model: Model) -> tuple[int, int]:
 
 
 def _check(world: World) -> None:
-    prepared = {world.broker.prepared.work} if world.broker.prepared else set()
+    prepared = {world.broker.record} if world.broker.prepared else set()
     if not world.records <= world.rows:
         raise Violated(f"a record without its row: {world}")
     if not world.rows <= world.records | prepared:
