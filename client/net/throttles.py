@@ -4,7 +4,7 @@ from ...effects.clock import Clock
 from .connection import log
 
 FOR_LONG_MS, AGAIN_MS = 1_000, 60_000
-"""So much waiting is warned of, and so seldom."""
+"""The sum of waits that is logged as a warning, and the shortest time between two warnings."""
 
 
 class Throttles:

@@ -85,7 +85,7 @@ def test_long_throttling_is_logged_once_a_minute(caplog: pytest.LogCaptureFixtur
         await limited(world, producer_byte_rate=1_000)
         begun = seconds(world)
         await produced(world, client_id="slow", max_batch_size=5_000)
-        assert seconds(world) - begun > 40
+        assert 40 < seconds(world) - begun < 75
         told = [each.getMessage() for each in caplog.records if "a quota of broker" in each.getMessage()]
         assert len(told) <= 2, "it was told several times of one wait"
         assert told[0].startswith("a quota of broker 1 holds 'slow' back for ")

@@ -125,7 +125,7 @@ def test_after_an_unknown_commit_outcome_reading_resumes_at_the_committed_offset
 
 @pytest.mark.parametrize("lost", ["before_write", "after_write"])
 def test_a_first_batch_with_an_unknown_outcome_is_processed_exactly_once(lost):
-    """There is no committed offset yet, and auto_offset_reset "latest" would begin behind the batch."""
+    """There is no committed offset yet, and auto_offset_reset "latest" would begin after the batch."""
 
     async def main(world):
         await write(world, b"a")

@@ -55,7 +55,7 @@ class Leaders:
         task._source_admin._leaders = leaders  # type: ignore[method-assign]
 
 
-async def has_copied(sides: Sides, partition: int, count: int) -> None:
+async def wait_until_copied(sides: Sides, partition: int, count: int) -> None:
     """Wait until this partition of the topic `away` has `count` records on the target."""
     async with asyncio.timeout(PATIENCE_S):
         while len((await records_of(sides.target, "away"))[partition]) < count:  # noqa: ASYNC110
@@ -77,7 +77,7 @@ async def test_a_source_partition_without_a_leader_holds_up_only_itself(
     leaders = Leaders(task, leader)
     async with sides.running(task):
         await sides.drained("led")
-        await has_copied(sides, 0, 10 if is_known else 5)
+        await wait_until_copied(sides, 0, 10 if is_known else 5)
         await write(sides, range(20, 30))
         await sides.drained("led")
         assert len((await records_of(sides.target, "away"))[1]) == (5 if is_known else 0)
@@ -104,7 +104,7 @@ async def test_a_source_partition_that_refuses_every_fetch_holds_up_only_itself(
     task._source_admin.read_page = read  # type: ignore[method-assign]
     async with sides.running(task):
         await sides.drained("led")
-        await has_copied(sides, 0, 5)
+        await wait_until_copied(sides, 0, 5)
         (line,) = sides.told
         assert line.startswith("waiting: away-1 of the source: ")
         refused.clear()

@@ -375,9 +375,17 @@ def test_an_operators_abort_fails_one_transaction_and_not_the_pool():
         within(main, version)
 
 
-@pytest.mark.parametrize("given", [{"prefix": ""}, {"prefix": None}, {"size": 0}, {"transactional_id": "x"}])
-def test_a_pool_with_no_prefix_no_slot_or_a_transactional_id_is_refused(given):
-    with pytest.raises(InvalidConfigurationError):
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"prefix": ""}, "prefix must be"),
+        ({"prefix": None}, "prefix must be"),
+        ({"size": 0}, "size"),
+        ({"transactional_id": "x"}, "a prefix instead of a transactional_id"),
+    ],
+)
+def test_a_pool_with_no_prefix_no_slot_or_a_transactional_id_is_refused(given, why):
+    with pytest.raises(InvalidConfigurationError, match=why):
         ProducerPool(BOOTSTRAP, **{"prefix": "api", **given})
 
 

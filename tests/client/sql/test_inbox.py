@@ -7,6 +7,7 @@ import itertools
 import pytest
 from cancelled_everywhere import at_every_turn
 from fencepost.client.errors import (
+    AbortableTransactionError,
     CommitOutcomeUnknownError,
     IllegalStateError,
     InboxFencedError,
@@ -467,7 +468,7 @@ async def test_a_transaction_that_swallowed_the_error_of_an_inbox_is_aborted(bro
     await send(broker, 0)
     async with reading(broker) as consumer, Producer(broker, transactional_id="bills-1") as producer:
         batch = await anext(consumer.batches())
-        with pytest.raises(Exception, match="the inbox within it failed"):  # noqa: PT012
+        with pytest.raises(AbortableTransactionError, match="the inbox within it failed"):  # noqa: PT012
             async with producer.transaction(db=db) as tx:
                 await tx.send("bills", b"lost")
                 with contextlib.suppress(ValueError):

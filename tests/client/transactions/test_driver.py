@@ -53,16 +53,22 @@ def test_with_version_1_partitions_are_added_in_one_request_before_the_writes():
     within(main, 1, num_partitions=2)
 
 
-def test_with_transaction_version_1_produce_is_at_most_11_and_end_txn_at_most_4():
+def test_kafka_4_with_transaction_version_1_gets_the_requests_of_version_1(monkeypatch):
+    """Such a broker lists the newest versions of the requests, and transaction.version 1 or none."""
+    monkeypatch.setattr("fencepost.client.transactions.requests.TRANSACTION_FEATURE", "not listed")
+
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:
             await tx.send("t", b"a")
             await tx.send_offsets_to_transaction(OFFSETS, GROUP)
         asked = dict(world.asked)
-        assert (asked["Produce"] <= 11, asked["EndTxn"] <= 4, asked["TxnOffsetCommit"] in (3, 4)) == (True,) * 3
+        assert (asked["AddPartitionsToTxn"], asked["Produce"], asked["EndTxn"]) == (3, 11, 4)
+        assert (asked["AddOffsetsToTxn"], asked["TxnOffsetCommit"]) == (4, 4)
+        assert producer.producer_epoch == 0
+        assert await world.values() == [b"a"]
 
-    within(main, 1)
+    within(main)
 
 
 @both

@@ -298,9 +298,16 @@ async def test_an_outbox_relay_reports_a_locked_database_and_waits_for_it(broker
     assert await values_of(broker, topic) == [b"1"]
 
 
-@pytest.mark.parametrize("more", [{"by": "luck"}, {"at_once": 0}, {"columns": "value="}])
-async def test_an_outbox_refuses_an_unknown_method_an_at_once_of_0_and_an_empty_column(broker, db, more):
-    with pytest.raises(InvalidConfigurationError):
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"by": "luck"}, "cannot be sent by 'luck'"),
+        ({"at_once": 0}, "at least one row"),
+        ({"columns": "value="}, "needs a column for position, and one for value"),
+    ],
+)
+async def test_an_outbox_refuses_an_unknown_method_an_at_once_of_0_and_an_empty_column(broker, db, more, why):
+    with pytest.raises(InvalidConfigurationError, match=why):
         sql.outbox(broker, db, to="t", **more)
 
 
