@@ -153,15 +153,23 @@ class Takeover:
         places = self._epochs.places()
         passed = any(place.epoch == own or (place.epoch > own and self._epochs.is_round(place)) for place in places)
         begun = self._epochs.newest_begun(places, below=own)
-        if self._watched_epoch is not None and begun > self._watched_epoch:
-            raise Overtaken(f"another broker has begun epoch {begun}")
+        self._check_watched(begun)
         begun = begun or min([*self._epochs.claimed(), own])
         return begun, passed, self._epochs.ends([place for place in places if begun <= place.epoch < own])
 
     def _list(self, taker: Taker) -> Taker:
-        """List the epoch that is being ended. Returns the next state."""
-        places = self._epochs.places(format.epoch_prefix(taker.ending))
-        return taker.listed(self._epochs.near_top(places))
+        """List the epoch that is being ended. Returns the next state. Raises Overtaken if another broker than the
+        watched owner has begun it meanwhile.
+        """
+        rounds = self._epochs.near_top(self._epochs.places(format.epoch_prefix(taker.ending)))
+        if any(rounds.values()):
+            self._check_watched(taker.ending)
+        return taker.listed(rounds)
+
+    def _check_watched(self, begun: int) -> None:
+        """Raise Overtaken if this epoch, which has begun, is later than that of the watched owner."""
+        if self._watched_epoch is not None and begun > self._watched_epoch:
+            raise Overtaken(f"another broker has begun epoch {begun}")
 
     def _seal(self, taker: Taker) -> None:
         """Try to create the seal that ends the epoch. If the name is taken, the next listing shows by what."""
