@@ -111,10 +111,14 @@ class StoreOwner:
         recovery. Raises what Candidate.take_over raises.
         """
         try:
-            source, opened = await self._candidate.take_over(settings, look_from)
+            return await self._open(settings, look_from)
         except BaseException:
             self._early_clients.send_away()
             raise
+
+    async def _open(self, settings: StoreSettings, look_from: LookFrom) -> tuple[Store, RecoveryReport]:
+        """Do what open() does, except that clients which wait are not sent away if it fails."""
+        source, opened = await self._candidate.take_over(settings, look_from)
         self._created_ms = self._clock.monotonic_ms()
         self.epoch = epoch = source.taken.claim.epoch
         recall = partial(self.other_nodes.recall, epoch, self._calls.pause_unless_refused, self._created_ms)

@@ -266,7 +266,7 @@ class SystemNet(Net):
         except BaseException:
             for server in servers:
                 server.close()
-            close(sockets)
+            _close_kept(sockets)
             raise
         return SystemListener(sockets, servers)
 

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 
 import pytest
+from fencepost.effects import forks
 from fencepost.effects.net import SystemNet, Writable, has_left, send_now
 from fencepost.effects.net import tcp as net_module
 from loops import LOOPS
@@ -113,6 +114,25 @@ def test_a_port_that_is_taken_cannot_be_reserved_and_nothing_stays_open(run):
         assert not net._reserved
         listener.close()
         await listener.wait_closed()
+
+    run(main)
+
+
+def test_a_reserved_socket_that_cannot_be_listened_on_is_closed_in_children_too(run, monkeypatch):
+    """Its number may soon be that of another file, which children must keep."""
+
+    def fail(sockets, factory):
+        raise OSError(errno.EMFILE, "no descriptor is left")
+
+    monkeypatch.setattr(net_module, "TlsAcceptor", fail)
+
+    async def main():
+        net, before = SystemNet(), set(forks._kept_from_children)
+        await net.reserve("127.0.0.1", 0)
+        assert forks._kept_from_children != before
+        with pytest.raises(OSError):
+            await net.listen(None, "127.0.0.1", 0)  # no function, so it is taken for what admits clients with TLS
+        assert forks._kept_from_children == before
 
     run(main)
 
