@@ -192,7 +192,8 @@ class Candidate:
             await standby.end()
 
     async def _wait_for_silence(self, ahead: ReadingAhead, follow: Callable[[Place], None]) -> int:
-        """Return the epoch of the present owner once it has written nothing for `_leases` leases, or has handed over.
+        """Return the epoch of the present owner once it has written nothing for `_leases` leases, or has handed over
+        and this broker can listen. If it cannot, another process on this machine may be taking over at its address.
 
         Returns at once if this data directory was the last owner, unless another broker was told to take over or is
         taking over. ahead: finds newer rounds (writes of the journal). follow: called again and again with the newest
@@ -213,10 +214,10 @@ class Candidate:
             await calls.in_worker(partial(self.presence.tell, silence.newest.epoch, clock.monotonic_ms()))
             await asyncio.sleep(self._lease_ms / 1000 / LOOKS_A_LEASE)
             newest, handed_over = await calls.in_worker(partial(ahead.newer, silence.newest))
-            if handed_over:
-                await self._early_clients.let_wait()
+            if handed_over and await self._early_clients.let_wait():
                 return newest.epoch
-            silence.saw(newest, clock.monotonic_ms())
+            if not handed_over:  # else read the seal again, and try again to listen
+                silence.saw(newest, clock.monotonic_ms())
             if silence.is_over(clock.monotonic_ms()):
                 await self._look(silence)  # for a later epoch, of which `ahead` knows nothing
         return silence.newest.epoch

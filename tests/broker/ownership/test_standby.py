@@ -1,12 +1,15 @@
 """A broker that fetches the checkpoints of an owner while it waits, and takes over when the owner is gone."""
 
 import asyncio
+import errno
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership import candidate
+from fencepost.broker.ownership.alive import LOOKS_A_LEASE
+from fencepost.broker.ownership.other_nodes import OtherNodes
 from fencepost.broker.ownership.owner import InStore
 from fencepost.broker.ownership.standby import Standby
 from fencepost.effects.disk import DiskFull
@@ -242,6 +245,63 @@ def test_clients_that_wait_are_sent_away_if_the_take_over_fails(monkeypatch):
         serve(seen)
     assert reservations.happened[-1] == "release"
     assert "claim" not in reservations.happened
+
+
+def test_clients_that_wait_are_sent_away_if_the_start_fails_after_the_take_over(monkeypatch):
+    objects = SimulatedObjects()
+    owner = OwnerAtWork(objects, begin(objects), looks=23, hands_over=True)
+    seen = objects.client()
+    seen.before_each = owner.look
+    reservations = Reservations(monkeypatch, seen)
+
+    def fail(*given):
+        raise Refused(form.claim_name(1), "the server answered 403", "give it the rights")
+
+    monkeypatch.setattr(OtherNodes, "recall", fail)
+    with pytest.raises(Refused):
+        serve(seen)
+    assert reservations.happened[-2:] == ["claim", "release"]
+
+
+def test_a_standby_whose_address_is_taken_when_an_owner_hands_over_tries_again(monkeypatch, caplog):
+    """Another standby on this machine may have the address: it takes over, or ends soon."""
+    objects = SimulatedObjects()
+    owner = OwnerAtWork(objects, begin(objects), looks=23, hands_over=True)
+    seen = objects.client()
+    seen.before_each = owner.look
+    reservations = Reservations(monkeypatch, seen)
+    reserve, attempts = SimulatedNet.reserve, iter(range(3))
+
+    async def taken_twice(net: SimulatedNet, host: str, port: int, send_buffer_bytes: int = -1) -> None:
+        if next(attempts) < 2:
+            raise OSError(errno.EADDRINUSE, "address already in use")
+        await reserve(net, host, port, send_buffer_bytes)
+
+    monkeypatch.setattr(SimulatedNet, "reserve", taken_twice)
+    second = serve(seen)
+    port = SETTINGS.served_listeners[0].port
+    assert reservations.happened == ["release"] * 5 + [f"reserve {port}", "claim"]
+    assert caplog.text.count("cannot listen yet: [Errno 98] address already in use") == 1
+    second.stop()
+
+
+def test_a_standby_whose_address_stays_taken_takes_over_when_nobody_else_does(monkeypatch):
+    """Its start fails then, if the address is still taken, as that of any broker."""
+    objects = SimulatedObjects()
+    owner = OwnerAtWork(objects, begin(objects), looks=23, hands_over=True)
+    seen = objects.client()
+    seen.before_each = owner.look
+    reservations = Reservations(monkeypatch, seen)
+
+    async def taken(net: SimulatedNet, host: str, port: int, send_buffer_bytes: int = -1) -> None:
+        reservations.happened.append("taken")
+        raise OSError(errno.EADDRINUSE, "address already in use")
+
+    monkeypatch.setattr(SimulatedNet, "reserve", taken)
+    second = serve(seen)
+    assert reservations.happened.count("taken") <= 2 * LOOKS_A_LEASE
+    assert reservations.happened[-1] == "claim"
+    second.stop()
 
 
 def test_a_standby_of_a_store_without_an_owner_takes_over_at_once():
