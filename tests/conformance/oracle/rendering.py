@@ -125,7 +125,7 @@ class Renderer:
 
     def _items(self, field: Field, items: list[Any], version: int) -> Iterator[str]:
         if not self._ordered and field.name != "record_errors":
-            items = sorted(items, key=lambda item: (_identity(item), self._member(item)))
+            items = sorted(items, key=lambda item: (_identity(item), self._member_sort_key(item)))
         for item in items:
             partitions = _partitions(item, version)
             if partitions is None:
@@ -134,9 +134,9 @@ class Renderer:
             else:
                 yield from self._topic(item, partitions, version)
 
-    def _member(self, item: Any) -> str:
-        """Return the name by which described members of a consumer group are sorted, because some of their ids are made
-        up by the broker. Empty for everything else, which has an order of its own.
+    def _member_sort_key(self, item: Any) -> str:
+        """Return the second sort key of an item, after its _identity(): for a described member of a consumer group the
+        name under which its id is shown, because an id that the broker made up differs in each run; else "".
         """
         return self._names.show_text(item.member_id) if hasattr(item, "member_epoch") else ""
 

@@ -1,8 +1,9 @@
-"""Who asks: one user for each set of rules, and the rules.
+"""The users who send the requests of the matrix of rights (rows.py), and the ACLs of each.
 
-`Topic Read` is a user with that one right to the resources that rows name, and some have several; `not Topic Read` has
-every right to everything, and is denied that one to the names in NAMES: what is named `hidden` it may still see. Rules
-with prefixes, for any name, from another host and for another user are those of Kafka's operation All.
+The user `Topic Read` has that one right, to the names in NAMES; `Topic Describe + Group Read` has two. `not Topic Read`
+is allowed everything on every name and denied that one right to the names in NAMES, so it still sees what is named
+`hidden`. `prefixed Topic All`, `any Topic All` and `elsewhere Topic All` have Kafka's operation All: by a prefix, for
+any name, and only from another host.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NAMES = {
     ResourceType.CLUSTER: [CLUSTER_NAME],
     ResourceType.TRANSACTIONAL_ID: TRANSACTIONAL_IDS,
 }
-"""What users with a right have it to. What is named `hidden` is nobody's."""
+"""The resources to which a user has its right. None is named `hidden`: only users with a right to any name see that."""
 
 DESCRIBE_TOPIC = ResourceType.TOPIC, Operation.DESCRIBE
 WRITE_ID = ResourceType.TRANSACTIONAL_ID, Operation.WRITE
@@ -47,14 +48,14 @@ TOGETHER = [
     (WRITE_ID, READ_GROUP, (ResourceType.TOPIC, Operation.READ)),
     ((ResourceType.CLUSTER, Operation.CREATE), (ResourceType.TOPIC, Operation.DESCRIBE_CONFIGS)),
 ]
-"""Rights that clients need together."""
+"""Rights that some requests need together: a user for each of these tuples."""
 
 SUPER, NOTHING = "super user", "nothing"
 ELSEWHERE = "192.0.2.1"
 
 
 def rules() -> dict[str, list[AclBinding]]:
-    """Return the rules of each user, by the name that the table has for the user."""
+    """Return the ACLs of each user, by the user's name in the matrix, such as `Topic Read` or `not Topic Read`."""
     found: dict[str, list[AclBinding]] = {SUPER: [], NOTHING: []}
     for kind, operation in rights():
         what = f"{word(kind)} {word(operation)}"
@@ -82,7 +83,7 @@ def rights() -> Iterator[tuple[ResourceType, Operation]]:
 
 
 def user_of(what: str) -> str:
-    """Return the name with which a user of the table logs in. It is also the client id: by it a broker of the tests
+    """Return the name with which a user of the matrix logs in. It is also the client id: by it a broker of the tests
     knows the user without a login.
     """
     return what.replace(" + ", " and ").replace(" ", "-").lower()

@@ -357,8 +357,11 @@ def test_a_sync_of_a_synced_journal_writes_an_empty_round_naming_the_last_synced
     assert [one.header.synced_through for one in rounds(disk, driven.files()[0])] == [0, 1]
 
 
-def test_a_sync_that_has_something_to_sync_writes_no_empty_journal_round(disk, driven):
+def test_a_sync_of_a_new_journal_writes_no_empty_round(driven):
     assert driven.round(sync=True).size_bytes == 0
+
+
+def test_a_sync_of_unsynced_units_writes_no_empty_round(disk, driven):
     driven.append(b"one")
     driven.round(sync=False)
     assert driven.round(sync=True).size_bytes == 0
