@@ -117,6 +117,11 @@ class Batch(Numbered):
             self.framed_as = (self.identity, self.sequence)
         return self.framed
 
+    @property
+    def may_be_split(self) -> bool:
+        """Return whether the batch has several records and is larger than any that its topic has taken."""
+        return self.count > 1 and len(self.records) > self.partition.topic.largest_written
+
     def halves(self, transactional: bool) -> "list[Batch]":
         """Return two new sealed batches with half of the records each, in order, and remember them in `parts`."""
         rows = list(records(read(memoryview(self.frame(transactional))), limit=1 << 31))
@@ -184,15 +189,17 @@ class Partition:
 class Topic:
     """A topic's partitions. They are kept for ever: a topic that is missing from metadata for a while keeps its
     sequences.
+
+    largest_written: the bytes of the largest batch that was acknowledged since one was too large for the topic.
     """
 
-    __slots__ = ("available", "count", "name", "partitions", "sticky", "topic_id")
+    __slots__ = ("available", "count", "largest_written", "name", "partitions", "sticky", "topic_id")
 
     def __init__(self, name: str, count: int, available: Sequence[int], random_number: int) -> None:
         self.name = name
         self.partitions: list[Partition] = []
         self.available: Sequence[int] = available
-        self.count = 0
+        self.count = self.largest_written = 0
         self.topic_id = ZERO_UUID
         self._resize(count)
         self.sticky = self.partitions[next_sticky(-1, available or range(count), random_number)]
@@ -388,8 +395,10 @@ class Accumulator:
         return None if partition.open is None else partition.open.created_ms + self._linger_ms
 
     def are_all_sent(self) -> bool:
-        """Return whether all batches that are not acknowledged are on their way, each for the first time."""
-        return all(batch.on_the_way and batch.attempts == 1 for batch in self.incomplete)
+        """Return whether all batches that are not acknowledged are on their way, each for the first time, and none of
+        them has to be split if the topic's max.message.bytes is small.
+        """
+        return all(batch.on_the_way and batch.attempts == 1 and not batch.may_be_split for batch in self.incomplete)
 
     def peek(self, partition: Partition) -> Batch:
         """Return the partition's oldest batch that was never sent, without taking it. There must be one."""
@@ -423,6 +432,7 @@ class Accumulator:
     def split(self, batch: Batch, transactional: bool) -> list[Batch]:
         """Replace the batch by its two halves; it is done when both are."""
         parts = batch.halves(transactional)
+        batch.partition.topic.largest_written = 0
         left = len(parts)
         batch.records = batch.framed = b""
         del self.incomplete[batch]
@@ -445,6 +455,9 @@ class Accumulator:
         if batch.done:
             return
         self.incomplete.pop(batch, None)
+        topic = batch.partition.topic
+        if error is None and len(batch.records) > topic.largest_written:
+            topic.largest_written = len(batch.records)
         self.free_bytes += batch.size_bytes
         if self.on_finished is not None:
             self.on_finished(batch, error)

@@ -8,7 +8,7 @@ returns, whether or not the broker could be told; the next transaction waits for
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.ledger import PrepareTxnResponse
@@ -161,7 +161,12 @@ class DatabaseCommits:
         """
         machine = self._machine
         sent: list[asyncio.Future[PrepareTxnResponse] | None] = []
-        sender.call_when_sent(lambda node_ids: sent.append(self._decisions.prepare_behind(waiting, node_ids)))
+
+        def prepare(node_ids: Collection[int]) -> None:
+            if machine.is_in(State.FLUSHING):  # and not if all batches have failed
+                sent.append(self._decisions.prepare_behind(waiting, node_ids))
+
+        sender.call_when_sent(prepare)
         is_prepared = False
         try:
             await self._decide(database, waiting)

@@ -9,6 +9,7 @@ import pytest
 from fencepost.client.errors import AbortableTransactionError, KafkaError, ProducerFencedError
 from fencepost.client.transactions.decisions import Decisions
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.topics import CreateTopicsRequest
 from reading import make
 from txn_world import within
 
@@ -40,8 +41,13 @@ async def write(producer, db, *numbers):
 
 async def check(world, db, *numbers):
     """Assert that these are the rows and the records, and that nothing is prepared."""
-    assert [row[0] for row in await db.fetch("select id from orders order by id")] == list(numbers)
     assert await world.values() == [b"%d" % number for number in numbers]
+    await check_rows(world, db, *numbers)
+
+
+async def check_rows(world, db, *numbers):
+    """Assert that these are the rows, and that nothing is prepared."""
+    assert [row[0] for row in await db.fetch("select id from orders order by id")] == list(numbers)
     assert list(world.broker.transactions.prepared.on(f"sql:{db.database_id}:x")) == []
 
 
@@ -125,6 +131,24 @@ def test_run_repeats_a_transaction_whose_record_was_refused_before_prepare_txn(o
         world.faults.error("Produce", "NOT_ENOUGH_REPLICAS").on_call(2)
         await producer.run(work, db=db)
         await check(world, db, 0, 1, 2)
+
+    in_world(main, opened)
+
+
+def test_a_batch_that_is_too_large_for_its_topic_is_split_and_commits(opened):
+    async def main(world, producer, db):
+        settings = [CreateTopicsRequest.Topic.Config(name="max.message.bytes", value="2000")]
+        topic = CreateTopicsRequest.Topic(name="small", num_partitions=1, replication_factor=1, configs=settings)
+        cluster = await world.world.cluster()
+        await cluster.ask("any", CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
+        for number in (1, 2):
+            async with producer.transaction(db=db) as tx:
+                await db.execute("insert into orders values ($1)", number)
+                await tx.send_and_wait("small", b"first")
+                for _ in range(20):
+                    await tx.send("small", bytes(200))
+            assert len(await world.values("small")) == 21 * number
+        await check_rows(world, db, 0, 1, 2)
 
     in_world(main, opened)
 
