@@ -2,7 +2,7 @@
 
 The rules: statements of the user go over one connection, one at a time, and belong to the transaction of the block. The
 decision is its last statement. It fails if the user has caught an error of the database before it, after which COMMIT
-would roll back without an error. It also fails in another transaction than the block has begun, as after a string of
+would roll back without an error. If another task runs a statement after the decision, the database is asked again. It also fails in another transaction than the block has begun, as after a string of
 statements with `commit; begin` in it: a mark that only lives as long as the transaction tells them apart. On a
 connection that only we use, the mark is set before the first string that is not a single statement on rows, as most
 are. That saves a round trip or two.
@@ -91,6 +91,7 @@ class Blocks(ABC):
         async with self._turn:
             if self._is_owned:
                 adapter = self._open_adapter()
+                self._is_checked = False
                 if not self._must_find_mark and self._may_end_unseen(statement):
                     await self._set_mark(adapter)
                 return await work(adapter)
@@ -267,12 +268,15 @@ class Blocks(ABC):
 
     async def commit(self) -> None:
         """Commit the open transaction. Raises the driver's error or TimeoutError; it may be committed all the same."""
-        await self._check_end()
-        async with self._turn:
-            adapter = self._open_adapter()
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                await adapter.commit()
-            self._adapter, self._is_owned, self.block = None, False, None
+        adapter = None
+        while adapter is None:
+            await self._check_end()
+            async with self._turn:
+                if self._is_checked:  # else another task has run a statement meanwhile
+                    adapter = self._open_adapter()
+                    async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                        await adapter.commit()
+                    self._adapter, self._is_owned, self.block = None, False, None
         with suppress(Exception):  # it is committed
             await self._connections.give_back(adapter)
 

@@ -124,6 +124,12 @@ class Database(Blocks):
         self._is_checked = True
         return bool(found)
 
+    async def commit(self) -> None:
+        """Commit the open transaction. Raises the driver's error or TimeoutError; it may be committed all the same."""
+        if self._connections.is_shared:  # the user may have run a statement after the decision, unseen
+            self._is_checked = False
+        await super().commit()
+
     async def _mark(self, adapter: Adapter) -> None:
         """Mark the open transaction, by a setting that PostgreSQL takes back when it ends."""
         await adapter.execute(statements.MARK_POSTGRESQL)

@@ -222,6 +222,25 @@ async def test_a_text_that_ends_the_transaction_and_begins_another_raises(broker
     assert await records_of(broker) == [2]
 
 
+async def test_an_error_swallowed_after_the_decision_aborts_the_transaction(broker, db, monkeypatch):
+    """Another task may run a statement while the records are on their way. COMMIT would roll back without an error."""
+    decide = db.decide
+
+    async def beside(*arguments):
+        decided = await decide(*arguments)
+        with pytest.raises(Exception, match="division by zero"):
+            await db.execute("select 1 / 0")
+        return decided
+
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with monkeypatch.context() as patch:
+            patch.setattr(db, "decide", beside)
+            with pytest.raises(IllegalStateError, match="swallowed"):
+                await write(producer, db, 1)
+        await write(producer, db, 2)
+    assert await rows_of(db) == await records_of(broker) == [2]
+
+
 @pytest.mark.parametrize("sends", [True, False])
 async def test_a_transaction_whose_body_swallowed_a_postgresql_error_is_aborted_as_a_whole(broker, db, sends):
     await write_rows(db, 1)

@@ -191,3 +191,28 @@ async def test_a_driver_connection_passed_as_db_of_a_transaction_raises_with_a_h
         with pytest.raises(InvalidConfigurationError, match="not asyncpg") as refused:
             producer.transaction(db=connection)
         assert "sql.connect" in refused.value.hint
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_an_error_of_a_users_connection_after_the_decision_aborts_the_transaction(
+    broker, db, postgres_url, driver, monkeypatch
+):
+    async with (
+        connection_of(driver, postgres_url) as connection,
+        sql.connect(connection, ask=postgres_url) as own,
+        Producer(broker, transactional_id="orders-1") as producer,
+    ):
+        decide = own.decide
+
+        async def beside(*arguments):
+            decided = await decide(*arguments)
+            with pytest.raises(Exception, match="division by zero"):
+                await connection.execute("select 1 / 0")
+            return decided
+
+        with monkeypatch.context() as patch:
+            patch.setattr(own, "decide", beside)
+            with pytest.raises(IllegalStateError, match="swallowed"):
+                await write(producer, own, 1)
+        await write(producer, own, 2)
+    assert await rows_of(db) == await records_of(broker) == [2]
