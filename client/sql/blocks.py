@@ -2,10 +2,10 @@
 
 The rules: statements of the user go over one connection, one at a time, and belong to the transaction of the block. The
 decision is its last statement. It fails if the user has caught an error of the database before it, after which COMMIT
-would roll back without an error. If another task runs a statement after the decision, the database is asked again. It also fails in another transaction than the block has begun, as after a string of
-statements with `commit; begin` in it: a mark that only lives as long as the transaction tells them apart. On a
-connection that only we use, the mark is set before the first string that is not a single statement on rows, as most
-are. That saves a round trip or two.
+would roll back without an error. If another task runs a statement after it, the database is asked again. The decision
+also fails in another transaction than the block has begun, as after a string of statements with `commit; begin` in it:
+a mark that only lives as long as the transaction tells them apart. On a connection that only we use, the mark is set
+before the first string that is not a single statement on rows, as most are. That saves a round trip or two.
 """
 
 import asyncio
