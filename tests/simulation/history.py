@@ -441,7 +441,8 @@ def until(history: History, covered_ms: int, moment: int) -> History:
     """Return what clients knew of a broker at covered_ms, to check what it had written by then.
 
     moment: when the written state was looked at; what was invoked later is left out. What was answered between the two
-    has an unknown outcome: the state may have it or not. A commit that it has may be of records given after covered_ms.
+    has an unknown outcome: the state may have it or not. If the state has a commit of that time, the records that it
+    commits may have been given to readers after covered_ms: such reads are in `given_later`.
     """
     then = History(history.now_ms, history.stall_ms, _moments=history._moments)
     for op in history.ops:

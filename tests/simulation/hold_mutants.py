@@ -1,4 +1,8 @@
-"""The bank of bugs in held transactions: somebody else ends one, or its decision is not good where it is told.
+"""The bank of bugs in held transactions: one is ended by something else than its decision, or the decision goes wrong.
+
+A held transaction is prepared (PrepareTxn with `hold`). Its producer's EndTxn, the EndTxns request that decides about
+it, and its prepared timeout end it, and nothing else. EndTxns names a ledger key and a number and lists transactions
+that are prepared under them. It aborts those that it does not list, but is refused if one of these is held.
 
 A function's name is the bug that it plants; its docstring says what comes of it, or where it is known from.
 """
@@ -65,8 +69,8 @@ def a_held_transaction_without_a_limit_times_out(stack: ExitStack) -> None:
 @killed_by(HELD)
 @breaks(EXACT)
 def a_decision_aborts_the_held_ones_it_does_not_list(stack: ExitStack) -> None:
-    """The decision treats held transactions like the others that wait for it: those that it does not list are
-    aborted.
+    """An EndTxns request that does not list a held transaction aborts it, instead of being refused: held_up_to() finds
+    the held ones that it has to list.
     """
     replaced(stack, PreparedIds.held_up_to, lambda self, key, number: [])
 

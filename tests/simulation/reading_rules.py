@@ -86,8 +86,9 @@ def covering_reads(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _learn(every: _Expected, committed: _Expected, subject: Any) -> None:
-    """Expect what an answer says, given as (is it for all readers?, what is known), or what a read shows that has
-    ended.
+    """Expect later reads to show what this subject shows: a read that was answered (an Op), or a pair of _learned().
+
+    The pair is (True for read_uncommitted readers or False for read_committed ones, what is known).
     """
     if isinstance(subject, Op):
         every.learn_all(subject)

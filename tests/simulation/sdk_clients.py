@@ -369,7 +369,7 @@ class SdkIncarnation(LosesEnds):
         commit = self.rng.random() < COMMITS
         try:
             async with self.open(batch) as tx:
-                self._watched.said_yes = False  # to what the one before may have left to be done
+                self._watched.said_yes = False  # forget a yes to an abort that the transaction before had left undone
                 identity = self.identity
                 self.history.invoke(self.name, Begin(txn, self.transactional_id, identity, TXN_TIMEOUT_MS)).ok()
                 await self.fill(tx, identity, txn, sent, batch)

@@ -71,7 +71,7 @@ def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_batch_once.py")
 @breaks("sdk.md: another producer cannot begin one with a batch of the same partitions")
 def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> None:
-    """After assign(), its records are read again for another transaction, and both commit."""
+    """assign() gives back a partition whose records an open transaction has. Another one reads them; both commit."""
 
     def assign(self: Any, partitions: Any) -> None:
         self.manual = True
@@ -100,7 +100,7 @@ def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
 @breaks("sdk.md: everything that it has returned since the last commit")
 def sdk_offsets_of_a_consumer_are_those_of_its_last_batch(stack: ExitStack) -> None:
-    """Partitions that only earlier batches had are passed over after an abort."""
+    """After an abort, the records of partitions that only earlier batches had are not read again."""
 
     def wrapper(make: Any) -> Any:
         def batch(self: Any, taken: Any, group: Any) -> Any:
@@ -115,7 +115,7 @@ def sdk_offsets_of_a_consumer_are_those_of_its_last_batch(stack: ExitStack) -> N
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
 @breaks("sdk.md: everything that it has returned since the last commit")
 def sdk_a_position_that_is_looked_up_is_committed(stack: ExitStack) -> None:
-    """It is committed as -1: the group begins anew."""
+    """A partition whose position is not known yet is committed at -1: the group begins anew there."""
 
     def last_batch(self: Any) -> Any:
         firsts = {state: given.first for state, given in self._since.items()}

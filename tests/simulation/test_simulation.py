@@ -76,7 +76,7 @@ def test_a_simulation_of_a_share_group_and_other_clients_shows_no_anomaly():
     assert met["sdk queue: given"] > 10
 
 
-def test_no_simulation_seed_shows_an_anomaly_if_fetches_send_small_file_parts(monkeypatch):
+def test_a_simulation_whose_fetches_send_parts_of_small_files_shows_no_anomaly(monkeypatch):
     sent = 0
 
     def read(part, *place):

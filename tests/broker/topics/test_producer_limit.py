@@ -172,6 +172,8 @@ logs = st.integers(0, LOGS - 1)
 
 
 class LimitMachine(RuleBasedStateMachine):
+    """Compares a ProducerLimit with a reference, `heard`: all producers in the order in which they were last heard."""
+
     @initialize(most=st.integers(1, 8))
     def begin(self, most):
         self.most = most
@@ -238,7 +240,7 @@ class LimitMachine(RuleBasedStateMachine):
             if key[0] == log.log_id and key not in self.open and self.age_ms - since >= silence:
                 del self.heard[key]
         self.limit.look([log])
-        self.evict(log_ids={log.log_id})
+        self.check_evictions(exact=False)
 
     @rule(most=st.integers(1, 8))
     def the_setting_changes(self, most):
@@ -248,28 +250,28 @@ class LimitMachine(RuleBasedStateMachine):
     def a_round_is_released(self):
         moved, self.moved = self.moved, set()
         self.limit.look([self.store.logs[log_id] for log_id in moved if log_id in self.store.logs])
-        self.evict(log_ids=None)
+        self.check_evictions(exact=True)
         idle = [key for key in self.heard if key not in self.open]
         assert self.limit.count == len(self.heard)
         assert self.limit.count <= self.most or not idle
         assert self.limit.full == (len(self.heard) >= self.most)
         assert self.limit.may_evict == bool(idle)
 
-    def evict(self, log_ids):
-        """Evict from the reference what the limit has evicted, and check that only idle producers were; after a round,
-        also that they were those silent longest.
+    def check_evictions(self, *, exact):
+        """Check the evictions since the last check, and remove the evicted producers from the reference (`heard`).
 
-        log_ids: the logs looked at between rounds, when the count is not exact; None after a round, when it is.
+        exact: after a round of the journal. As many producers as are above the limit must be evicted, if that many are
+        idle: those silent longest. Between rounds the limit's count is not exact: it must have evicted only idle ones.
         """
         known = {
             (log.log_id, each.producer_id) for log in self.store.logs.values() for each in log.producers.describe()
         }
-        if log_ids is None:
+        if exact:
             idle = [key for key in self.heard if key not in self.open]
             for key in idle[: max(0, len(self.heard) - self.most)]:
                 del self.heard[key]
             assert known == set(self.heard)
-        else:  # between rounds the count is not exact: whoever was evicted must at least have been idle
+        else:
             gone = [key for key in self.heard if key not in known]
             assert not self.open.intersection(gone)
             for key in gone:

@@ -40,8 +40,9 @@ class Fate:
     def send(
         self, name: str, inner: Callable[..., asyncio.Future[Any] | None], *arguments: Any
     ) -> asyncio.Future[Any] | None:
-        """Make a call that sends a request at once, if the program is alive. A killed one learns of its end only at
-        its next call; "unanswered": the request is not sent.
+        """Make a call that sends a request at once and does not wait, if the program is alive. "killed" and
+        "unanswered": nothing is sent, and the program goes on; only its next awaited call raises Killed, if it is dead.
+        "stopped": the request is sent after `meanwhile`.
         """
         if self.dead:
             return None

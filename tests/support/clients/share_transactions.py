@@ -91,7 +91,9 @@ class ShareWorker:
 
 
 def states(world: SimulatedBroker, key: SharePartitionKey) -> str:
-    """Return the window's start offset and one letter for each record in it."""
+    """Return the window's start offset and one letter for each record in it: A available, L acquired (locked), K
+    acknowledged, X archived, P pending.
+    """
     machine = world.broker.share_partitions.state_log.known[key].machine
     letters = {0: "A", 1: "L", 2: "K", 4: "X", 10: "P"}
     pieces = machine.runs.pieces(machine.start, machine.end)

@@ -116,7 +116,7 @@ class PostgresServer:
 
     @contextlib.contextmanager
     def database(self) -> Iterator[str]:
-        """Give the URL of an empty database, and empty it afterwards for the next one, whoever uses it."""
+        """Yield the URL of an empty database. After the block the database is emptied, to be given to another test."""
         if not self._free:
             self.run(f"create database {(name := f'test_{next(self._numbers)}')}")
             self._free.append(name)

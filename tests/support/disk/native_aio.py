@@ -57,6 +57,6 @@ def write(loop, writer, file, position, *buffers):
 
 
 def wait_for_device(writer, count):
-    """Wait until this many writes have ended on the device that the loop has not noticed yet."""
+    """Wait until the device has finished exactly `count` writes that the loop has not noticed yet."""
     state = Path(f"/proc/self/fdinfo/{writer._event_fd}")
     wait_until(lambda: f"eventfd-count: {count:16x}\n" in state.read_text())

@@ -21,7 +21,7 @@ class GivenUp(Exception):
 
 
 def pause(error: ObjectsError, attempts: int) -> None:
-    """Wait for nothing: the store's faults are drawn anew at each call."""
+    """Let a call be made again at once: at each call the store's faults are drawn anew. Raises GivenUp."""
     if attempts > MAX_ATTEMPTS:
         raise GivenUp from error
 

@@ -324,8 +324,8 @@ class Model:
         return self._serve_at_broker(world, step, asked)
 
     def _decide(self, world: World, client: int, generation: int, number: int, work: Work) -> tuple[World, Answer, Any]:
-        """Serve the statements that write the user's rows and the row of the transactional id; the latter refuses if
-        another number or generation stands in it.
+        """Serve the statements that write the user's rows and the row of the transactional id. They are refused, and
+        rolled back, unless that row has a lower number and the client's generation.
         """
         row, traits = world.row, self.traits
         is_ours = "no generation" in traits or row.generation == generation

@@ -203,8 +203,10 @@ class Model:
                 yield it._replace(collected=True), _without(objects, numbers)
 
     def look_step(self, it: Taking, objects: Objects) -> Taking:
-        """List all epochs: in two pages if they come in order, else at once, since such a listing is repeated until it
-        has one page.
+        """Take one step of listing the rounds of all epochs, and let the taker see them when the listing is complete.
+
+        Two pages (so two steps) only for a store that lists in order; in any other store such a listing is repeated
+        until it fits into one page, so here one step is enough.
         """
         if self.bounds.paged == 1 and it.page is None:
             return it._replace(page=frozenset(each for each in objects.items() if each[0] <= (1, 1)))

@@ -129,7 +129,7 @@ class GroupDriver:
         return self.synced(ids, static=static, **more)
 
     def synced(self, ids: list[str], *, static: bool = False, **more: Any) -> list[str]:
-        """Bring all these members into the same generation, with assignments."""
+        """Bring all these members into the same generation, with assignments. Returns their ids, the leader's first."""
         if self.group.state is State.PREPARING_REBALANCE:
             for member_id in ids:
                 if self.group.members[member_id].join is None:

@@ -196,7 +196,10 @@ def check(world: World) -> None:
 
 
 def look_at_all(model: Model) -> tuple[int, int]:
-    """Return how many states there are and how many steps between them. Raises Violated."""
+    """Return how many states there are and how many steps between them.
+
+    Raises Violated: check() finds something in a state, or no steps lead from it to a state in which all is done.
+    """
     begin = model.begin()
     before: dict[World, list[World]] = {begin: []}
     waiting = deque([begin])

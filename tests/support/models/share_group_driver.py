@@ -114,7 +114,10 @@ class ShareMember:
     named: tuple[str, ...] | None = None
 
     def beat(self, *, lost: bool = False) -> Answer | None:
-        """Send one heartbeat, and return the answer. lost: the answer does not arrive."""
+        """Send one heartbeat. Returns the broker's answer; None if it is an error, which is then in `errors`.
+
+        lost: the member does not get the answer.
+        """
         topics = self.topics if self.epoch == 0 or self.topics != self.named else None
         try:
             answer = self.driver.beat(self.member_id, self.epoch, topics, user=self.user)

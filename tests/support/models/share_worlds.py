@@ -348,7 +348,9 @@ class Scenario:
         return world._replace(workers=workers, clients=put(world.clients, producer, Client()))
 
     def _starts_anew(self, world: World, producer: int, doing: str = "starts") -> World:
-        """Return the state after a new process of the producer, which knows nothing of what it did."""
+        """Return the state in which a new process of the producer takes the old one's place, and knows nothing of what
+        that did.
+        """
         workers = tuple(
             Worker() if of == producer else each for each, of in zip(world.workers, self.producers, strict=True)
         )

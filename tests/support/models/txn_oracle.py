@@ -153,7 +153,7 @@ class Scripted(Txn):
         self.begin(**more)
 
     def begin(self, **more: Any) -> None:
-        """Send InitProducerId."""
+        """Send InitProducerId, which aborts an open transaction; what is written next is of a new one."""
         if self.number:
             self.note(Ending(self.number, False))
         assert self.init(**more) == OK

@@ -96,7 +96,7 @@ class Job:
 
     @property
     def writer(self):
-        """Return the writer as it reaches the commit of a batch."""
+        """Return a new copy of the writer, as Spark unpickles one for the commit of a batch."""
         return pickleSer.loads(self._writer)
 
     def task(self, rows, *, partition: int = 0) -> bytes:

@@ -117,7 +117,8 @@ def test_kafka_13099_exactly_the_ids_idle_for_the_expiration_time_may_expire():
     assert sum(machine.may_expire(txn, 1000, 51_000) for txn in ids) == 50_001
 
 
-def test_kafka_19999_after_a_restart_the_same_marker_is_ordered_again(environment):
+def test_kafka_19999_a_prepared_state_read_back_from_the_log_gets_the_same_marker(environment):
+    """In Kafka, a coordinator that had read the log again sent a marker that the partition refused again and again."""
     prepare = end(transaction(Status.ONGOING), True, environment).states[0]
     found = records.read(records.key("id"), records.value(prepare))[1]
     assert machine.finish(found, environment.inputs()).marker == machine.finish(prepare, environment.inputs()).marker
