@@ -93,9 +93,12 @@ def test_a_client_that_waits_at_a_reserved_port_is_disconnected_when_it_is_relea
 
         await net.reserve("127.0.0.1", 0)
         [[[one]]] = net._reserved.values()
-        port = one.getsockname()[1]
+        port, number = one.getsockname()[1], one.fileno()
+        assert number in forks._kept_from_children
         await net.connect(Waiting, "127.0.0.1", port)
         net.release()
+        assert one.fileno() == -1
+        assert number not in forks._kept_from_children  # else children would lose the next file with this number
         await ended.wait()
         with pytest.raises(OSError):
             await net.connect(Waiting, "127.0.0.1", port)

@@ -141,6 +141,17 @@ def test_an_owner_restarted_in_its_directory_replaces_what_its_store_has_lost(fo
     assert lost not in objects.content or objects.content[lost] != whole  # perhaps a new object has its name
 
 
+def test_an_owner_restarted_in_its_directory_replaces_a_damaged_point():
+    objects, owner, acked = owner_with_points()
+    owner.store.close()
+    point = max(name for name in objects.content if name.startswith("0/points/"))
+    objects.content[point] = objects.content[point][:-1]
+    again = Owning(objects, owner.disk)
+    assert again.source.replaced == [point]
+    again.point()
+    assert Owning(objects, node=3).values() == acked
+
+
 def test_an_owner_restarted_in_its_directory_replaces_nothing_that_its_store_has():
     objects, owner, acked = owner_with_points()
     owner.store.close()
