@@ -214,10 +214,11 @@ class Candidate:
             await calls.in_worker(partial(self.presence.tell, silence.newest.epoch, clock.monotonic_ms()))
             await asyncio.sleep(self._lease_ms / 1000 / LOOKS_A_LEASE)
             newest, handed_over = await calls.in_worker(partial(ahead.newer, silence.newest))
-            if handed_over and await self._early_clients.let_wait():
-                return newest.epoch
-            if not handed_over:  # else read the seal again, and try again to listen
-                silence.saw(newest, clock.monotonic_ms())
+            if handed_over:
+                if await self._early_clients.let_wait():
+                    return newest.epoch
+                newest = newest._replace(number=newest.number - 1)  # so the next look finds the seal again
+            silence.saw(newest, clock.monotonic_ms())
             if silence.is_over(clock.monotonic_ms()):
                 await self._look(silence)  # for a later epoch, of which `ahead` knows nothing
         return silence.newest.epoch
