@@ -266,9 +266,9 @@ def _special(message: Any, name: str, value: Any) -> str | None:
     if name == "producer_id" and value in (0, -1) and getattr(message, "error_code", 0):
         return str(value)  # nobody, not the first producer of all
     if name == "host" and hasattr(message, "permission_type"):
-        return str(value)  # of a rule of access, not the broker's
+        return str(value)  # of an ACL, not the broker's
     if name == "partitions" and getattr(message, "topic", "") == "__consumer_offsets":
-        return "[…]"  # of which one, the name of the group decides
+        return "[…]"  # a hash of the group's name gives the partition, and the name differs in each run
     if name == "partitions" and hasattr(message, "topic"):
         return f"[{' '.join(map(str, sorted(value)))}]"
     return None

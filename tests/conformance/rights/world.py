@@ -97,7 +97,7 @@ class World:
     def prepare(self, rules: dict[str, list[AclBinding]]) -> None:
         """Make the broker ready for the request of every row of the matrix (rows.py).
 
-        It then has the rules, topics `t` and `hidden`, but none of those that must not exist, groups with committed
+        It then has these ACLs, topics `t` and `hidden`, but none of those that must not exist, groups with committed
         offsets, a group with a member, and transactional ids, one of them with an open transaction.
         """
         for name in ("gone", "doomed", "fresh"):
@@ -266,7 +266,9 @@ class World:
         return " ".join(words + ([f"[{', '.join(parts)}]"] if parts else []))
 
     def _name(self, message: Any, fields: set[str]) -> str | None:
-        """Return the name of what a struct is about; empty if it has none, and None if it is nothing of the matrix."""
+        """Return the name of the resource that a struct is about, without PREFIX; or "id of " and the topic's name, or
+        "id" for an unknown topic id. "" if it names none, and None if the matrix has no such resource.
+        """
         if getattr(message, "resource_type", None) == BROKER:
             return "broker"
         for field in NAMED:

@@ -178,8 +178,8 @@ def files_of_many_sizes(driven):
 
 
 def rounds_in_flight_together(driven):
-    """Write three rounds at once and sync them in the reverse order, for all orders. A unit is noted as synced when its
-    round and all rounds before it have ended.
+    """For each order of three rounds in flight: write them in this order, and sync them in its reverse. A unit is noted
+    as synced when its round and all rounds before it have ended.
     """
     driven.append(b"before")
     driven.round()

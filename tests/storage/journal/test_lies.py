@@ -66,12 +66,14 @@ def test_a_journal_unit_with_a_false_length_is_dropped_and_the_unit_before_recov
     assert recovered(disk) == [(1, b"one")]
 
 
-@pytest.mark.parametrize(("number", "started"), [(2, 0), (2, 2), (1, 1), (3, 1)])
-def test_an_intact_journal_unit_with_another_number_or_incarnation_is_not_recovered(disk, unsealed, number, started):
+@pytest.mark.parametrize(("number", "incarnation"), [(2, 0), (2, 2), (1, 1), (3, 1)])
+def test_an_intact_journal_unit_with_another_number_or_incarnation_is_not_recovered(
+    disk, unsealed, number, incarnation
+):
     """An old sector of a reused file may have such a unit, with a valid checksum."""
     path, position = place(disk, 2)
     part = form.Part(form.APPEND, 7, 2, (HEAD, b"two" * 10))
-    patch(disk, path, position, b"".join(form.frame_unit(started, number, [part])))
+    patch(disk, path, position, b"".join(form.frame_unit(incarnation, number, [part])))
     assert recovered(disk) == [(1, b"one")]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Operation, Read
 from fencepost.protocol import batches, records
 from fencepost.protocol.batches import CorruptBatch
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -236,8 +237,17 @@ def test_a_false_batch_length_does_not_make_a_read_load_the_whole_segment() -> N
         content[10] |= 0x40  # 16 KiB longer
 
     broken = opened(driver, damaged(driver, name, lie))
+    sizes: list[int] = []
+
+    def note_read(operation: Operation) -> bool:
+        if isinstance(operation, Read):
+            sizes.append(operation.size)
+        return False
+
+    broken.disk.fail(note_read)
     with pytest.raises(KafkaError) as refused:
         broken.read(0, 1000)
+    assert sum(sizes) < 10_000 < broken.log.size_bytes // 5
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert broken.log.offline is not None
     assert "into the next batch" in broken.log.offline

@@ -114,6 +114,9 @@ def test_a_takeover_lists_epochs_from_the_first_one_that_was_not_ended_yet():
     assert (taker.phase, taker.ending, taker.ends) == (Phase.LIST, 4, ((2, 7), (3, 0)))
     taker = taker.listed({0: False})
     assert (taker.phase, taker.ending) == (Phase.LIST, 5)  # listed again, since epoch 4 before it had not ended
+
+
+def test_a_takeover_continues_at_the_end_of_the_newest_ended_epoch_that_has_rounds():
     assert Taker(epoch=4, window=2).looked(begun=2, passed=False, ended={2: 7, 3: 0}).base == (2, 7)
 
 

@@ -147,7 +147,7 @@ def test_an_object_of_a_newer_format_raises_newer_object():
 
 
 @given(st.integers(1, 9), U32, st.lists(st.tuples(st.text(), st.text(), st.integers(0, 65535)), max_size=3), SALTS)
-def test_a_claim_object_reads_back_as_it_was_written(epoch, node, addresses, salt):
+def test_a_claim_object_reads_back_unless_it_is_damaged_or_of_another_epoch(epoch, node, addresses, salt):
     claim = Claim(epoch, node, tuple(addresses), salt)
     packed = form.pack_claim(claim)
     assert form.read_claim(epoch, packed) == claim
@@ -159,7 +159,7 @@ def test_a_claim_object_reads_back_as_it_was_written(epoch, node, addresses, sal
 
 
 @given(st.tuples(st.text(), st.text(), st.integers(0, 65535)), SALTS, U32, U32)
-def test_the_object_of_a_waiting_broker_reads_back_as_it_was_written(address, salt, count, every_ms):
+def test_the_object_of_a_waiting_broker_reads_back_unless_damaged_or_of_another_kind(address, salt, count, every_ms):
     waiting = form.Waiting(7, (address,), salt, count, every_ms)
     packed = form.pack_waiting(waiting)
     assert form.read_waiting(packed) == waiting

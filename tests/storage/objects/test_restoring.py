@@ -176,6 +176,7 @@ def test_a_restore_succeeds_if_the_owner_deletes_the_first_round_that_it_reads()
     seen.before_each = go_on
     disk = SimulatedDisk()
     restore(seen, disk)
+    assert has_moved
     assert values(disk) == owner.values()
 
 
