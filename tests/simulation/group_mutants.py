@@ -201,7 +201,9 @@ def sdk_what_is_withdrawn_before_a_poll_is_not_reported(stack: ExitStack) -> Non
 @killed_by("tests/client/group/test_consumer_group.py")
 @breaks("sdk.md: only the partitions that move stop")
 def sdk_a_fenced_member_is_not_left(stack: ExitStack) -> None:
-    """Its partitions wait for the end of its session, and so does a static successor."""
+    """It sends no heartbeat that leaves the group: its partitions wait for the end of its session, and so does a static
+    successor.
+    """
 
     def wrapper(leave: Any) -> Any:
         return lambda self, state, *, is_known=False: leave(self, state)

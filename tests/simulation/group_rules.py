@@ -145,8 +145,8 @@ def _holds_of(member: _Member, groups: _Groups) -> Iterator[tuple[Place, _Hold]]
     """Yield each partition that the member was given, or reports to own, until it reports that it gave it up.
 
     From a heartbeat on that was not answered nothing is sure: the group takes it for a new report, however late it
-    arrives. Nor of two heartbeats at once, if the group may have taken the other one last, and that gives something
-    else.
+    arrives. Another heartbeat that overlaps the one that gave the partition ends this, too, if it gives up the
+    partition, unless the answers show that the group took the other one first.
     """
     unsure = min((beat.invoked for beat in member.beats if beat.outcome == INFO), default=NEVER)
     for beat in member.beats:

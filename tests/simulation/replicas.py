@@ -128,7 +128,7 @@ def refuse(part: Part, code: ErrorCode) -> None:
 
 
 def show(part: Part, copy: Copy, wanted: FetchRequest.Topic.Partition, *, committed: bool) -> str:
-    """Make the follower's part of the response of the leader's. Returns a word for what it shows."""
+    """Change the leader's answer for a partition into the follower's. Returns a word for what that shows."""
     if part.error_code or part.diverging_epoch is not None:
         return "as its leader"
     if wanted.fetch_offset > copy.end:

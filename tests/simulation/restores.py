@@ -71,7 +71,9 @@ class Restores:
         Restoring(objects, disk, self._world.clock, SeededRng(self._world.seed), self._directory, pause).run()
 
     async def look(self, look: Look) -> None:
-        """Check the directories, and restores without objects that are lost. Only to be called when no client works."""
+        """Check the directory that was restored beside the owner, one that is restored now, and what restores do if
+        objects are lost or damaged. Only to be called when no client works.
+        """
         world = self._world
         self._link.weather = GOOD
         async with asyncio.timeout(PATIENCE_S):
@@ -89,7 +91,9 @@ class Restores:
     # ---- what the store has lost -----------------------------------------------------------------------------
 
     def _harm_objects(self, there: InOrder, fingerprint: int) -> None:
-        """Lose or damage one object at a time. fingerprint: of the disk that is restored if no object is missing."""
+        """Lose or damage one object at a time, and check what a restore does then. fingerprint: of the disk that is
+        restored if no object is missing.
+        """
         looking = Looking(there, _give_up)
         looked = looking.look()
         point = looking.point(looked)
@@ -108,7 +112,9 @@ class Restores:
             there.content[name] = content
 
     def _check_harmed(self, there: InOrder, what: str, fingerprint: int) -> None:
-        """Note a failure if a restore makes another directory than before, or does not say what is missing."""
+        """Note a failure if a restore makes another directory than before; or if it is refused, but leaves files or
+        JournalVerifying finds nothing wrong.
+        """
         world, disk = self._world, SimulatedDisk(history=False)
         try:
             self._restore(there, disk, _give_up)

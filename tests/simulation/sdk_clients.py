@@ -295,7 +295,7 @@ class Watched:
         """Return the result of an End by this producer: its new identity, if the answer to EndTxn gave it one; else the
         one that it had.
         """
-        identity = self.identity
+        identity = self.identity  # unless an InitProducerId gave it, the answer to EndTxn did
         return producer if identity in self._given else identity
 
 

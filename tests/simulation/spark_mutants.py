@@ -121,7 +121,7 @@ def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
 @killed_by("tests/spark/sink/test_runners_of_foreachbatch.py")
 @breaks("spark.md: it is written as a whole or not at all, but again when Spark repeats the batch")
 def spark_a_write_of_a_foreachbatch_without_a_name_is_taken_for_any_other(stack: ExitStack) -> None:
-    """It is written again when Spark repeats the batch, and no warning says so."""
+    """A write without a sinkId is written again when Spark repeats the batch, and no error or warning says so."""
     from fencepost.spark.sink.writer import BatchWriter
 
     def wrapper(batch_of: Any) -> Any:

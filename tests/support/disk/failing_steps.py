@@ -35,9 +35,10 @@ def fail_each_step(
     apart: int = 1,
 ) -> int:
     """Run `work` once for each of its disk operations, with an error there, until it has no further operation. Returns
-    how often the error ended the work; then `judge` gets None.
+    how often the error ended the work.
 
-    judge: gets the disk, without errors again, and what the work returned. turn, apart: as for failures().
+    judge: called after each run with the disk, without errors again, and what the work returned: None if the error
+    ended it. turn, apart: as for failures().
     """
     ended = 0
     for step, number in failures(turn, apart):

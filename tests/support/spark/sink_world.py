@@ -102,8 +102,8 @@ class World:
         self.actors = [actor for actor in self.actors if not actor.ended]
 
     def perform(self, step: Any, actor: "Actor") -> Any:
-        """Carry out a step at the broker, and return its result: sometimes the response, or an error code. Raises
-        TaskFailed where a task's client would raise.
+        """Carry out a step at the broker, and return its result, whose type depends on the step. Raises TaskFailed
+        where a task's client would raise.
         """
         broker = self.broker
         if isinstance(step, Begin):
@@ -111,7 +111,7 @@ class World:
             actor.prepare = step.prepare
             return actor.written
         if isinstance(step, Write):
-            if self.chance(0.03):  # the transaction has become old
+            if self.chance(0.03):  # the transaction has become so old that it is prepared before this write
                 self.perform(actor.prepare, actor)
                 return None
             if broker.write(actor.written, step.rows):
