@@ -275,6 +275,9 @@ class TransactionDriver:
             finally:
                 flushing.cancel()
             if not machine.is_in(State.FLUSHING):
+                if decide is not None and machine.is_in(State.FATAL):  # no abort follows, and it may be prepared
+                    with contextlib.suppress(KafkaError):
+                        await self._requests.end(False)
                 await self._explain()
                 raise machine.failure()
             if machine.ends_without_request():
@@ -288,9 +291,7 @@ class TransactionDriver:
 
     async def prepare(self, ask: Callable[[], Awaitable[Codes]]) -> None:
         """Wait for every write, then call `ask`, which prepares the transaction. The producer can begin no other
-        transaction after that.
-
-        Raises AbortableTransactionError and the like: abort it.
+        transaction after that. Raises AbortableTransactionError and the like: abort it.
         """
         self.machine.request(Event.COMMIT)
         await self.sender.flush()

@@ -283,3 +283,39 @@ def test_headers_bytes_is_close_to_the_encoded_size_of_the_headers(name, size):
     headers = [(name, bytes(size)), (name, None)]
     taken = len(payload([None], [b"v"], [5], {0: headers})) - len(payload([None], [b"v"], [5], {}))
     assert taken - 4 <= headers_bytes(headers) <= taken + 6 * len(name) + 16  # 4: the record's own length grows
+
+
+def test_batches_count_as_sent_only_while_on_their_way_for_the_first_time():
+    making = Making()
+    batch, _ = making.add()
+    accumulator = making.accumulator
+    assert making.drain() == [batch]
+    found = [accumulator.are_all_sent()]
+    for batch.attempts in (1, 2):
+        batch.leave()
+        found.append(accumulator.are_all_sent())
+        batch.come_back(maybe_written=False)
+        found.append(accumulator.are_all_sent())
+    assert found == [False, True, False, False, False]
+    accumulator.finish(batch)
+    assert accumulator.are_all_sent()
+
+
+def test_several_records_count_as_sent_once_their_topic_has_taken_as_large_a_batch():
+    making = Making()
+
+    def are_sent(*values):
+        for value in values:
+            making.add(value)
+        (batch,) = making.drain()
+        batch.leave()
+        batch.attempts = 1
+        found = making.accumulator.are_all_sent()
+        making.accumulator.finish(batch)
+        return found
+
+    assert [are_sent(*each) for each in ([b"0"], [b"1"] * 2, [b"2"] * 2, [b"3"] * 9, [b"4"] * 9)] == [
+        True, False, True, False, True,
+    ]  # fmt: skip
+    making.accumulator.topics["t"].largest_written = 0  # as after a split
+    assert not are_sent(b"1", b"2")

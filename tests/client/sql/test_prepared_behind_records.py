@@ -109,6 +109,19 @@ def test_a_record_refused_in_front_of_prepare_txn_aborts_the_prepared_transactio
     in_world(main, opened)
 
 
+@pytest.mark.parametrize("code", ["UNSUPPORTED_FOR_MESSAGE_FORMAT", "CLUSTER_AUTHORIZATION_FAILED"])
+def test_a_record_whose_refusal_ends_the_producer_leaves_nothing_prepared(opened, code):
+    async def main(world, producer, db):
+        world.faults.error("Produce", code).on_call(2)
+        with pytest.raises(KafkaError, match="a fault injected by the test"):
+            await write(producer, db, 1, 2)
+        await check(world, db, 0)
+        await write(await world.producer(), db, 3)
+        await check(world, db, 0, 3)
+
+    in_world(main, opened)
+
+
 def test_a_record_refused_for_now_in_front_of_prepare_txn_raises_an_abortable_error(opened):
     async def main(world, producer, db):
         world.faults.error("Produce", "NOT_ENOUGH_REPLICAS").on_call(2)
