@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from fencepost.protocol.errors import ErrorCode
 from simulation.history import (
     FAIL,
     INFO,
@@ -222,12 +223,15 @@ class Facts:
         """Return whether this may be the first batch of its producer that the broker knows there, so that any sequence
         is accepted.
 
-        The broker remembers a batch that it refused (KAFKA-14904), but not over a restart.
+        The broker remembers a batch that it refused (KAFKA-14904), but not over a restart, and not one that no client
+        sends again.
         """
         sends = [op for op, send in self.sends_in[place, producer[0]] if op.invoked < taken.invoked]
         knows = any(op.outcome != FAIL and not self.forgot(place, producer[0], op.invoked, taken.done) for op in sends)
-        refused = [op.done for op in sends if op.outcome == FAIL and op.what.producer == producer]
-        since = max(refused, default=NEVER)
+        refused = [op for op in sends if op.outcome == FAIL and op.what.producer == producer]
+        if any(op.error == ErrorCode.INVALID_TIMESTAMP for op in refused):
+            return not knows
+        since = max((op.done for op in refused), default=NEVER)
         return not knows and any(since < op.invoked < taken.done for op, _ in self.history.of(Restart))
 
     def forgot_id(self, transactional_id: str | None, since: int, until: int = NEVER) -> bool:

@@ -4,10 +4,12 @@ Each function writes one history with the steps of story.py; its name says what 
 anomaly that the checker must find in it; without `@bad` the history is good.
 """
 
+from fencepost.protocol.errors import ErrorCode
 from simulation.golden import NEXT, bad
 from simulation.story import P, Q, data, marker
 
 LATER = (5, 0)  # of an id that was given anew
+INVALID_TIMESTAMP = ErrorCode.INVALID_TIMESTAMP
 
 
 def written_again_when_forgotten(s):
@@ -23,6 +25,14 @@ def a_gap_of_a_forgotten_producer(s):
     s.send("x"), s.send("y", sequence=1, ok=False), s.forgotten(), s.send("z", at=1, sequence=2)
     s.send("x", again=True, ok=False, error=45)
     s.dump(data(0, "x", plain=True), data(1, "z", sequence=2, plain=True))
+
+
+def the_batch_after_one_that_was_refused_for_good(s):
+    """A good history: no client sends a batch again whose timestamp is not allowed. So the broker does not wait for it,
+    and the next one is the first that it knows of this producer.
+    """
+    s.send("x", ok=False, error=INVALID_TIMESTAMP), s.send("y", sequence=1)
+    s.dump(data(0, "y", sequence=1, plain=True))
 
 
 def an_id_is_forgotten_between_two_transactions(s):
@@ -73,6 +83,7 @@ GOOD = [
     two_at_once_begin_in_the_middle_after_a_restart,
     written_again_when_forgotten,
     a_gap_of_a_forgotten_producer,
+    the_batch_after_one_that_was_refused_for_good,
     an_id_is_forgotten_between_two_transactions,
     refused_until_others_are_done,
 ]
@@ -129,6 +140,11 @@ def it_was_forgotten_before_it_wrote(s):
 @bad("sequence gap")
 def a_gap_of_a_producer_that_is_forgotten_later(s):
     s.send("x"), s.send("z", at=1, sequence=2), s.forgotten()
+
+
+@bad("sequence gap")
+def a_gap_after_a_batch_refused_for_good_of_a_producer_that_was_known(s):
+    s.send("w"), s.send("x", sequence=1, ok=False, error=INVALID_TIMESTAMP), s.send("y", at=1, sequence=2)
 
 
 @bad("sequence gap")
