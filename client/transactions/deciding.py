@@ -7,9 +7,10 @@ ends a number waits until no open transaction has changed the row. If it then fi
 committed" there. Afterwards the condition does not hold, so nobody can commit that number. What the database did is
 asked, never guessed.
 
-PrepareTxn is sent right behind the last records, and beside the row, so that one sync of the broker makes records and
-prepared state durable. COMMIT is sent once the answers to all three are good. Until then nothing can be committed, so
-the producer ends a transaction that has failed by EndTxn(abort), whether it is prepared or not.
+PrepareTxn is sent right behind the last records, so that one sync of the broker makes records and prepared state
+durable. The row is written once the records are taken, because it is locked until COMMIT. COMMIT is sent once the
+answers to all three are good. Until then nothing can be committed, so the producer ends a transaction that has failed
+by EndTxn(abort), whether it is prepared or not.
 
 | step | asks | OK | NO | no answer |
 |---|---|---|---|---|
@@ -19,7 +20,7 @@ the producer ends a transaction that has failed by EndTxn(abort), whether it is 
 | END | broker: EndTxns, as the database says | LOOK | LOOK | END |
 | INIT | broker: InitProducerId. NO: a transaction is held | DECIDE | LOOK | INIT |
 | DECIDE | database: the row; broker: the records. NO: condition not met, or refused | PREPARE | STOPPED | STOPPED |
-| PREPARE | broker: PrepareTxn with `hold`; it was sent with DECIDE, without waiting | COMMIT | STOPPED | PREPARE |
+| PREPARE | broker: PrepareTxn with `hold`, which was sent right behind the records | COMMIT | STOPPED | PREPARE |
 | COMMIT | database. NO: refused | END_OWN | CLOSE_OWN | CLOSE_OWN |
 | CLOSE_OWN | as CLOSE, over a new connection | END_OWN | STOPPED | CLOSE_OWN |
 | END_OWN | as END. NO: somebody ended it, and another producer goes on | DECIDE | LOOK | END_OWN |

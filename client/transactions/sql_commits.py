@@ -155,9 +155,12 @@ class DatabaseCommits:
     async def _vote(
         self, sender: Sending, flushing: Awaitable[None], database: DecidingDatabase, waiting: Waiting
     ) -> bool:
-        """Send DECIDE, the last records, and PrepareTxn right behind these; return True once the answers to all are
-        good. Returns False if a record failed. Raises like _decide() and _prepare(). In both cases the transaction has
-        to be aborted, and may be prepared.
+        """Send the last records, PrepareTxn right behind these, and then DECIDE; return True once the answers to all
+        are good. Returns False if a record failed. Raises like _decide() and _prepare(). In both cases the transaction
+        has to be aborted, and may be prepared.
+
+        DECIDE waits for the records, because it locks the id's row until COMMIT: a successor waits for that lock, and
+        a broker that does not answer may take minutes.
         """
         machine = self._machine
         sent: list[asyncio.Future[PrepareTxnResponse] | None] = []
@@ -169,9 +172,9 @@ class DatabaseCommits:
         sender.call_when_sent(prepare)
         is_prepared = False
         try:
-            await self._decide(database, waiting)
             await flushing
             if machine.is_in(State.FLUSHING):
+                await self._decide(database, waiting)
                 await self._prepare(waiting, sent[0] if sent else None)
                 is_prepared = True
         finally:

@@ -8,6 +8,7 @@ import itertools
 import pytest
 from fencepost.client.errors import AbortableTransactionError, KafkaError, ProducerFencedError
 from fencepost.client.transactions.decisions import Decisions
+from fencepost.client.transactions.sql_commits import DatabaseCommits
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from reading import make
@@ -172,6 +173,26 @@ def test_a_refused_decision_aborts_what_is_prepared_already(opened):
         with pytest.raises(ProducerFencedError):
             await write(producer, db, 1)
         await check(world, db, 0)
+
+    in_world(main, opened)
+
+
+def test_the_ids_row_is_not_locked_while_the_records_have_no_answer(opened, monkeypatch):
+    """Otherwise a successor would wait for the lock, as long as a broker that is away does not answer."""
+    taken = []
+    decide = DatabaseCommits._decide
+
+    async def main(world, producer, db):
+        async def note_and_decide(self, database, waiting):
+            taken.append(delivery.done())
+            await decide(self, database, waiting)
+
+        monkeypatch.setattr(DatabaseCommits, "_decide", note_and_decide)
+        async with producer.transaction(db=db) as tx:
+            await db.execute("insert into orders values (1)")
+            delivery = await tx.send("t", b"1")
+        assert taken == [True]
+        await check(world, db, 0, 1)
 
     in_world(main, opened)
 
