@@ -227,12 +227,23 @@ class Facts:
         sends again.
         """
         sends = [op for op, send in self.sends_in[place, producer[0]] if op.invoked < taken.invoked]
-        knows = any(op.outcome != FAIL and not self.forgot(place, producer[0], op.invoked, taken.done) for op in sends)
+        knows = any(
+            self._may_be_written(place, op) and not self.forgot(place, producer[0], op.invoked, taken.done)
+            for op in sends
+        )
         refused = [op for op in sends if op.outcome == FAIL and op.what.producer == producer]
         if any(op.error == ErrorCode.INVALID_TIMESTAMP for op in refused):
             return not knows
         since = max((op.done for op in refused), default=NEVER)
         return not knows and any(since < op.invoked < taken.done for op, _ in self.history.of(Restart))
+
+    def _may_be_written(self, place: Place, op: Op) -> bool:
+        """Return whether the batch of this Send may be in the log. If its result is not known, the log tells, unless
+        that may have lost records since.
+        """
+        if op.outcome != INFO or self.loses_its_beginning(place) or self.is_compacted(place) or place not in self.dumps:
+            return bool(op.outcome != FAIL)
+        return any(op.what.values[0] in entry.values for entry in self.dumps[place].result)
 
     def forgot_id(self, transactional_id: str | None, since: int, until: int = NEVER) -> bool:
         """Return whether this transactional id was forgotten between two moments."""
