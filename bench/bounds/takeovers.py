@@ -6,6 +6,7 @@ The time includes the lease (6 s), unless the owner hands the journal over. At t
 plain directory.
 """
 
+import re
 import signal
 import socket
 import subprocess
@@ -32,6 +33,7 @@ LOAD_S = 8.0  # of small requests before the owner ends, so that there are round
 LONGEST_S = 90.0
 SHORTEST_S = 1.0
 LOOK_S = 0.02
+_HERE = re.compile(r" is here, ([\d.]+) MB")  # in the standby's log, when it has fetched a checkpoint
 
 
 class Node:
@@ -44,7 +46,8 @@ class Node:
         self._directory = directory
         self._stack = stack
         self.ready = threading.Event()
-        self.fetched = threading.Event()
+        self._fetched = threading.Condition()
+        self._fetched_mb = 0.0  # of the newest checkpoint that the standby has
 
     @property
     def peer(self) -> peers.Peer:
@@ -53,25 +56,32 @@ class Node:
 
     def start(self) -> None:
         """Start the process, which serves, or waits and fetches what the other one writes."""
-        self.ready, self.fetched = threading.Event(), threading.Event()
+        self.ready, self._fetched_mb = threading.Event(), 0.0
         command = [sys.executable, "-m", "fencepost", "serve", "--listen", f"127.0.0.1:{self.port}", "--standby"]
         command += ["--data-dir", self._directory, "--store", URL, *UNLIMITED]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=peers.environment()
         )
         self._stack.enter_context(peers.ended(self.process))
-        threading.Thread(target=self._read, args=(self.process, self.ready, self.fetched), daemon=True).start()
+        threading.Thread(target=self._read, args=(self.process, self.ready), daemon=True).start()
 
-    def _read(self, process: "subprocess.Popen[str]", ready: threading.Event, fetched: threading.Event) -> None:
-        """Read the output of a process to its end. Sets `ready` at its ready line, and `fetched` at the line that says
-        that the other broker's checkpoint is fetched.
+    def _read(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
+        """Read the output of a process to its end. Sets `ready` at its ready line, and notes the size of each fetched
+        checkpoint of the other broker.
         """
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("ready"):
                 ready.set()
-            if " is here, " in line:
-                fetched.set()
+            if found := _HERE.search(line):
+                with self._fetched:
+                    self._fetched_mb = float(found[1])
+                    self._fetched.notify_all()
+
+    def wait_until_fetched(self, size_bytes: int, timeout_s: float) -> None:
+        """Wait until the standby has a checkpoint with this many bytes of data, or until the timeout."""
+        with self._fetched:
+            self._fetched.wait_for(lambda: self._fetched_mb * 1e6 >= size_bytes, timeout_s)
 
     def end(self, number: signal.Signals) -> None:
         """Send a signal to the process. After SIGKILL, wait until the process has ended."""
@@ -91,13 +101,13 @@ def takeovers(name: str, size: Size, say: Say) -> Iterator[Measured]:
         owner.start()
         _wait(owner.ready)
         topics.create("127.0.0.1", owner.port, TOPIC, 1)
-        _fill(owner, size)
+        filled_bytes = _fill(owner, size)
         for number in range(size.rounds):
             say(f"{name} · round {number + 1} of {size.rounds}")
             for how, found in ((signal.SIGKILL, killed), (signal.SIGTERM, handed_over)):
                 standby.start()
                 # Not checked: a standby that has not fetched everything takes over, too, but later.
-                standby.fetched.wait(max(SHORTEST_S, LONGEST_S * size.share))
+                standby.wait_until_fetched(filled_bytes, max(SHORTEST_S, LONGEST_S * size.share))
                 Produce(name, 16, 1).window(owner.peer, max(0.5, LOAD_S * size.share))
                 began = time.perf_counter()
                 owner.end(how)
@@ -110,13 +120,16 @@ def takeovers(name: str, size: Size, say: Say) -> Iterator[Measured]:
     yield Measured(name, "commit", HANDED_OVER, by_figure(handed_over))
 
 
-def _fill(owner: Node, size: Size) -> None:
-    """Write DATA_BYTES in large batches, and create the topic that the load of small requests uses."""
+def _fill(owner: Node, size: Size) -> int:
+    """Write DATA_BYTES in large batches, and create the topic that the load of small requests uses. Returns how many
+    bytes were written.
+    """
     load = Produce("fill", 4, 2, 1000, 100)
     load.prepare(owner.peer)
-    left = size.count(DATA_BYTES)
-    while left > 0:
-        left -= load.window(owner.peer, max(0.5, FILL_S * size.share)).bytes
+    written, wanted = 0, size.count(DATA_BYTES)
+    while written < wanted:
+        written += load.window(owner.peer, max(0.5, FILL_S * size.share)).bytes
+    return written
 
 
 def _commit(*nodes: Node) -> None:
