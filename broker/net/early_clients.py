@@ -6,7 +6,7 @@ until the server accepts them. A broker that takes over from an owner that was o
 may still be at work, and clients should find it.
 
 If it takes longer, another broker may be serving, and clients that wait here would not find that one. So after
-MOST_WAIT_S they are sent away.
+MAX_WAIT_S they are sent away.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from ..config.settings import BrokerSettings
 
 log = logging.getLogger("fencepost.broker")
 
-MOST_WAIT_S = 5.0  # librdkafka waits 10 s for the first answer on a connection, other clients longer
+MAX_WAIT_S = 5.0  # librdkafka waits 10 s for the first answer on a connection, other clients longer
 
 
 class EarlyClients:
@@ -30,7 +30,7 @@ class EarlyClients:
         self._was_refused = False
 
     async def let_wait(self) -> bool:
-        """Let clients connect, and wait until the server listens, but no longer than MOST_WAIT_S. Returns whether all
+        """Let clients connect, and wait until the server listens, but no longer than MAX_WAIT_S. Returns whether all
         addresses can be listened on; if not, nobody waits.
         """
         self.send_away()
@@ -46,7 +46,7 @@ class EarlyClients:
         except BaseException:
             self.send_away()
             raise
-        self._limit = asyncio.get_running_loop().call_later(MOST_WAIT_S, self.send_away)
+        self._limit = asyncio.get_running_loop().call_later(MAX_WAIT_S, self.send_away)
         return True
 
     def send_away(self) -> None:

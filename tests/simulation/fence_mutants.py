@@ -282,6 +282,12 @@ def fence_the_epoch_of_a_lost_claim_is_given_again(stack: ExitStack) -> None:
     replaced(stack, Takeover._create_claim, create_claim)
 
 
+@killed_by("tests/storage/objects/test_watched_owner.py")
+@breaks("store.md: one takes over, and the others wait for that one")
+def fence_a_slower_broker_ends_the_epoch_of_a_faster_one(stack: ExitStack) -> None:
+    replaced(stack, Takeover._check_watched, lambda self, begun: None)
+
+
 @killed_by("tests/storage/objects/test_adopting.py")
 @breaks("store.md: with an empty directory waits until that is done")
 def fence_an_empty_directory_begins_where_another_is_put(stack: ExitStack) -> None:

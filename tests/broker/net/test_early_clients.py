@@ -13,7 +13,7 @@ SETTINGS = BrokerSettings(listeners=("127.0.0.1:9092", "127.0.0.1:9093"), socket
 
 def test_clients_that_wait_longer_than_the_limit_are_sent_away(monkeypatch):
     """Another broker may be serving meanwhile, and they would not find it."""
-    monkeypatch.setattr(early_clients, "MOST_WAIT_S", 0)
+    monkeypatch.setattr(early_clients, "MAX_WAIT_S", 0)
 
     async def main() -> None:
         released = asyncio.Queue[None]()
