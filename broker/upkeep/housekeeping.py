@@ -462,8 +462,8 @@ class Housekeeping:
     async def synced(self, unit: int) -> None:
         """Wait until the journal is synced up to and including this unit. Returns at once if it already is.
 
-        Raises BrokerHalted; OSError, after which the broker must halt. It uses a sync_job, not a synced round, because
-        rounds that need no sync would wait until all that was written before them is on the device.
+        Raises BrokerHalted; OSError, after which the broker must halt. The sync is a job of its own, not that of a
+        round: rounds are released in order, so later rounds that need no sync would have to wait for it.
         """
         await self._wait_for(self._rounds.when_released, unit)
         if self._store.synced_unit < unit and (sync := self._store.journal.sync_job()) is not None:

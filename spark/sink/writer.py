@@ -325,8 +325,10 @@ class SinkWriter:
         await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)
 
     def _planned_offsets(self, batch: SinkBatch, place: str | None) -> str | None:
-        """Return the text of the batch's offsets file in the checkpoint; None if this process cannot read it, or the
-        checkpoint is another query's. place: the checkpoint as the tasks found it.
+        """Return the text of the batch's offsets file in the query's checkpoint; None if this process cannot read it.
+
+        place: path of the checkpoint, as the tasks found it. None is returned if it is that of another query than the
+        batch's. The option `checkpoint` is used instead if it is set, and trusted.
         """
         given = self.options.checkpoint
         if not batch.owner or (given is None and checkpoint.query_id(place) != batch.owner):

@@ -113,7 +113,7 @@ def listed_offsets(facts: Facts) -> Iterator[Anomaly]:
     reported: dict[tuple[Place, str], _Told] = {}
     for op, listed in facts.history.of(Listed):
         if listed.at >= 0:
-            yield from _at_a_time(facts, op, listed)
+            yield from _listed_for_timestamp(facts, op, listed)
             continue
         end = "last_stable" if listed.committed else "high_watermark"
         name = end if listed.at == LATEST else "log_start"
@@ -158,9 +158,9 @@ class _Told:
         return None
 
 
-def _at_a_time(facts: Facts, op: Op, listed: Listed) -> Iterator[Anomaly]:
-    """Compare an offset for a time with the log. Only asked in the end, when all is over. A marker has a time too, and
-    may be what is found.
+def _listed_for_timestamp(facts: Facts, op: Op, listed: Listed) -> Iterator[Anomaly]:
+    """The offset that is listed for a timestamp is that of the first entry with it or a later one, where markers may
+    count or not. Clients list such offsets only when all writes have ended, so the dump has the same log.
     """
     dump = facts.dumps.get(listed.place)
     if dump is None or facts.loses_its_beginning(listed.place) or facts.is_compacted(listed.place):

@@ -118,7 +118,7 @@ class ShareWatch:
         since = min(op.invoked for op in (*said.values(), *asked.values()))
 
         def settle(future: Any) -> None:
-            answer = self._answer(future, [*said.values(), *asked.values()], lasting, since)
+            answer = self._answer_or_end(future, [*said.values(), *asked.values()], lasting, since)
             if answer is None:
                 return
             found = got(answer)
@@ -137,7 +137,7 @@ class ShareWatch:
         since = min((op.invoked for op in said.values()), default=self._history.moment())
 
         def settle(future: Any) -> None:
-            answer = self._answer(future, list(said.values()), lasting, since)
+            answer = self._answer_or_end(future, list(said.values()), lasting, since)
             if answer is not None:
                 codes = {
                     part.partition_index: part.error_code for topic in answer.responses for part in topic.partitions
@@ -152,7 +152,7 @@ class ShareWatch:
         said = self._said(request, self.txn)
 
         def settle(future: Any) -> None:
-            answer = self._answer(future, list(said.values()), None, 0)
+            answer = self._answer_or_end(future, list(said.values()), None, 0)
             if answer is not None:
                 codes = _codes(answer.topics)
                 for index, op in said.items():
@@ -176,9 +176,12 @@ class ShareWatch:
                     found[part.partition_index] = self._history.invoke(self._name, what)
         return found
 
-    def _answer(self, future: Any, ops: list[Op], lasting: Lasting | None, since: int) -> Any:
-        """Return the answer; None if there is none, or an error for the whole of it: then these operations are
-        ended.
+    def _answer_or_end(self, future: Any, ops: list[Op], lasting: Lasting | None, since: int) -> Any:
+        """Return the answer. If there is none, or it has an error for the whole request, end these operations, with an
+        unknown result if the request may have been carried out, and return None.
+
+        lasting: the member's session, if the request belongs to one; it is noted whether the session got an answer.
+        since: when the request was sent.
         """
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:

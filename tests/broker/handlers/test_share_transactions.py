@@ -116,15 +116,19 @@ def test_a_prepare_after_its_decision_is_aborted_however_much_is_pending(
 
 
 @pytest.mark.slow
-def test_the_bound_of_pending_acknowledgements_counts_the_names_of_groups() -> None:
-    """Every share partition has a record of its own with the group's name in the journal entry of the abort."""
+def test_acknowledgements_are_refused_before_long_group_names_fill_the_aborts_entry() -> None:
+    """In the journal entry of the abort every share partition has a record of its own with the group's name, of 30 KB
+    here. All of them together would be larger than an entry may be.
+    """
     settings = BrokerSettings(
         share_coordinator_state_topic_num_partitions=1, group_share_delivery_count_limit=2, journal_max_bytes=4 << 20
     )
     with SimulatedBroker(settings) as world:
         world.broker.topics.create("orders", PARTITIONS)
         for known in range(1, PARTITIONS + 1):
-            keys = begin(world, "orders", "g" * 30_000, known)  # one more in each unit: all are too large for one
+            keys = begin(
+                world, "orders", "g" * 30_000, known
+            )  # in a journal entry for each: one for all would be too large
             world.wait(0.1)
         for key in keys:
             world.broker.share_partitions.state_log.known[key].machine.acquire([AcquiredRange(0, 0, 2)], "m", 1 << 60)
@@ -141,7 +145,7 @@ def test_the_bound_of_pending_acknowledgements_counts_the_names_of_groups() -> N
                 break
             world.wait(1)  # a file of the journal with room for it is made ready
         done = [key for key, answer in zip(keys, answers, strict=True) if answer == [NONE]]
-        assert [states(world, key) for key in done] == ["1"] * len(done)
+        assert [states(world, key) for key in done] == ["1"] * len(done)  # archived: it was the last delivery
 
 
 def test_a_transaction_can_end_after_its_records_and_then_its_group_were_deleted(world: SimulatedBroker) -> None:

@@ -155,10 +155,12 @@ def test_a_start_ignores_an_unusable_coordinator_snapshot_and_replays_the_log(
 
 
 @pytest.mark.slow
-def test_frequent_restarts_do_not_keep_the_state_log_of_an_idle_partition_unpruned(
+def test_the_state_log_is_pruned_past_an_idle_partition_if_restarts_are_frequent(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two restarts too little is logged to make the idle share partition due for a full snapshot."""
+    """Between two restarts too little is logged to make the idle share partition due for a full snapshot. What was
+    logged before a restart counts, too.
+    """
     monkeypatch.setattr(state_log, "COLD_BYTES", 5_000)
     (cold,), (busy,) = begin(world, "t"), begin(world, "t", "busy")
     at = 0

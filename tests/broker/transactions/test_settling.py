@@ -70,7 +70,8 @@ def test_a_marker_owed_to_an_offline_partition_is_the_first_write_after_its_retu
             assert offset_at(third, "t", -1, 1) == 2
 
 
-def test_of_two_markers_owed_to_an_offline_partition_the_first_decides(broker):
+def test_a_second_marker_owed_to_an_offline_partition_keeps_the_outcome_of_the_first(broker):
+    """A second transaction is forged that has the partition, but wrote nothing to it, and is aborted."""
     txn = begun(broker, 2)
     txn.write("t", b"x", 1)
     log = put_offline(broker, "t", 1)
@@ -82,7 +83,7 @@ def test_of_two_markers_owed_to_an_offline_partition_the_first_decides(broker):
     coordinator.log("x", Decision(states=(waiting,)), coordinator.inputs("x"))
     txn.goes_on_as(txn.producer_id, 5)
     assert txn.abort() == OK
-    assert debts(broker) == {(log.log_id, txn.producer_id): MarkerDebt(6, 0, True)}
+    assert debts(broker) == {(log.log_id, txn.producer_id): MarkerDebt(6, 0, True)}  # its epoch is the second's
     with broker.again() as second:
         assert values(second, "t", 1) == [b"x"]
 

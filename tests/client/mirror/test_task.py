@@ -393,7 +393,8 @@ async def test_records_of_a_transaction_in_one_partition_are_mirrored_together(s
     assert await assert_exact(sides, "whole") == 4
 
 
-async def test_a_mirror_of_another_source_waits_while_one_of_the_same_name_runs(sides: Sides) -> None:
+async def test_a_mirror_of_another_source_waits_for_one_of_the_same_name_and_stops(sides: Sides) -> None:
+    """The other source's topic has another id than the one that was mirrored, as if it had been made again."""
     await make(sides.source, "named")
     await write(sides.source, "named", range(20))
     with Broker() as other:

@@ -22,7 +22,7 @@ COMMANDS: dict[str, Callable[[Run, Command], list[str] | None]] = {
     "offsets": transactions.offset_fetch,
     "markers": transactions.markers,
     "describe": transactions.describe,
-    "group": transactions.group_exists,
+    "group": transactions.wait_for_group_coordinator,
     "settled": transactions.settled,
     **groups.COMMANDS,
     "create-acls": acls.create,

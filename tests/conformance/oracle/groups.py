@@ -18,7 +18,7 @@ from .messages import request_named
 from .notation import BadNotation, Command, Value
 from .rendering import MEMBER, MEMBERS, Renderer
 from .runner import Run, Sent, decoded
-from .transactions import group_exists
+from .transactions import wait_for_group_coordinator
 from .words import options
 
 CLIENT = "$client"
@@ -158,7 +158,7 @@ def alone(run: Run, command: Command) -> None:
     member, so that the group is stable. There is no answer to compare.
     """
     group, given = _given(run, command, {"as", "instance", "session", "rebalance", "protocols", "assign", "type"})
-    group_exists(run, Command("group", [group]))
+    wait_for_group_coordinator(run, Command("group", [group]))
     protocols = _pairs(run, given.get("protocols", ["range=x"]))
     api = request_named("JoinGroup")
     asked = api.request(

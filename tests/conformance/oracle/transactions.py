@@ -45,8 +45,8 @@ def _is_coordinated(run: Run, kind: int, key: str) -> bool:
     return code not in LOADING
 
 
-def group_exists(run: Run, command: Command) -> None:
-    """Perform `group $g`: wait until the group has a coordinator."""
+def wait_for_group_coordinator(run: Run, command: Command) -> None:
+    """Perform `group $g`: wait until the coordinator of the group answers. The group need not exist."""
     coordinator(run, GROUP, run.names.text(str(command.tokens[0])))
 
 
