@@ -196,11 +196,13 @@ class Backup:
     # ---- the end ---------------------------------------------------------------------------------------------
 
     async def lose_disk(self, look: Look) -> None:
-        """Only to be called when no client works any more: lose the disk, and start a broker on what is restored."""
+        """Let a last follower ship everything, and check what can be restored of earlier moments. Then lose the disk,
+        and start a broker on what is restored. Only to be called when no client works any more.
+        """
         world = self._world
         vars(self._objects.faults).update(vars(Faults()))
         if self._turns is not None:
-            self._turns.is_killed = True  # one that dies at no call is the last
+            self._turns.is_killed = True  # _run() starts another follower, which is the last if nothing kills it
         self._ends_from_ms = world.clock.monotonic_ms()
         async with asyncio.timeout(PATIENCE_S):
             await self._task

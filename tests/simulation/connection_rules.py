@@ -1,6 +1,6 @@
 """Rules about what was sent over one connection without waiting for answers: it acts in the order of sending. Pure.
 
-A read sees what was written before it on its connection, and nothing that was written behind it.
+A read sees what was written before it on its connection, and nothing that was written after it.
 
 A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.
 """
@@ -69,8 +69,8 @@ def _newer_than_next(ops: list[Op]) -> Iterator[Anomaly]:
 
 
 def _without_own_commit(facts: Facts, ops: list[Op]) -> Iterator[Anomaly]:
-    """After a commit, reads behind it see a last stable offset above its records, unless other open transactions begin
-    below them.
+    """Reads that were sent after a commit see a last stable offset above its records, unless other open transactions
+    begin below them.
     """
     needs: list[tuple[Place, int, str, Op]] = []
     for op in ops:

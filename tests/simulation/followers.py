@@ -215,8 +215,8 @@ class Followers:
         return rewrite
 
     def from_follower(self, request: FetchRequest, wanted: Wanted, version: int) -> Rewriting:
-        """Return how to make the follower's response of the leader's: with what its copies have. If that is nothing, it
-        is kept back for as long as the fetch may wait.
+        """Return a function that changes the leader's response into the follower's, which shows what its copies have.
+        If that is nothing, the response is kept back for as long as the fetch may wait.
         """
 
         def rewrite(response: FetchResponse) -> float:

@@ -186,7 +186,7 @@ def an_epoch_goes_back_at_a_restart(stack: ExitStack) -> None:
 @killed_by("tests/client/group/test_consumer_membership.py")
 @breaks("sdk.md: only the partitions that move stop")
 def sdk_what_is_withdrawn_before_a_poll_is_not_reported(stack: ExitStack) -> None:
-    """The broker waits until the rebalance timeout for the member to report that it gave them up."""
+    """The broker waits until the rebalance timeout for the member to report that it gave these partitions up."""
 
     def wrapper(acknowledge: Any) -> Any:
         def unaware(self: Any) -> None:

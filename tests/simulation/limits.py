@@ -152,7 +152,7 @@ class _Producers:
 
     def _others(self, broker: Any, here: Any) -> tuple[list[int], int]:
         """Return since when the longest silent producer of each log has been silent, and how many producers are
-        remembered in all.
+        remembered in all: both as far as the limit knows, which does not look at logs with unreleased records.
         """
         logs = list(broker.store.logs.values())
         looked_at = [log for log in logs if log.high_watermark == log.end_offset or log is here]

@@ -302,7 +302,7 @@ class StoredWorld(World):
         self._prepare(broker)
 
     async def dial(self, factory: Any, port: int = PORT) -> Any:
-        """Connect to one of the machines that listen, whichever: no client knows which one owns the journal."""
+        """Connect to any of the machines that listen: no client knows which one owns the journal."""
         refused: OSError | None = None
         for one in self._dialled.sample(self.machines, len(self.machines)):
             try:

@@ -41,7 +41,7 @@ def what_members_read_is_free_after_an_upgrade(stack: ExitStack) -> None:
 @killed_by(CLASSIC_MEMBERS)
 @breaks("guarantees.md: two owners of a partition in one generation")
 def what_is_read_in_a_cooperative_rebalance_is_free_after_an_upgrade(stack: ExitStack) -> None:
-    """Apache Kafka behaves like this mutant."""
+    """Others get partitions that a cooperative member has not given up yet. Apache Kafka behaves like this mutant."""
     _around(stack, migration, "read_subscription", lambda read: lambda metadata: read(metadata)._replace(owned={}))
 
 

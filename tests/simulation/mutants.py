@@ -224,7 +224,7 @@ def the_epoch_is_not_checked_at_the_end(stack):
 @mutant
 @breaks("guarantees.md: cross-transaction bleed")
 def a_batch_of_no_transaction_is_taken(stack):
-    """KAFKA-14402: a late batch after the marker hangs for ever."""
+    """KAFKA-14402: a late batch, after the marker, begins a transaction that nobody ends."""
 
     def wrapper(admit):
         def admitted(self, *more):
@@ -438,7 +438,9 @@ def offsets_of_committed_transactions_are_dropped(stack):
 @mutant
 @breaks("guarantees.md: offsets without outputs, or the reverse")
 def undecided_offsets_are_passed_over(stack):
-    """As if no client asked for stable offsets (KIP-447)."""
+    """OffsetFetch answers the committed offset while a transaction has another one pending, though the client asks for
+    stable offsets (KIP-447).
+    """
     replaced(stack, Offsets.is_pending, lambda self, place: False)
 
 

@@ -88,8 +88,8 @@ class Pipeliner:
         return read_step(self, place, self._decided[place] if place in self._trimmed else 0)
 
     def _trim(self, place: Place) -> Step:
-        """Delete the records below the offset up to which all is decided. A client that is below it finds out as ever,
-        by OFFSET_OUT_OF_RANGE.
+        """Delete the records below the offset up to which all is decided. A client that reads below it gets
+        OFFSET_OUT_OF_RANGE.
         """
         op = self.world.history.invoke(self.name, Trim(place, self._decided[place]))
 

@@ -133,7 +133,7 @@ def _forgotten_before_it_began(facts: Facts, begun: Op, begin: Begin, op: Op) ->
 
 
 def sequences(facts: Facts) -> Iterator[Anomaly]:
-    """A batch is accepted only after all that its producer numbered before it, and is behind them in the log."""
+    """A batch is accepted only after all that its producer numbered before it, and comes after them in the log."""
     by_producer: dict[tuple[Place, Producer], list[tuple[Op, Send]]] = defaultdict(list)
     for op, send in facts.sends:
         by_producer[send.place, send.producer].append((op, send))

@@ -71,7 +71,7 @@ def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_batch_once.py")
 @breaks("sdk.md: another producer cannot begin one with a batch of the same partitions")
 def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> None:
-    """assign() gives back a partition whose records an open transaction has. Another one reads them; both commit."""
+    """assign() gives back a partition that a transaction uses: a second one gets its records, too, and both commit."""
 
     def assign(self: Any, partitions: Any) -> None:
         self.manual = True
@@ -157,7 +157,7 @@ def sdk_a_pool_begins_without_asking_what_its_last_commit_became(stack: ExitStac
 @killed_by("tests/client/test_odd_answers.py")
 @breaks("guarantees.md: lost write: acknowledged, never read")
 def sdk_minus_one_is_taken_for_the_end_of_a_log(stack: ExitStack) -> None:
-    """The consumer fetches nothing from there, and does not ask again."""
+    """The answer -1 of ListOffsets (no such offset) is taken for an offset, and the broker is not asked again."""
     _replaced(stack, list_offsets, "EARLIEST", None)
     _replaced(stack, list_offsets, "LATEST", None)
 
@@ -379,7 +379,7 @@ def sdk_offsets_of_a_consumer_forget_what_was_returned_before_a_rebalance(stack:
 @killed_by("tests/client/consumer/test_several_batches.py")
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> None:
-    """The consumer does not ask the broker for the committed offset."""
+    """Records committed by offset numbers, not as a batch, are read again: the group's offset is not looked up."""
 
     def roll_back(self: Any, offset: int, *, asks: bool = False) -> None:
         first = min(offset, self.committed_below)

@@ -214,7 +214,9 @@ class SdkAhead(SdkMover):
             self._pending[tp] = [*before, *records] if goes_on else records
 
     def _take(self, batch: Any, txn: str) -> None:
-        """Make this transaction of the pending records of the batch's partitions, from the batch's first offsets on."""
+        """Choose the records that this transaction works on, and note them as read for it: of each partition in the
+        batch, the pending ones from the batch's first offset on.
+        """
         session = session_of(self, self.consumer.group_metadata())  # not before a rebalance, as offsets may be
         given, self._pending, self._working = self._pending, {}, []
         for tp, first in batch.first_offsets.items():

@@ -96,7 +96,7 @@ def sdk_a_producer_that_is_collected_sends_nothing(stack: ExitStack) -> None:
 @killed_by("tests/client/producer/test_ending.py")
 @breaks("sdk.md: as with `close()`, in the background")
 def sdk_one_that_is_collected_sends_only_what_is_due(stack: ExitStack) -> None:
-    """Records that linger are not due yet, and are lost if the program ends first."""
+    """Lingering records of a garbage-collected producer are not due yet, and are lost if the program ends first."""
     _set(stack, Accumulator, "hurried", _always(0))
 
 

@@ -291,7 +291,7 @@ def sdk_what_is_paused_is_given(stack):
 @mutant
 @breaks("sdk.md: each record of `async for` and each `getone` counts")
 def sdk_records_given_one_by_one_are_one_poll(stack):
-    """A member is expelled while it is polled."""
+    """Records taken one by one do not count as polls: a member is removed from the group although it is polled."""
     replaced(stack, HeartbeatTimes.apply_was_polled, lambda self, now_ms: None)
 
 
@@ -339,7 +339,7 @@ def sdk_a_commit_that_is_cancelled_counts_as_aborted(stack):
 @mutant
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_an_abort_goes_back_to_its_own_batch_alone(stack):
-    """Batches given before it, as part of the same work, are passed over by the next commit."""
+    """Earlier uncommitted batches are not read again, and the next commit is above their records."""
 
     def roll_back(self, offset, *, asks=False):
         self.rewinds.add(offset)
@@ -354,7 +354,7 @@ def sdk_an_abort_goes_back_to_its_own_batch_alone(stack):
 @mutant
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
-    """A rollback of the next transaction does not bring it again."""
+    """Records returned during a commit are not returned again if the next transaction is rolled back."""
 
     def wrapper(committed):
         def all_of_it(self):
@@ -375,7 +375,7 @@ def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
 @mutant
 @breaks("sdk.md: everything that it has returned since the last commit")
 def sdk_offsets_of_a_consumer_are_those_of_its_positions_at_the_end(stack):
-    """What was given after the offsets were sent is committed, and is in no transaction."""
+    """Records returned after the offsets were sent are committed, though no transaction has worked on them."""
 
     def wrapper(commit):
         async def committing(self, offsets=None, writes=(), decide=None):
@@ -419,7 +419,7 @@ def sdk_a_poll_gives_what_is_paused_while_it_waits(stack):
 @mutant
 @breaks("sdk.md: and `seek` sets the position")
 def sdk_a_seek_beside_a_poll_is_lost(stack):
-    """The poll goes on where it began."""
+    """A seek of another task during a poll has no effect: the poll reads on from where it began."""
 
     def wrapper(seek):
         def sought(self, partition, offset):
@@ -450,8 +450,8 @@ def sdk_an_unsubscribe_that_is_cancelled_never_ends(stack):
 @mutant
 @breaks("sdk.md: commits everything but what was returned last")
 def sdk_a_commit_covers_what_is_given_before_it_leaves(stack):
-    """What a poll of another task is given meanwhile is committed, and lost if the application dies while it works on
-    that.
+    """Records that a poll of another task returns meanwhile are committed, and lost if the application dies while it
+    works on them.
     """
 
     def wrapper(commit):

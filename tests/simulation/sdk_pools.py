@@ -64,7 +64,7 @@ class SdkPool(LosesEnds):
                 await start()
             finally:
                 for op in ops:
-                    op.info()  # the epochs that it is told are nobody's
+                    op.info()  # whether it succeeded or not: no producer uses the epochs of this start
 
         client._make_producer, client._start = watched, taking_over
 

@@ -118,8 +118,10 @@ def answers_outlive_the_rule_that_is_removed(stack: ExitStack) -> None:
 
 @killed_by(AUTHORIZER)
 @breaks("security.md: as Apache Kafka's authorizer of that name does it")
-def where_nobody_speaks_of_a_client_a_rule_of_another_lets_it_in(stack: ExitStack) -> None:
-    """allow.everyone.if.no.acl.found asks whether a rule fits the name, not whether it speaks of the client."""
+def a_resource_with_rules_for_others_alone_is_open_to_a_client(stack: ExitStack) -> None:
+    """allow.everyone.if.no.acl.found is about resources without any rule. Here rules that name other clients do not
+    count.
+    """
 
     def wrapper(decide: Any) -> Any:
         def decided(self: Any, principal: Any, host: str, operation: Any, kind: Any, name: str) -> bool:

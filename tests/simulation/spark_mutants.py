@@ -166,7 +166,7 @@ def spark_an_abort_does_not_ask_whose_the_checkpoint_is(stack: ExitStack) -> Non
 @killed_by("tests/spark/sink/test_written_rows.py")
 @breaks("spark.md: Names are case-sensitive")
 def spark_columns_are_taken_in_any_letters(stack: ExitStack) -> None:
-    """Of `value` and `Value` the last is written."""
+    """Columns are found in any letter case: of `value` and `Value`, the last is written."""
 
     def wrapper(columns_of: Any) -> Any:
         return lambda batch, topic: columns_of(batch.rename_columns([n.lower() for n in batch.schema.names]), topic)

@@ -33,7 +33,7 @@ def test_a_broker_counts_as_held_up_from_a_failed_write_to_its_next_release():
     assert _times(history) == [(1_000, 2_500)]
 
 
-def test_a_broker_that_tries_no_more_counts_as_held_up_until_it_should_have_tried():
+def test_a_broker_that_stops_trying_is_held_up_until_its_next_attempt_was_due():
     now = [1_000]
     history = History(lambda: now[0])
     held_up = HeldUp(history)

@@ -45,6 +45,7 @@ def test_librdkafka_1_7_a_marker_in_a_partition_without_data_hides_nothing(broke
 
 @BOTH
 def test_librdkafka_2_5_a_retry_with_other_records_is_refused(broker, version):
+    """librdkafka 2.2 to 2.4 did not always rebuild a batch identically for its retry."""
     txn = begun(broker, version)
     txn.write("t", b"0")
     made = idempotent(1, 3, producer_id=txn.producer_id, epoch=txn.epoch, transactional=True)

@@ -107,6 +107,7 @@ def test_kafka_20090_a_plain_batch_under_a_retired_producer_id_opens_no_transact
 
 @BOTH
 def test_kafka_14402_a_late_batch_after_the_marker_leaves_no_transaction_hanging(broker, version):
+    """In Kafka, a batch after the marker began a transaction that nobody ended."""
     txn = begun(broker, version)
     txn.write("t", b"x")
     pair = txn.producer_id, txn.epoch
@@ -161,6 +162,7 @@ def test_kafka_14920_no_batch_is_accepted_before_an_earlier_refused_one(broker, 
 
 
 def test_kafka_17754_a_late_tv1_end_over_an_older_connection_is_dropped(broker):
+    """In Kafka, a late EndTxn of one transaction ended the next one, which has the same epoch."""
     txn = begun(broker)
     txn.write("t", b"1")
     old, late = txn.client, txn.ending(True)
@@ -203,6 +205,7 @@ def test_kafka_18042_an_older_epoch_is_refused_before_anything_is_written(broker
 
 @BOTH
 def test_kafka_9600_requests_with_an_epoch_never_issued_are_refused(broker, version):
+    """In Kafka, EndTxn was accepted with an epoch above the producer's."""
     txn = begun(broker, version)
     txn.write("t", b"x")
     pair = txn.producer_id, txn.epoch
@@ -216,6 +219,7 @@ def test_kafka_9600_requests_with_an_epoch_never_issued_are_refused(broker, vers
 
 @BOTH
 def test_kafka_6119_a_timed_out_producer_cannot_write_to_that_transaction(broker, version):
+    """In Kafka, the timeout did not increment the epoch, so the producer continued."""
     txn = begun(broker, version, timeout_ms=5_000)
     txn.write("t", b"x")
     broker.wait(20)
@@ -264,6 +268,7 @@ def test_kafka_16352_the_end_of_one_epoch_does_not_lose_the_markers_of_another(b
 
 @BOTH
 def test_kafka_10080_two_simultaneous_end_txn_requests_write_one_marker(broker, version):
+    """In Kafka, the COMPLETE record could be written twice."""
     txn = begun(broker, version)
     txn.write("t", b"x")
     other = SimulatedClient(broker)
@@ -299,6 +304,7 @@ def test_kafka_9777_an_unfinished_end_completes_although_its_topic_was_deleted(b
 
 
 def test_redpanda_00fb835_a_timeout_abort_that_fails_is_retried_every_interval(monkeypatch):
+    """In Redpanda, such an abort was tried again and again without a pause."""
     settings = BrokerSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1_000)
     with SimulatedBroker(settings) as broker:
         broker.ask(create("t"))
@@ -338,6 +344,7 @@ def test_kafka_5376_a_fetch_that_waited_for_the_end_lists_the_aborted_transactio
 
 @BOTH
 def test_kafka_5522_a_look_up_by_time_does_not_pass_an_open_transaction(broker, version):
+    """In Kafka, read_committed clients were given an offset above the last stable offset."""
     txn = begun(broker, version)
     txn.write("t", b"x")
     asked = list_offsets("t", 1, committed=True)
@@ -366,6 +373,7 @@ def test_pulsar_12386_26234_after_a_recovery_an_end_moves_the_last_stable_offset
 
 
 def test_pulsar_18833_an_end_in_a_deleted_topic_does_not_block_recovery_of_others(broker):
+    """In Pulsar, the recovery waited for ever."""
     one, two = begun(broker), begun(broker, 2, "y")
     one.write("t", b"x")
     two.write("t", b"y", 1)
@@ -379,6 +387,7 @@ def test_pulsar_18833_an_end_in_a_deleted_topic_does_not_block_recovery_of_other
 
 @BOTH
 def test_pulsar_14327_an_abort_leaves_the_input_offset_so_the_input_is_read_again(broker, version):
+    """In Pulsar, the abort of an acknowledgement led to duplicates."""
     txn = begun(broker, version)
     txn.write("t", b"in 0 and 1")
     txn.write_offset("t", 2)

@@ -1,4 +1,4 @@
-"""A batch is committed by one transaction at most: who was cancelled, or uses two producers, hears what is so."""
+"""A batch is committed by one transaction at most; who was cancelled, or uses two producers, is told its outcome."""
 
 import asyncio
 import contextlib

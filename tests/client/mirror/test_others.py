@@ -53,8 +53,8 @@ async def stopped(task: MirrorTask) -> str:
     return error.text
 
 
-async def all_stopped(task: MirrorTask) -> str:
-    """Wait until the running task has stopped a topic. Returns why."""
+async def one_stopped(task: MirrorTask) -> str:
+    """Wait until the running task has stopped its first topic. Returns why."""
     async with asyncio.timeout(60):
         while not task.counts.stopped:  # noqa: ASYNC110  # a dict of the task
             await asyncio.sleep(0.05)
@@ -173,7 +173,7 @@ async def test_a_topic_deleted_on_the_target_stops_and_is_copied_anew_by_the_nex
         async with Admin(sides.target) as admin:
             await admin.delete_topics("gone")
             await admin.create_topics(NewTopic("gone", 1))
-        assert await all_stopped(task) == "gone: it was deleted on the target"
+        assert await one_stopped(task) == "gone: it was deleted on the target"
     await write(sides.source, "gone", range(10, 20))
     async with sides.running(sides.task("gone")):
         await sides.drained("gone")
@@ -210,7 +210,7 @@ async def test_a_record_that_the_target_refuses_does_not_stop_other_topics(sides
             await producer.send("refused-1", value, partition=0)
         await producer.flush()
     async with sides.running(task := sides.task("refused-.")):
-        why = await all_stopped(task)
+        why = await one_stopped(task)
         await sides.drained("refused-2")
     assert why.startswith("refused-1: the target does not take a record at offset 1")
     assert await assert_exact(sides, "refused-2") == 10
@@ -282,7 +282,7 @@ async def test_a_topic_whose_settings_the_target_refuses_stops_alone(sides: Side
     for name in ("odd-1", "odd-2"):
         await write(sides.source, name, range(10))
     async with sides.running(task := sides.task("odd-.")):
-        assert "Invalid value 1 for configuration segment.bytes" in await all_stopped(task)
+        assert "Invalid value 1 for configuration segment.bytes" in await one_stopped(task)
         await sides.drained("odd-2")
     await make(sides.target, "odd-1")
     async with sides.running(sides.task("odd-.")):

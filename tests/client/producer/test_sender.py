@@ -162,7 +162,7 @@ def test_if_the_second_of_five_requests_fails_the_rest_is_sent_again_in_order(wo
 
 
 def test_librdkafka_4438_4736_after_a_cut_connection_the_same_bytes_are_sent_again(world):
-    """In librdkafka 2.5 a batch was built anew for its retry, and the broker took it for another one."""
+    """librdkafka counted a batch without an answer as written (#4438), or rebuilt it with other records (#4736)."""
     cluster = world(max_batch_size=1)
     cluster.introduce()
     for n in range(3):
@@ -302,6 +302,7 @@ def test_a_retry_goes_to_the_partitions_new_leader(world):
 
 
 def test_librdkafka_1_9_a_retry_to_a_recreated_topic_keeps_its_sequence(world):
+    """Before librdkafka 1.9, sequences began again at 0, and the broker took new batches for duplicates."""
     cluster = world(version=13, topic_id=TOPIC_ID)
     cluster.put()
     cluster.next().answer()

@@ -193,6 +193,7 @@ def test_a_success_of_the_next_batch_proves_a_timed_out_one_written():
 
 
 def test_librdkafka_4438_a_batch_that_may_be_written_keeps_its_sequence():
+    """Before librdkafka 2.3, it counted as written: if it was not, the next one was out of order, a fatal error."""
     sequences, entry = producer()
     first, second, third = batches = [Sent(name=n) for n in range(3)]
     send(sequences, entry, *batches)

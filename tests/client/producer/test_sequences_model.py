@@ -128,11 +128,12 @@ def test_after_any_losses_and_repeats_records_are_written_once_and_in_order(step
 @given(STEPS)
 @settings(max_examples=share_of(100))
 def test_librdkafka_4736_a_sequence_number_is_never_sent_with_other_records(steps):
+    """librdkafka 2.2 to 2.4 did not always rebuild a batch identically for its retry."""
     play(steps)  # asserts it at every sending
 
 
 def test_librdkafka_1_9_sequences_continue_after_a_topic_was_missing_for_a_while():
-    """In librdkafka 1.9, metadata without the topic restarted sequences at 0, and the broker took new batches for
+    """Before librdkafka 1.9, metadata without the topic restarted sequences at 0, and the broker took new batches for
     duplicates.
     """
     sequences, entry = producer()

@@ -101,7 +101,7 @@ def test_read_uncommitted_sees_all_but_the_markers(drawn):
 
 
 def test_librdkafka_1_7_an_aborted_transaction_without_records_hides_nothing():
-    """In librdkafka 1.7 such a transaction made a consumer drop what its producer committed afterwards."""
+    """Before librdkafka 1.7, such a transaction made a consumer drop what its producer committed afterwards."""
     batches = [marker(0, 7, Marker.ABORT), data(1, 7), marker(2, 7, Marker.COMMIT)]
     assert seen(batches, [(7, 0)]) == [1]
     assert seen(batches, []) == [1]

@@ -21,8 +21,10 @@ async def db(request, postgres_url):
         yield db
 
 
-async def rename(db, tx):
-    """Rename order 1 by what was read of it; fails if another transaction has renamed it meanwhile."""
+async def read_name(db, tx):
+    """Send a record, and return the name of order 1. From this read on (repeatable read) an update of the order fails
+    with a serialization failure, if another transaction has updated it meanwhile.
+    """
     await db.execute("set transaction isolation level repeatable read")
     ((name,),) = await db.fetch("select name from orders where id = 1")
     await tx.send("orders", b"1")
@@ -34,7 +36,7 @@ async def test_producer_run_repeats_rows_and_records_after_a_serialization_failu
     async with sql.connect(postgres_url) as other, Producer(broker, transactional_id="orders-1") as producer:
 
         async def work(tx):
-            seen.append(await rename(db, tx))
+            seen.append(await read_name(db, tx))
             if len(seen) < 3:
                 await other.execute("update orders set name = $1 where id = 1", f"other {len(seen)}")
             await db.execute("update orders set name = 'ours' where id = 1")
@@ -51,7 +53,7 @@ async def test_producer_run_retries_only_serialization_failures_and_then_raises_
     async with sql.connect(postgres_url) as other, Producer(broker, transactional_id="orders-1") as producer:
 
         async def never(tx):
-            seen.append(await rename(db, tx))
+            seen.append(await read_name(db, tx))
             await other.execute("update orders set name = $1 where id = 1", f"other {len(seen)}")
             await db.execute("update orders set name = 'ours' where id = 1")
 

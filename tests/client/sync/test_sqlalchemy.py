@@ -253,7 +253,9 @@ def test_the_outcome_of_a_blocking_sessions_commit_cut_off_is_looked_up(
 
 
 async def _cut(broker, postgres, postgres_url, producer, place):
-    """Write three rows, and cut the connection in the second COMMIT."""
+    """Write three rows, and cut the connection at the second COMMIT: at `place`, before or after it is sent. Returns
+    the rows and the records.
+    """
 
     def work(proxy):
         url = postgres_url.replace("postgresql:", "postgresql+psycopg:").replace(f":{postgres.port}", f":{proxy.port}")

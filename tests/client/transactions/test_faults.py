@@ -104,7 +104,9 @@ def test_after_an_unknown_outcome_init_transactions_makes_the_producer_usable(ve
 
 @both
 @pytest.mark.parametrize("code", ["UNKNOWN_SERVER_ERROR", "COORDINATOR_NOT_AVAILABLE", "CONCURRENT_TRANSACTIONS"])
-def test_kgo_6ecd2f9_a_retriable_error_of_end_txn_is_retried(version, code):
+def test_kgo_42b3d83_a_retriable_error_of_end_txn_is_retried(version, code):
+    """The Go client kgo did not send EndTxn again, and reported the transaction as committed."""
+
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.faults.error("EndTxn", code).times(2)
@@ -116,6 +118,8 @@ def test_kgo_6ecd2f9_a_retriable_error_of_end_txn_is_retried(version, code):
 
 
 def test_aiokafka_1134_a_moved_coordinator_is_looked_up_again():
+    """aiokafka went on asking the former coordinator, without looking for the new one."""
+
     async def main(world: TxnWorld) -> None:
         found = world.faults.delay("FindCoordinator", 0.01).times(2)
         producer = await world.producer()
@@ -181,6 +185,8 @@ def test_a_delivery_that_nobody_awaited_fails_the_commit(version):
 
 @both
 def test_kgo_de5af46_a_transaction_whose_only_write_failed_is_aborted(version):
+    """The Go client kgo sent no EndTxn: the transaction stayed open, and the next one joined it."""
+
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.faults.error("Produce", "INVALID_RECORD", when="after_write").once()
@@ -195,6 +201,8 @@ def test_kgo_de5af46_a_transaction_whose_only_write_failed_is_aborted(version):
 
 @both
 def test_librdkafka_3575_an_out_of_order_error_aborts_only_its_transaction(version):
+    """librdkafka asked for a new epoch in mid-transaction, and committed only what it sent after that."""
+
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.faults.error("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER").on_call(2)
@@ -210,6 +218,8 @@ def test_librdkafka_3575_an_out_of_order_error_aborts_only_its_transaction(versi
 @pytest.mark.slow
 @both
 def test_librdkafka_1_7_a_transaction_is_aborted_if_the_broker_stops_in_its_body(version):
+    """Before librdkafka 1.7, a commit succeeded though its records were never sent."""
+
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await write(producer, b"a")
@@ -242,6 +252,8 @@ def test_a_transaction_open_during_a_broker_restart_can_be_committed(version):
 
 @both
 def test_kafka_12152_13794_a_transaction_commits_after_one_with_lost_batches(version):
+    """Kafka's client then continued with wrong sequences, or lost a batch."""
+
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(delivery_timeout_ms=3_000)
         await write(producer, b"a", partition=0)

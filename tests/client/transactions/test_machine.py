@@ -273,6 +273,7 @@ def test_fenced_by_returns_transaction_timeout_if_the_broker_reports_a_txn_too_o
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_librdkafka_3575_after_an_out_of_order_error_only_an_abort_is_allowed(version):
+    """librdkafka asked for a new epoch in mid-transaction, and committed only what it sent after that."""
     client = begun(version)
     client.failed(error_of(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
     assert (client.state, client.identity) == (State.ABORTABLE_ERROR, FIRST)
@@ -284,6 +285,7 @@ def test_librdkafka_3575_after_an_out_of_order_error_only_an_abort_is_allowed(ve
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_librdkafka_1_7_a_commit_fails_if_a_record_was_never_sent(version):
+    """Before librdkafka 1.7, the commit succeeded."""
     client = begun(version)
     client.failed(DeliveryTimeoutError("the cluster was down"))
     with pytest.raises(AbortableTransactionError):
@@ -298,7 +300,8 @@ def test_a_record_that_fails_while_the_commit_waits_for_it_fails_the_commit():
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE, 9999])
-def test_kgo_6ecd2f9_a_commit_given_up_after_an_unclear_error_has_unknown_outcome(code):
+def test_kgo_42b3d83_a_commit_given_up_after_an_unclear_error_has_unknown_outcome(code):
+    """The Go client kgo did not send EndTxn again, and reported the transaction as committed."""
     client = committing()
     assert client.ended(code, NO_IDENTITY) is Verdict.PERHAPS
     assert client.state is State.COMMITTING
@@ -307,7 +310,8 @@ def test_kgo_6ecd2f9_a_commit_given_up_after_an_unclear_error_has_unknown_outcom
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_kgo_42b3d83_after_an_unanswered_commit_writes_and_begin_are_refused(version):
+def test_kgo_6ecd2f9_after_an_unanswered_commit_writes_and_begin_are_refused(version):
+    """In the Go client kgo, the next transaction began, and its records joined this one."""
     client = committing(version)
     client.end_unanswered()
     client.gave_up(RequestTimedOutError())
@@ -318,6 +322,7 @@ def test_kgo_42b3d83_after_an_unanswered_commit_writes_and_begin_are_refused(ver
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_kgo_f25fe06_an_unanswered_abort_must_be_sent_again_before_the_next_begin(version):
+    """In the Go client kgo, an abort after an error sent nothing and was reported as done."""
     client = aborting(version)
     client.end_unanswered()
     client.gave_up(RequestTimedOutError())
@@ -337,6 +342,7 @@ def test_a_failed_transaction_may_write_only_to_partitions_that_it_has_written_t
 
 
 def test_kgo_351dd40_a_partition_counts_as_added_only_after_the_brokers_success():
+    """The Go client kgo took a partition for added although no AddPartitionsToTxn had been sent."""
     client = begun(1, wrote=False)
     assert not client.may_write_to(A)
     assert client.added({A: ErrorCode.CONCURRENT_TRANSACTIONS}) is Verdict.AGAIN
@@ -349,6 +355,7 @@ def test_kgo_351dd40_a_partition_counts_as_added_only_after_the_brokers_success(
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_kgo_de5af46_an_abort_sends_end_txn_although_no_write_was_acknowledged(version):
+    """The Go client kgo sent no EndTxn: the transaction stayed open, and the next one joined it."""
     client = begun(version, wrote=False)
     client.may_write_to(A)
     client.failed(DeliveryTimeoutError())
@@ -357,6 +364,7 @@ def test_kgo_de5af46_an_abort_sends_end_txn_although_no_write_was_acknowledged(v
 
 
 def test_kafka_13412_init_producer_id_may_be_sent_again_after_a_timeout():
+    """Kafka's client could not send it again."""
     client = ClientTransaction("x", 60_000)
     client.request(Event.INIT)
     client.not_initialised(RequestTimedOutError())
@@ -368,6 +376,7 @@ def test_kafka_13412_init_producer_id_may_be_sent_again_after_a_timeout():
 
 
 def test_kafka_13782_only_a_partition_added_to_the_transaction_may_be_written_to():
+    """Kafka's client could write to another partition than it had added."""
     client = begun(1, wrote=False)
     client.may_write_to(A)
     client.may_write_to(B)
@@ -378,6 +387,7 @@ def test_kafka_13782_only_a_partition_added_to_the_transaction_may_be_written_to
 
 
 def test_kafka_14831_an_unrequested_init_producer_id_answer_is_fatal():
+    """Kafka's client went on after an answer that its state does not allow."""
     client = begun()
     client.initialised(0, NEXT)  # nobody asked for it
     assert client.state is State.FATAL

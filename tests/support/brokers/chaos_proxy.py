@@ -233,17 +233,17 @@ class ChaosProxy:
         return held
 
     def cut(self, *apis: int, side: str, times: int | None = 1, share: float = 1) -> CutOff:
-        """Close connections at such requests (the broker never gets them) or responses (the broker did what they
-        answer).
+        """Close connections at requests of these APIs (the broker never gets them) or at responses (the broker did what
+        they answer).
         """
         return self._add(CutOff(self, side, apis or None, times, share))
 
     def late(self, *apis: int, times: int | None = 1, share: float = 1, after_s: float = 0.2) -> Late:
-        """Close connections at such requests, which still reach the broker after after_s seconds."""
+        """Close connections at requests of these APIs, which still reach the broker after after_s seconds."""
         return self._add(Late(self, apis, times, share, after_s))
 
     def twice(self, *apis: int, share: float = 1, times: int | None = None) -> Twice:
-        """Send such responses twice."""
+        """Send responses of these APIs twice."""
         return self._add(Twice(self, REPLY, apis, times, share))
 
     def delay(self, *apis: int, side: str, up_to_s: float, share: float = 1) -> Delay:
@@ -258,7 +258,7 @@ class ChaosProxy:
 
     @contextlib.contextmanager
     def weather(self) -> Iterator[None]:
-        """Remove the rules that are made within the block at its end."""
+        """At the end of the block, remove all rules."""
         try:
             yield
         finally:

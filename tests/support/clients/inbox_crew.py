@@ -112,7 +112,7 @@ async def effects(db: Any) -> list[list[int]]:
 
 
 async def wait_for(db: Any, count: int) -> None:
-    """Wait until there are so many effects."""
+    """Wait until the table `effects` has `count` rows."""
     async with asyncio.timeout(WITHIN_S):
         while (await db.fetch("select count(*) from effects"))[0][0] < count:  # noqa: ASYNC110 (processes write it)
             await asyncio.sleep(0.1)

@@ -53,7 +53,7 @@ class KilledMirror:
         self._started = 0
 
     def start(self, tasks: int) -> None:
-        """Start so many tasks."""
+        """Start this many tasks."""
         self._tasks += [self._start_task() for _ in range(tasks)]
 
     def _start_ended(self) -> None:
@@ -101,7 +101,7 @@ class KilledMirror:
         await self.sides.drained(*topics)
 
     async def cut_over(self, groups: str, *, kills: int) -> None:
-        """Move the groups to the target by `fencepost mirror cutover`, which is killed so many times before."""
+        """Move the groups to the target by `fencepost mirror cutover`, after `kills` runs of it that are killed."""
         sides = ("--from", self.sides.source, "--to", self.sides.target)
         command = [sys.executable, "-m", "fencepost", "mirror", "cutover", *sides, "--groups", groups]
         for _ in range(kills):
@@ -132,7 +132,7 @@ def value_of(topic: str, partition: int, number: int | str) -> bytes:
 
 
 async def write_transactions(bootstrap: str, topic: str, records: int, may_end: asyncio.Event) -> None:
-    """Write until so many records are committed for sure, and more until it may end; each fourth transaction is
+    """Write until `records` records are surely committed, and more until it may end; each fourth transaction is
     aborted.
 
     A transaction that fails is begun anew. Where its commit may have happened, only a reader can tell: so what is

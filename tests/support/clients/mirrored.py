@@ -83,7 +83,7 @@ class Sides:
                 await asyncio.sleep(0.05)
 
     async def joined(self, tasks: int, mirror: str) -> None:
-        """Wait until the group has so many members, and each has partitions."""
+        """Wait until the group of this mirror has this many members, and each has partitions."""
         async with asyncio.timeout(PATIENCE_S), Admin(self.target) as admin:
             while True:
                 group = (await admin.describe_groups([group_id(mirror)])).get(group_id(mirror))

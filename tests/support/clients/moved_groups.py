@@ -148,7 +148,7 @@ async def commit_as(group: MovedGroup, java: JavaClients, bootstrap: str, topics
 
 
 async def read_as(group: MovedGroup, java: JavaClients, bootstrap: str, topics: list[str], count: int) -> Values:
-    """Read so many values as a member of the group, and a moment longer. Returns them by topic and partition.
+    """Read `count` values as a member of the group, and a moment longer. Returns them by topic and partition.
 
     A partition without a committed offset is an error.
     """

@@ -37,7 +37,7 @@ def delete_topic(topic: str) -> DeleteTopicsRequest:
 
 
 def reset(broker: SimulatedBroker, to: str, group: str = "g") -> None:
-    """Set the offset from which the group reads."""
+    """Set where the group begins to read a partition (share.auto.offset.reset): "earliest" or "latest"."""
     config = IncrementalAlterConfigsRequest.Resource.Config
     resource = IncrementalAlterConfigsRequest.Resource(
         resource_type=32,

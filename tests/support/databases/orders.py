@@ -10,7 +10,7 @@ async def rows_of(db: sql.Database) -> list[int]:
 
 
 async def records_of(broker: str, topic: str = "orders") -> list[int]:
-    """Return what a read_committed reader sees up to the end, markers included: nothing holds it up."""
+    """Return the numbers of all records that a read_committed reader gets, up to the last stable offset."""
     partition = TopicPartition(topic, 0)
     found: list[int] = []
     async with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:

@@ -34,7 +34,9 @@ def restored_copy(disk: SimulatedDisk, directory: str) -> SimulatedDisk:
 
 
 def first_checkpoint(recorded: SimulatedDisk) -> int:
-    """Return the number of operations after which the directory can first be recovered."""
+    """Return the number of operations after which a new data directory can be recovered: its start has written
+    checkpoints 1 and 2, then begun a journal, and checkpoint 3 names that.
+    """
     return next(n for n, operation in enumerate(recorded.operations, 1) if "checkpoint-3" in str(operation))
 
 

@@ -16,8 +16,8 @@ ALL = os.environ.get("ERROR_STEPS") == "all"
 
 
 def failures(turn: int, apart: int) -> Iterator[tuple[int, int]]:
-    """Yield (step, error) without end: every `apart`-th step, the first of which `turn` chooses; the error goes round.
-    With ERROR_STEPS=all, every step with every error.
+    """Yield (step, error) without end: every `apart`-th step, the first of which `turn` chooses, with one error after
+    the other of ERRORS. With ERROR_STEPS=all, every step with every error.
     """
     step = 0 if ALL else turn % apart
     while True:

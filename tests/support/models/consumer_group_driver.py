@@ -148,8 +148,9 @@ class Client:
     errors: list[ErrorCode] = field(default_factory=list)
 
     def beat(self, *, lost: bool = False, revoke: bool = True) -> Answer | None:
-        """Send one heartbeat, and return the answer. lost: the answer does not arrive. revoke: give up revoked
-        partitions before.
+        """Send one heartbeat. Returns the broker's answer; None if it is an error, which is then in `errors`.
+
+        lost: the member does not get the answer. revoke: give up revoked partitions before.
         """
         if self.epoch == 0:
             self.owned = self.allowed = frozenset()

@@ -164,7 +164,9 @@ class Model:
         yield ended._replace(effects=effects, place=own.end)
 
     def _asks(self, world: World, who: int) -> World:
-        """Read the place behind the row's lock: above the block's end all of its records have their effects."""
+        """Read the place once nobody has the row's lock: whether it has passed the block tells if that was committed.
+        Raises Violated if it tells a member otherwise than it is.
+        """
         me = world.members[who]
         assert world.place is not None
         was_committed = world.place >= me.end

@@ -277,7 +277,7 @@ class World:
 def run(
     choose: Callable[[list[Any]], int], steps: int, *, strategy: str, count: int, static: bool, faults: int
 ) -> World:
-    """Make so many steps, then settle, and return the world. choose: returns the place of the choice to take."""
+    """Make this many steps, then settle, and return the world. choose: returns the index of the choice to take."""
     world = World(strategy, count, static, faults)
     world.settle(world.sides[:-1])  # one comes later
     for _ in range(steps):

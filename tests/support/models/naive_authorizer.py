@@ -66,6 +66,7 @@ def is_allowed_on_any(
     """Return what Authorizer.allows_on_any must return."""
     rules = list(rules)
     more = {"super_users": super_users, "allow_everyone_if_no_acl": allow_everyone_if_no_acl}
+    # Kafka asks first about a name that no rule has: super users, rules of all names, and resources without rules.
     if is_allowed(rules, principal, host, operation, kind, "hardcode", **more):  # type: ignore[arg-type]
         return True
     spoken = [

@@ -33,8 +33,8 @@ class ShareDriver:
         self.machine = self.replay()
 
     def replay(self, begin: int = 0) -> SharePartition:
-        """Return the share partition as a restart builds it that reads the log from this position on, from the bytes of
-        its records. Before the first snapshot it knows nothing.
+        """Return the share partition that a restart builds from the bytes of the log's records, read from position
+        `begin` on. Updates before the first snapshot are passed over.
         """
         machine: SharePartition | None = None
         for position, (kind, what) in enumerate(self.log[begin:], begin):

@@ -181,7 +181,9 @@ class Run:
     # ---- the network -----------------------------------------------------------------------------------------
 
     def ask(self, *request: Any) -> Any:
-        """Send a request and return the answer; None if it is lost."""
+        """Send a request and return the answer. None if the client gets none: the request or the answer is lost, or the
+        request arrives later, when others were sent (held).
+        """
         name, pair = request[0], request[2]
         if name == "end" and not request[3]:
             assert pair not in self.open_commits, "an abort on the epoch of a commit that was not answered"

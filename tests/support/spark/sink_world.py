@@ -14,6 +14,7 @@ from typing import Any
 
 from fake_ledger import PREFIX, FakeBroker, RealBroker
 from fencepost.client.errors import ClientError, KafkaError
+from fencepost.protocol.errors import ErrorCode
 from fencepost.spark.sink import left_open, protocol
 from fencepost.spark.sink.protocol import (
     Abort,
@@ -122,7 +123,7 @@ class World:
                 code = broker.end(actor.written, True)
             else:
                 code = broker.prepare(actor.written, step.ledger_key, step.number, step.timeout_ms)
-            if code not in (0, 10_000):
+            if code not in (ErrorCode.NONE, ErrorCode.LEDGER_CONFLICT):  # CONFLICT: the driver learns the decision
                 raise TaskFailed
             return None
         if isinstance(step, Abort):

@@ -445,7 +445,7 @@ def test_a_prepare_record_in_the_log_is_completed_with_its_own_outcome(environme
 
 
 @pytest.mark.requirement("S-68")
-def test_an_open_transaction_survives_a_restart_and_its_timeout_continues():
+def test_an_open_transaction_read_back_has_its_deadline_and_owes_no_marker():
     txn = transaction(Status.ONGOING)
     _, found = records.read(records.key("id"), records.value(txn))
     assert machine.deadline_age_ms(found) == machine.deadline_age_ms(txn)
