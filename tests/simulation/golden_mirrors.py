@@ -30,8 +30,8 @@ def copy(offset, value, txn="", **more):
 
 
 def here(s, *copies, start=0, end=None):
-    """Note that the source's log has these records. Unless `end` says otherwise, it ends behind one marker after
-    them.
+    """Note that the source's log has these records. Unless `end` says otherwise, it ends after one marker that
+    follows them.
     """
     return s._op("look", Log(SOURCE, P), True, Stands(start, _end(copies) if end is None else end, copies))
 

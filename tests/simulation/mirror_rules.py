@@ -212,7 +212,7 @@ def mirrors_come_to_the_end(facts: Facts) -> Iterator[Anomaly]:
 
 
 def groups_go_on_at_the_next_record(facts: Facts) -> Iterator[Anomaly]:
-    """After a cutover, all groups are moved, to where the map says; and the source has no records behind the
+    """After a cutover, all groups are moved, to where the map says; and the source has no records after the
     cutover.
     """
     partitions = {each.place: each for each in _partitions(facts)}

@@ -1,6 +1,6 @@
 """The rule about what a group has committed, by plain commits and in transactions. Pure.
 
-A plain commit that was not answered may arrive later, and sets the group back behind newer ones of the same member; of
+A plain commit that was not answered may arrive later, and replaces newer ones of the same member; of
 another member the group refuses it. Whoever reads that goes on from there, and is right to commit less than before.
 
 A rule's docstring says what must hold. The rule yields an Anomaly for each place where a history contradicts it.

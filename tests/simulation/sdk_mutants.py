@@ -32,9 +32,7 @@ from simulation.planting import around, breaks, mutant, replaced
 @mutant
 @breaks("S-39")
 def sdk_what_was_not_answered_is_numbered_anew(stack):
-    """A batch without an answer gets new sequence numbers, as if it was not written. librdkafka 1.9 and 2.5 had this
-    bug.
-    """
+    """A batch without an answer gets new sequence numbers, as if it was not written."""
 
     def wrapper(lost):
         def without_asking(self, batch, error):
@@ -79,7 +77,7 @@ def sdk_a_send_that_is_cancelled_has_taken_its_record(stack):
     def wrapper(send):
         async def sent(self, *given, **more):
             delivery = await send(self, *given, **more)
-            if self._accumulator.filled:  # the loop is left time behind a record, and not before one
+            if self._accumulator.filled:  # other tasks run after a record was added, not before
                 self._accumulator.filled = False
                 await asyncio.sleep(0)
             return delivery

@@ -119,7 +119,7 @@ class SdkNamed(SdkClient):
             await asyncio.sleep(self.rng.choice((0, 0.02, 0.2)))
 
     async def _beginnings(self, producer: Any) -> dict[Place, int]:
-        """Return where in its source each place begins: behind what is in the log, or some records before that."""
+        """Return where in its source each place begins: after what is in the log, or some records before that."""
         ops = {place: self.history.invoke(self.name, Highest(self.known_as, place)) for place in NAMED_PLACES}
         found = await producer.last_sequences(TOPIC)
         for place, op in ops.items():

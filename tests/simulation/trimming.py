@@ -1,6 +1,6 @@
 """Topics whose logs lose their beginning while they are written and read, and the admin who deletes from them.
 
-What DeleteRecords took away is not lost, and nothing else may be missing. A reader that is behind the beginning asks
+What DeleteRecords took away is not lost, and nothing else may be missing. A reader that is below the beginning asks
 where the log begins, and goes on there.
 """
 

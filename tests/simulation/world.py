@@ -37,7 +37,7 @@ PREPARED_MAX_MS = 6_000
 NEWER_SESSION_MS = 2_000  # of members whose broker assigns (KIP-848)
 SHARE_LOCK_MS, SHARE_WINDOW = 2_000, 100  # of members of share groups
 CLASSIC, NEWER = "classic", "consumer"
-STALL_MS = 3 * TXN_TIMEOUT_MS + 2 * SWEEP_MS  # a transaction begun anew may stand behind another on the same id
+STALL_MS = 3 * TXN_TIMEOUT_MS + 2 * SWEEP_MS  # a repeated transaction may have to wait for another on the same id
 SETTINGS: dict[str, Any] = {
     "journal_max_bytes": 4 << 20,
     "storage_min_free_bytes": 0,

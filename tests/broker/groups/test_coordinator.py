@@ -1,4 +1,4 @@
-"""Groups in a whole broker: under its clock, behind its barrier, in its log, within its bounds."""
+"""Groups in a whole broker: timers by its clock, answers after the log is durable, restarts, full disks and limits."""
 
 import pytest
 from broker_lives import slow

@@ -103,7 +103,7 @@ def pictured(state: Offsets) -> Any:
 
 
 def told_by_the_whole_log(log: Log) -> Any:
-    """Return the committed and the pending offsets, as every record and the end of its transaction tell them."""
+    """Return the committed and the pending offsets that follow from all records and the ends of transactions."""
     ended: dict[tuple[int, int], bool] = {}
     opened: dict[int, list[int]] = {}
     for number, batch in enumerate(log.batches):

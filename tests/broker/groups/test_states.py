@@ -37,7 +37,7 @@ def group_in(state: State, *, static: bool = False) -> GroupDriver:
 
 
 def second(driver: GroupDriver) -> str:
-    """Return the member that is not the leader; m2, which then is no member, if there is none."""
+    """Return the member that is not the leader, or m2 if there is none; m2 then is not in the group."""
     return next((each for each in driver.group.members if each != driver.group.leader), "m2")
 
 

@@ -1,4 +1,4 @@
-"""The topic behind a coordinator: made once, in one unit, replayed whole or not at all."""
+"""The internal topic with the state of a coordinator: created once, in one unit, replayed as a whole or not at all."""
 
 import errno
 from collections.abc import Callable, Iterable

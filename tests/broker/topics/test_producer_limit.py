@@ -96,7 +96,7 @@ def test_a_new_producer_gets_policy_violation_while_all_others_are_in_transactio
         assert refused.error_code == REFUSED
         assert "max.producer.ids" in refused.error_message
         assert write(broker, newcomer, 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, (
-            "a batch behind the refused one is not accepted before it"
+            "a batch after the refused one is not accepted before it"
         )
         assert answers(broker.ask(produce("t", batch()))) == [(OK, 1)], "without an id there is nothing to remember"
         assert txn.commit() == OK

@@ -104,7 +104,7 @@ def test_after_an_unanswered_commit_its_batch_raises_outcome_unknown_until_resol
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
-def test_a_batch_is_refused_while_another_transaction_has_one_of_its_partition(order, how):
+def test_a_batch_is_refused_while_another_transaction_has_a_batch_of_its_partition(order, how):
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         one, other = await world.producer("x"), await world.producer("y")
@@ -194,7 +194,7 @@ def test_a_rolled_back_batch_is_returned_again_without_the_committed_one_before_
             with pytest.raises(RuntimeError, match="by the test"):
                 async with producer.transaction(await anext(batches)):
                     raise RuntimeError("by the test")
-            await copy(producer, first)  # the rollback ended behind it: it is not read again
+            await copy(producer, first)  # the rollback began after it, so it may be copied
             await copy(producer, await anext(batches))
             assert await world.values("out") == [b"a", b"b"]
 

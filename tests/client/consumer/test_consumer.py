@@ -62,7 +62,7 @@ def test_read_committed_is_the_default_and_skips_aborted_records():
             assert await all_there(committed, 1) == [b"kept"]
             assert await all_there(everything, 2) == [b"kept", b"dropped"]
             assert await committed.getmany(timeout_ms=1_000) == {}
-            assert await committed.position(T0) == 4, "behind the markers"
+            assert await committed.position(T0) == 4, "after the markers"
 
     within(main)
 

@@ -121,7 +121,7 @@ def test_an_old_leaders_late_error_after_the_new_leaders_answer_is_ignored(clust
     cluster.wait()
     cluster.wait()
     assert cluster.values() == [b"a"]
-    old.answer(code=ErrorCode.OFFSET_OUT_OF_RANGE)  # of an offset that is behind us by now
+    old.answer(code=ErrorCode.OFFSET_OUT_OF_RANGE)  # for an offset that is below the position by now
     cluster.wait()
     assert cluster.state.refused is None
     assert cluster.state.position == cluster.state.fetch_offset == 1

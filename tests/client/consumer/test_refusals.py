@@ -76,7 +76,7 @@ def test_group_metadata_before_joining_the_group_is_an_illegal_state():
             assert consumer.group_metadata().generation == 1
         async with reader(world, group_id="g") as consumer:
             consumer.assign([T0])
-            assert consumer.group_metadata().generation == -1, "by hand nobody joins"
+            assert consumer.group_metadata().generation == -1, "with assign() it joins no group"
 
     within(main)
 

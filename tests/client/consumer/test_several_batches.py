@@ -245,7 +245,7 @@ def test_after_an_unknown_outcome_uncommitted_earlier_batches_are_returned_again
     within(main)
 
 
-def test_a_batch_behind_a_marker_is_committed_right_after_its_abort():
+def test_a_batch_after_a_marker_can_be_committed_right_after_its_abort():
     """The marker's offset lies between the committed offset and the batch; it does not count as an unread record."""
 
     async def main(world):

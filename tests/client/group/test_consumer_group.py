@@ -1,6 +1,7 @@
 """Members of the newer protocol on a real broker in simulated time: who has what, and what listeners hear."""
 
 import asyncio
+import contextlib
 
 import pytest
 from fencepost.client.errors import (
@@ -98,6 +99,8 @@ def test_no_partition_has_two_owners_while_members_join_leave_and_die(assignor):
         while members:
             await members.pop().close()
         looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
 
     go(scenario, partitions=7)
 

@@ -162,7 +162,7 @@ def test_past_max_poll_interval_a_member_leaves_and_cannot_commit_until_it_rejoi
         assert a.assigned == ALL, "nothing is taken away outside of a poll"
         with pytest.raises(CommitFailedError):
             await a.group.commit({T0: OffsetAndMetadata(5)})
-        assert a.group.metadata() == stale, "a transaction with these is refused by the group, not taken for nobody's"
+        assert a.group.metadata() == stale, "with this metadata the group refuses the offsets of a transaction"
         assert await a.poll() == ALL
         assert [what for what, _ in a.listener.calls] == ["assigned", "lost", "assigned"]
         assert (await a.group.committed([T0])) == {T0: None}
@@ -401,7 +401,7 @@ def test_a_member_that_left_can_join_again():
 # ---- more than one task --------------------------------------------------------------------------------------
 
 
-def test_with_two_tasks_polling_only_one_joins_the_group():
+def test_of_several_tasks_polling_at_once_only_one_joins_the_group():
     async def scenario(broker):
         a = await Member(broker).start()
         await asyncio.gather(a.poll(), a.poll(), a.poll())

@@ -79,7 +79,7 @@ async def test_a_task_that_ends_because_all_its_topics_have_stopped_has_said_why
     assert list(await all_stopped(sides)) == [LARGE]
 
 
-async def test_a_task_that_goes_on_takes_the_reason_away_though_no_record_is_new(sides: Sides) -> None:
+async def test_a_task_that_goes_on_clears_its_stop_reason_even_without_new_records(sides: Sides) -> None:
     async with sides.running(sides.task("other")):
         await sides.drained("other")
     async with Admin(sides.target) as target:

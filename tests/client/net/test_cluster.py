@@ -356,7 +356,7 @@ def test_a_cluster_client_behaves_the_same_in_two_runs_with_one_seed():
 
 
 def test_any_node_returns_a_busy_data_connection_and_never_that_of_a_coordinator():
-    """A join of a group may wait at the broker, and what is sent behind it on the same connection waits too."""
+    """A join of a group may wait at the broker, and what is sent after it on the same connection waits too."""
 
     async def main(world):
         await world.start_broker()

@@ -163,13 +163,15 @@ def test_send_raises_record_too_large_for_a_record_above_max_request_size():
     within(main)
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_records_are_written_with_every_compression_codec(codec):
+@pytest.mark.parametrize(("codec", "number"), [("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)])
+def test_records_are_written_with_every_compression_codec(codec, number):
     async def main(world):
-        async with plain(world, compression_type=codec) as producer:
+        async with plain(world, compression_type=codec, linger_ms=50) as producer:
             for n in range(100):
                 await producer.send("t", b"%d" % n)
         assert await world.values() == [b"%d" % n for n in range(100)]
+        found = await world._fetched(await world.world.cluster(), "t", 0, 0)
+        assert {batch.codec for batch in walk(memoryview(b"".join(found.records)))} == {number}
 
     within(main)
 

@@ -74,7 +74,7 @@ def test_no_batch_is_sent_without_a_producer_id_or_while_sending_is_paused(world
     cluster.inside(cluster.sender.wake)
     cluster.turn()
     assert not cluster.sent
-    assert not cluster.topic.partitions[0].entry.window, "no number before it may be sent"
+    assert not cluster.topic.partitions[0].entry.window, "it gets no sequence number before it may be sent"
     cluster.permission.open = True
     cluster.inside(cluster.sender.wake)
     assert cluster.next().batch().producer_id == 7

@@ -1,4 +1,4 @@
-"""Sequences: which number a batch gets, what each answer means for it and for those behind it."""
+"""Sequences: which number a batch gets, what each answer means for it and for those after it."""
 
 import pytest
 from fencepost.client.producer.sequences import LAST_EPOCH, PartitionEntry, Sequences, Verdict

@@ -119,7 +119,7 @@ def test_after_any_losses_and_repeats_records_are_written_once_and_in_order(step
     assert not entry.window
     assert sequences.may_take_new(entry)
     assert len(log.names) == len(set(log.names)), "twice"
-    # A batch that was given up, but may be written, may arrive behind later ones.
+    # A batch that was given up, but may be written, may arrive after later ones.
     assert [name for name in log.names if -name not in dropped] == sorted(n for n in log.names if -n not in dropped)
     assert acked <= set(log.names), "lost"
     assert not {name for name in dropped if name > 0} & set(log.names), "said not to be written, and was"

@@ -1,4 +1,4 @@
-"""A commit with a database sends PrepareTxn right behind its last records, before these are acknowledged. If one of the
+"""A commit with a database sends PrepareTxn right after its last records, before these are acknowledged. If one of the
 two is refused or gets no answer, rows and records still are the same, and nothing is left prepared.
 """
 
@@ -69,7 +69,7 @@ def test_one_sync_makes_the_last_record_and_the_prepared_state_durable(opened):
     async def main(world, producer, db):
         before = world.broker.rounds.finished
         await write(producer, db, 1)
-        assert world.broker.rounds.finished - before == 2, "the record with PrepareTxn, and EndTxns"
+        assert world.broker.rounds.finished - before == 2, "one for the record and PrepareTxn, one for EndTxns"
         await check(world, db, 0, 1)
 
     in_world(main, opened)
@@ -78,7 +78,7 @@ def test_one_sync_makes_the_last_record_and_the_prepared_state_durable(opened):
 @pytest.mark.parametrize("numbers", [(1,), (1, 2)])
 @pytest.mark.parametrize("api", ["Produce", "PrepareTxn"])
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_a_connection_lost_behind_the_last_record_does_not_fail_the_commit(opened, numbers, api, when):
+def test_a_connection_lost_after_the_last_record_does_not_fail_the_commit(opened, numbers, api, when):
     async def main(world, producer, db):
         world.faults.disconnect(api, when=when).on_call(len(numbers) if api == "Produce" else 1)
         await write(producer, db, *numbers)

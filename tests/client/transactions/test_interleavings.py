@@ -2,7 +2,7 @@
 
 Lost and late requests, lost answers, copies, time-outs of the broker, a second producer with the same id: no success
 without an answer, a commit that succeeded is exactly the transaction's writes, nothing bleeds into the next
-transaction, and no abort goes out on the epoch of a commit that was not answered (kgo 42b3d83; KAFKA-17754).
+transaction, and no abort goes out on the epoch of a commit that was not answered (kgo 6ecd2f9; KAFKA-17754).
 """
 
 import pytest
@@ -86,7 +86,7 @@ def unanswered_is_success(patch):
 
 
 def unanswered_is_aborted(patch):
-    """Plant a bug that kgo (42b3d83) and aiokafka had: a commit without an answer may be followed by an abort."""
+    """Plant a bug that kgo (6ecd2f9) and aiokafka had: a commit without an answer may be followed by an abort."""
 
     def gave_up(self, error):
         self.error = error
@@ -107,7 +107,7 @@ def fenced_is_aborted(patch):
 
 
 def failures_are_forgotten(patch):
-    """Plant a bug that librdkafka 1.7 had: a transaction can be committed although one of its batches failed."""
+    """Plant a bug that librdkafka had before 1.7: a transaction can be committed although one of its batches failed."""
     patch.setattr(ClientTransaction, "refused_write", lambda self, verdict, error: None)
 
 

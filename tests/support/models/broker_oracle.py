@@ -218,7 +218,7 @@ class Traffic:
 
 
 async def send_all(caller: Caller, burst: Sequence[Sent], note: Any, version: int) -> list[int]:
-    """Send a burst of batches at once, then read the answers. Batches refused for want of space, and those behind
+    """Send a burst of batches at once, then read the answers. Batches refused for want of space, and those after
     them, are sent again. Returns their offsets.
     """
     for sent in burst:

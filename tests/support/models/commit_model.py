@@ -6,7 +6,7 @@ or has gone on. A fault is a death, an answer that does not come, a message that
 database, which rolls back open transactions. A restart of the broker loses answers only, so it is one of these. The
 session of a dead client lives on until the database notices. The resolver never dies.
 
-With DECIDE a writer sends its last record, and PrepareTxn behind it, without waiting for an answer. These three arrive
+With DECIDE a writer sends its last record, and PrepareTxn after it, without waiting for an answer. These three arrive
 in any order, too: what is to follow in one connection may be lost with it and sent again. A writer that stops before
 COMMIT aborts its transaction, which may be Prepared.
 

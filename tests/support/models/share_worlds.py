@@ -51,15 +51,15 @@ class Worker(NamedTuple):
 
 
 class Client(NamedTuple):
-    """A producer's process. behind: by how many epochs, as far as that matters. doing: what it does now."""
+    """A producer's process. behind: its epoch less the broker's (-2: or less). doing: what it does now."""
 
     behind: int = 0
     doing: str = "works"
 
 
 class Request(NamedTuple):
-    """A request on its way: "acknowledge" by a worker, or "end", with the outcome. behind: by how many epochs it is
-    older than the producer.
+    """A request on its way: "acknowledge" by a worker, or "end", with the outcome. behind: its epoch less the
+    producer's at the broker.
     """
 
     kind: str

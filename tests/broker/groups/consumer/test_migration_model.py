@@ -1,7 +1,7 @@
 """Random lives of one group id: members of both protocols come, go, die and come back; conversions both ways.
 
 The plain reference is what members believe and what they have committed. At no time do two members that the group
-counts read one partition; no commit is taken that is behind the one before; no restart changes an epoch or moves a
+counts read one partition; no commit lowers an offset; no restart changes an epoch or moves a
 partition. Once all members behave for a while, everything that is subscribed to is read, by one each.
 """
 

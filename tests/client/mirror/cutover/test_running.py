@@ -53,7 +53,7 @@ class World:
         return min(ahead, default=self.target_end(partition))
 
     def target_end(self, partition):
-        return max(self.copies[partition].values(), default=-1) + 2  # behind the commit's marker
+        return max(self.copies[partition].values(), default=-1) + 2  # after the commit's marker
 
     def copy(self):
         for partition, log in self.logs.items():
@@ -239,7 +239,7 @@ DISTURBANCES = {
     "the mirror stops": lambda made: setattr(made, "mirror_runs", False),
 }
 HARMLESS = ("nothing happens", "a plain producer writes", "a fenced producer comes back")
-"""What comes before the refusal is copied, and what comes behind it is refused."""
+"""What comes before the refusal is copied, and what comes after it is refused."""
 
 STEPS = steps_of(world())
 

@@ -70,7 +70,7 @@ class Ours:
 
 
 class Naive:
-    """A relay that others would write; its records are a list. query: the rows behind its place, each with the place
+    """A relay that others would write; its records are a list. query: the rows after its place, each with the place
     that it stands for.
     """
 

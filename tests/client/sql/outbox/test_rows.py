@@ -115,7 +115,7 @@ HOME = "db outbox"
     ("kept", "last", "resume_at", "expected"),
     [(None, 0, None, None), (Place(7, HOME), 9, None, 7), (None, 9, 7, 7), (Place(9, "other"), 9, 0, 0)],
 )
-def test_a_relay_begins_behind_its_committed_offset_or_behind_resume_at(kept, last, resume_at, expected):
+def test_a_relay_begins_after_its_committed_offset_or_after_resume_at(kept, last, resume_at, expected):
     """expected: the number of the last row that was sent; None if the table has never had one."""
     assert begin_at(kept, last, HOME, resume_at) == expected
 
