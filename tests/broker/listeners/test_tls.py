@@ -1,5 +1,6 @@
 """Listeners with TLS on real sockets: who is let in under which name, what is cut, and how certificates change."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -11,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from certificates import Authority, serving
 from eventually import wait_until
+from fencepost.broker import broker as broker_module
 from fencepost.broker.config.options import InvalidOption
 from fencepost.broker.config.settings import Source
+from fencepost.effects.net import SystemNet
 from fencepost.effects.tls import BadTlsFiles
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -103,6 +106,20 @@ def test_with_ssl_client_auth_requested_a_client_without_certificate_is_anonymou
         with connect(broker, authority.trusting(authority.of_client())) as client:
             assert is_served(client)
             assert SUBJECT in principals(broker)
+
+
+def test_a_tls_client_that_connected_before_the_broker_listened_is_served(authority, monkeypatch):
+    """As at a broker that takes over from an owner which hands its journal over."""
+    net = SystemNet()
+    asyncio.run(net.reserve("127.0.0.1", 0))
+    [[[reserved]]] = net._reserved.values()
+    number = reserved.getsockname()[1]
+    monkeypatch.setattr(broker_module, "SystemNet", lambda: net)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(WireClient, "127.0.0.1", number, tls=authority.trusting())
+        served = ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(authority.of_broker()))
+        with served as broker, waiting.result(30) as client:
+            assert is_served(client) == port(broker) == number
 
 
 @pytest.mark.slow
