@@ -1,6 +1,5 @@
-"""The matrix of rights: who may do what is answered as Apache Kafka answers it, or as rights/differences.py says.
-
-What is answered of our own APIs is written in rights/ours.txt.
+"""The matrix of rights: each user gets the answer that Apache Kafka gives such a user, except where
+rights/differences.py says otherwise. For our own APIs, the expected answers are in rights/ours.txt.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from rights.grants import rules  # noqa: E402
 from rights.needed import needed  # noqa: E402
 from rights.own_broker import own_broker  # noqa: E402
 from rights.own_rows import OWN_ROWS, prepare_ledger  # noqa: E402
-from rights.rows import ROWS as MAX_ROWS  # noqa: E402
+from rights.rows import ROWS as KAFKA_ROWS  # noqa: E402
 from rights.rows import Row  # noqa: E402
 from rights.share_rows import SHARE_ROWS  # noqa: E402
 from rights.table import Answers, read  # noqa: E402
@@ -33,7 +32,7 @@ for area in AREAS:
     importlib.import_module(f"fencepost.broker.handlers.{area}")
 
 USERS = rules()
-ROWS = [*MAX_ROWS, *SHARE_ROWS]
+ROWS = [*KAFKA_ROWS, *SHARE_ROWS]
 ANSWERS: Answers = read(HERE / "rights" / "kafka.txt", USERS) | read(HERE / "rights" / "ours.txt", USERS)
 SERVED = {handler.api.name for handler in HANDLERS.values()}
 CELLS = [(row, version) for row in ROWS if row.api in SERVED for version in row.versions]

@@ -49,7 +49,7 @@ def test_a_commit_to_an_os_log_and_an_fsync_log_wants_the_journal_synced(driven)
 def test_an_append_to_the_catalogue_a_log_start_and_a_drop_want_a_sync_in_every_mode(driven):
     log = driven.create("a", durability_mode="os")
     store = driven.store
-    store.logs[CATALOGUE_LOG_ID].settings = log.settings
+    store.logs[CATALOGUE_LOG_ID].settings = log.settings  # durability mode os
     for part in (
         store.append_part(CATALOGUE_LOG_ID, build([Record(0, 1, b"k", b"v")])),
         store.log_start_part(log, 0),

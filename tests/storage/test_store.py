@@ -52,7 +52,7 @@ def test_the_store_is_congested_while_unflushed_batches_use_more_than_tail_max_b
     log = driven.create("t")
     send(driven, log, 300)
     driven.store.look()
-    assert driven.store.tail_bytes < 30_000
+    assert driven.store.tail_bytes < 30_000  # the objects of small batches use far more memory than their bytes
     assert driven.store.congested
     driven.round()
     driven.flush()

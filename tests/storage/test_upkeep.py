@@ -136,7 +136,9 @@ def test_a_checkpoint_captured_in_slices_covers_journal_units_up_to_its_beginnin
 
 
 def test_a_checkpoint_waits_only_for_the_sync_of_joint_journal_units():
-    """A joint unit is any but the single batch of one client, on which nothing else builds."""
+    """A joint unit is any but the single batch of one client, on which nothing else builds. content.synced_unit is the
+    unit through which the journal must be synced before the checkpoint is written.
+    """
     driver = Driven(SimulatedDisk())
     a, b = (driver.create(name, durability_mode="os") for name in "ab")
     driver.round()
@@ -171,6 +173,7 @@ def test_without_the_newest_checkpoint_a_store_with_an_unsynced_journal_opens(al
             driver.checkpoint()
             driver.flush()
             _check_start_without_the_newest_checkpoint(driver.disk.after_process_crash(), number + 1)
+            # The journal is not synced: without the newest checkpoint, appends of two turns (three each) may be lost.
             _check_start_without_the_newest_checkpoint(driver.disk.after_power_cut(), number + 1 - 2 * 3)
     assert driver.store.synced_unit < 5
 

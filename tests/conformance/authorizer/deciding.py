@@ -1,13 +1,15 @@
-"""Questions about sets of rules, by chance from a seed; and who answers them: our authorizer, or Kafka's.
+"""Random questions about ACLs (rules), and the answers of our authorizer and of Kafka's.
 
-A line each, fields with tabs between: `set` super users and whether everyone is allowed where no rule fits, `rule`,
-and `ask` (one name), `any` (any resource of a type) and `filter` (how many rules it means), which have an answer.
+Each is a line of fields separated by tabs. `set` begins a new set of rules: it has the super users, and whether
+everyone is allowed where no rule matches. `rule` adds a rule. The questions are `ask` (is an operation on one name
+allowed?), `any` (is it allowed on any resource of a type?) and `filter` (how many rules does a filter match?).
 
     python deciding.py KAFKA_LIBS > decisions.tsv     # records; KAFKA_LIBS: the folder of Kafka's jars
 
-Left out is where we differ on purpose. In Kafka 4.3.1 a literal rule for `*` does not reach names that begin with `*`
-and go on, as `*a`: who is denied everything has only to call a group so. An address in a rule fits there as Java spells
-it, so that a rule to deny ::1 denies nobody. And a client of the name `*` makes Kafka's authorizer fail.
+Nothing is asked where we differ from Kafka 4.3.1 on purpose. There a literal rule for `*` does not match longer names
+that begin with `*`, such as `*a`: a user who is denied everything need only name a group so. An address in a rule
+matches there only as Java spells it, so a rule to deny ::1 denies nobody. And Kafka's authorizer fails for a client
+named `*`.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ HOSTS = ["*", "*", "10.0.0.1", "10.0.0.2", "0:0:0:0:0:0:0:1"]
 ADDRESSES = ["10.0.0.1", "10.0.0.2", "::1", "::ffff:10.0.0.1"]
 CLIENTS = [*(who for who in WHO if who != "User:*"), "User:root"]
 OPERATIONS = [each.name for each in Operation if each >= Operation.ALL]
-SOME = ["ALL", "READ", "WRITE", "DESCRIBE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"]  # which bear upon another
+SOME = ["ALL", "READ", "WRITE", "DESCRIBE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"]  # some include others
 
 
 def questions(seed: int, sets: int, asked: int) -> Iterator[list[str]]:
-    """Yield the lines of `sets` random sets of rules, with `asked` questions about names for each, and fewer of the
-    other kinds.
+    """Yield the lines of `sets` random sets of rules, each with `asked` questions `ask` and a fifth as many `any` and
+    `filter`.
     """
     chance = random.Random(seed)
     one = chance.choice

@@ -1,4 +1,4 @@
-"""Record batches from words, well-formed or spoilt on purpose; and the other way, a line that describes a batch.
+"""Record batches built from words, valid or damaged on purpose; and the batches and records in what a broker sent.
 
 Written without the broker's own batch code, so that both cannot be wrong in the same way. Layout: record batch v2,
 KIP-98; `legacy=` builds a message of magic 0 or 1.
@@ -164,7 +164,7 @@ def _compressed(codec: str, body: bytes) -> bytes:
         case "lz4":
             block = bytes(cramjam.lz4.compress_block(body, store_size=False))
             return LZ4_HEADER + struct.pack("<I", len(block)) + block + bytes(4)
-        case "lz4-linked":  # blocks that lean on those before them: a good frame, which Java cannot read
+        case "lz4-linked":  # each block refers to those before it: a valid frame, but Kafka's Java cannot read it
             return bytes(cramjam.lz4.compress(body))
         case "zstd":
             return bytes(cramjam.zstd.compress(body))

@@ -104,7 +104,9 @@ class Renderer:
         return list(self._block("", response, version)) or ["(empty)"]
 
     def _block(self, start: str, message: Any, version: int, *, given: tuple[str, ...] = ()) -> Iterator[str]:
-        """Yield the lines of one struct: one with its plain fields, and below it those of the structs in it."""
+        """Yield the lines of one struct: one with its plain fields, and below it those of the structs in it. start: how
+        the first line begins. given: fields that are left out, because `start` has them.
+        """
         self._note_topic_id(message)
         plain, nested = [start] if start else [], []
         for field in sorted(schema_of(type(message)).fields, key=lambda field: field.name != "error_code"):

@@ -81,7 +81,8 @@ def init(run: Run, command: Command) -> list[str] | None:
     )
     _many(run, command, api, version, request, int(str(given.get("times", "1"))) - 1)
     answer = send(run, command, api, version, request)
-    while answer and answer[0].startswith(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name):  # the first id of all
+    # Kafka answers so until its broker has got the first block of producer ids.
+    while answer and answer[0].startswith(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name):
         time.sleep(0.05)
         answer = send(run, command, api, version, request)
     return answer

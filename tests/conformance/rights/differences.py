@@ -1,11 +1,11 @@
-"""Where rights are answered otherwise than by Kafka, and why; and which APIs need none."""
+"""Where the answers in the matrix of rights differ from Kafka's, and why; and which APIs need no right."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 NO_RIGHT_NEEDED = {
-    "SaslHandshake": "who asks has not shown yet who he is",
+    "SaslHandshake": "the client has not authenticated yet",
     "SaslAuthenticate": "the same",
 }
 """APIs without a row."""

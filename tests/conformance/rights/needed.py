@@ -1,7 +1,8 @@
-"""Which rights an API asks for, as the recorded answers show it.
+"""Which rights an API needs, found by comparing the recorded answers of users.
 
-A right counts if it alone, or beside others that somebody has, changes what is answered, or its want does. Not so one
-that only stands for another, as Read does for Describe. What answers say may be done is left aside.
+A right is needed if a user who has it gets another answer than one who differs only in not having it, or if a user who
+is denied it gets another answer than the super user. A right that has an effect only because it includes another one,
+as Read includes Describe, is not needed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .rows import Row
 from .table import Answers
 
 INCLUDE_DESCRIBE = (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
-STANDS_FOR = {
+INCLUDES = {
     **dict.fromkeys(INCLUDE_DESCRIBE, Operation.DESCRIBE),
     Operation.ALTER_CONFIGS: Operation.DESCRIBE_CONFIGS,
 }
@@ -22,19 +23,26 @@ Right = tuple[ResourceType, Operation]
 
 
 def needed(rows: Iterable[Row], answers: Answers) -> set[str]:
-    """Return the rights that an API asks for, such as `Read on Topic`. rows: the rows of this API."""
+    """Return the rights that an API needs, such as `Read on Topic`. rows: the rows of this API."""
+    # The operations that an answer says are allowed (`may Read+Write`) depend on rights that other APIs need.
     tables = [
         {user: re.sub(r" ?may [\w+]+", "", answer) for user, answer in answers[f"{row.name} v{version}"].items()}
         for row in rows
         for version in row.versions
     ]
-    found = {right for right in rights() if right[1] is not Operation.ALL and any(_counts(right, t) for t in tables)}
+    found = {
+        right
+        for right in rights()
+        if right[1] is not Operation.ALL and any(_changes_answers(right, table) for table in tables)
+    }
     return {
-        f"{word(operation)} on {word(kind)}" for kind, operation in found if not _only_stands(kind, operation, tables)
+        f"{word(operation)} on {word(kind)}"
+        for kind, operation in found
+        if not _only_includes_another(kind, operation, tables)
     }
 
 
-def _counts(right: Right, table: dict[str, str]) -> bool:
+def _changes_answers(right: Right, table: dict[str, str]) -> bool:
     return table[f"not {_text(right)}"] != table[SUPER] or any(
         table[with_it] != table[without_it] for with_it, without_it in _pairs(right)
     )
@@ -49,17 +57,17 @@ def _pairs(right: Right) -> Iterable[tuple[str, str]]:
             yield _joined(several), _joined(others)
 
 
-def _only_stands(kind: ResourceType, operation: Operation, tables: list[dict[str, str]]) -> bool:
-    if operation not in STANDS_FOR:
+def _only_includes_another(kind: ResourceType, operation: Operation, tables: list[dict[str, str]]) -> bool:
+    if operation not in INCLUDES:
         return False
-    other = kind, STANDS_FOR[operation]
+    other = kind, INCLUDES[operation]
     pairs = [(_text((kind, operation)), _text(other))]
     for several in TOGETHER:
         if (kind, operation) in several:
             swapped = tuple(other if each == (kind, operation) else each for each in several)
             pairs += [(_joined(several), _joined(swapped))] if swapped in TOGETHER else []
     return (
-        any(_counts(other, table) for table in tables)
+        any(_changes_answers(other, table) for table in tables)
         and all(table[mine] == table[others] for table in tables for mine, others in pairs)
         and all(table[f"not {_text((kind, operation))}"] == table[SUPER] for table in tables)
     )

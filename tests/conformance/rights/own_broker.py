@@ -1,4 +1,4 @@
-"""A broker of ours as the matrix of rights sees it: it takes the name of a client for that of its user."""
+"""A fencepost broker for the matrix of rights. It takes a client's id for the name of its user: nobody logs in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .world import World
 
 @contextmanager
 def own_broker() -> Iterator[World]:
-    """Start a broker that has everything the rows have in common."""
+    """Start a broker with the users' ACLs and with the topics, groups and transactional ids that the rows need."""
     with ServedBroker(
         authorizer_class_name=STANDARD_AUTHORIZER,
         super_users=f"User:{user_of(SUPER)}",

@@ -2,7 +2,7 @@
 
 python -m rights.own_record [ROW ...]      # rows that ours.txt does not have yet, and those that are named
 
-An answer that is there is not written over unless it is named: what became another one is to fail in test_rights.py.
+A row that ours.txt has already is left as it is unless it is named: test_rights.py is to fail if its answer changed.
 Which rights an API needs by these answers is compared with the table in docs/security.md, which is written by hand.
 """
 

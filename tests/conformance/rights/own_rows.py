@@ -1,7 +1,8 @@
-"""The rows of the APIs that Kafka does not have: decisions over transactions, and what only looks. docs/apis.md.
+"""The rows of the APIs that only fencepost has (docs/apis.md).
 
-Those of the latter are in tests/support/brokers/own_apis.py. There is nobody to ask what is to be answered: `make
-rights` writes into ours.txt what our broker answers, for somebody to judge; docs/security.md is compared with it.
+The requests of APIs that only show something are in tests/support/brokers/own_apis.py. Kafka cannot say which answers
+are right: `make rights` writes what our broker answers into ours.txt, and whoever commits that reviews the diff.
+docs/security.md is compared with it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _acknowledging(world: World, topic: str, **more: object) -> Fields:
     return {**NOBODY, "transactional_id": X, "group_id": G, "member_id": "nobody", "topics": topics, **more}
 
 
-def _looking() -> list[Row]:
+def _rows_that_only_show() -> list[Row]:
     """Return the rows of the APIs that only show something of the broker."""
     return [
         Row(name, (0,), lambda world, version, fields=fields: fields, what)  # type: ignore[misc]
@@ -83,7 +84,7 @@ OWN_ROWS = [
     Row("DescribeLedger", (0,), lambda world, version: {"keys": [KEY, "hidden", PREFIX + "gone"]}),
     Row("DescribeLedger", (0,), lambda world, version: {"keys": None}, "of every key"),
     Row("RemoveLedgerEntries", (0,), lambda world, version: {"keys": [PREFIX + "gone"]}),
-    *_looking(),
+    *_rows_that_only_show(),
     Row("OpenNamedProducer", (0,), lambda world, version: {"name": X, "topics": [{"name": T, "partition_count": 99}]}),
     Row("DescribeNamedProducers", (0,), lambda world, version: {"names": [PREFIX + "gone", "hidden"]}),
     Row("RemoveNamedProducers", (0,), lambda world, version: {"names": [PREFIX + "gone"]}),

@@ -1,8 +1,8 @@
-"""The rows of the matrix: each API, in the versions in which rights mean something else, and what is asked.
+"""The rows of the matrix: a request of each API, in each version in which other rights are needed or shown.
 
-Of every kind of thing `t` is there, `gone` is not, and `hidden` is there for who may see all. What users may do is
-in grants.py. A request that would change something asks for what does not fit, or only whether it could be done, so
-that all users find the same; where that cannot be, `before` makes it so again.
+Topic `t`, group `g` and transactional id `x` exist, what is named `gone` does not, and `hidden` exists but is shown
+only to users who may see any name. The users are in grants.py. A request that would change something asks for something
+invalid, or only for validation, so that each user finds the same; where that is not possible, `before` restores it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ TOPIC, GROUP, CLUSTER_CONFIGS = 2, 32, BROKER
 
 @dataclass(frozen=True)
 class Row:
-    """A request of which the rights are tested.
+    """A request that is sent by every user.
 
     what: which form of the request it is, if there are several. before: prepares the broker each time before it is
-    sent.
+    sent. unanswered: a request with acks=0; whether the connection stays open takes the place of its answer.
     """
 
     api: str
@@ -38,7 +38,7 @@ class Row:
     fields: Callable[[World, int], Fields]
     what: str = ""
     before: Callable[[World], None] | None = None
-    unanswered: bool = False  # acks=0: shown is whether the connection stays
+    unanswered: bool = False
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """The rows of share groups (rows.py has all others).
 
-`share` stands somewhere and has no members, so it can be altered; somebody is in `sharing`, so its sessions read.
+`share` has no members, so its offsets can be altered and deleted; `sharing` has a member, so sessions can read.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ OUTSIDER = {"member_id": "nobody"}
 ACCEPTED = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
 
 
-def _stand(world: World) -> None:
+def _group_with_offsets(world: World) -> None:
     """Make a share group with offsets in a topic."""
     world.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[SHARE])
     topics = [{"topic_name": T, "partitions": [{"partition_index": 0, "start_offset": 0}]}]
     world.eventually("AlterShareGroupOffsets", 0, group_id=SHARE, topics=topics)
 
 
-def _have(world: World) -> None:
+def _group_without_members(world: World) -> None:
     """Make a share group without members."""
     world.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[SHARE])
     joining = {"member_id": "reader", "member_epoch": 0, "subscribed_topic_names": [T]}
@@ -28,16 +28,16 @@ def _have(world: World) -> None:
     world.eventually("ShareGroupHeartbeat", 1, group_id=SHARE, member_id="reader", member_epoch=-1)
 
 
-def _share(world: World) -> None:
+def _group_with_member(world: World) -> None:
     """Make a share group with a member that reads the topic."""
     world.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[SHARING])
     joining = {"member_id": "reader", "member_epoch": 0, "subscribed_topic_names": [T]}
     world.eventually("ShareGroupHeartbeat", 1, group_id=SHARING, **joining)
 
 
-def _open(world: World) -> None:
+def _open_session(world: World) -> None:
     """Make a share group with a member, and open a session of a client to which no records are delivered."""
-    _share(world)
+    _group_with_member(world)
     world.eventually("ShareFetch", 1, **_fetch(world, 1))
 
 
@@ -59,23 +59,29 @@ def _heartbeat(*topics: str) -> Fields:
 
 
 SHARE_ROWS = [
-    Row("ShareGroupHeartbeat", (1,), lambda world, version: _heartbeat(), before=_share),
-    Row("ShareGroupHeartbeat", (1,), lambda world, version: _heartbeat(T, "never"), "with topics", before=_share),
+    Row("ShareGroupHeartbeat", (1,), lambda world, version: _heartbeat(), before=_group_with_member),
+    Row(
+        "ShareGroupHeartbeat",
+        (1,),
+        lambda world, version: _heartbeat(T, "never"),
+        "with topics",
+        before=_group_with_member,
+    ),
     Row(
         "ShareGroupDescribe",
         (1,),
         lambda world, version: {"group_ids": [SHARE, "hidden"], "include_authorized_operations": True},
-        before=_have,
+        before=_group_without_members,
     ),
     Row(
         "ShareGroupDescribe",
         (1,),
         lambda world, version: {"group_ids": [SHARING]},
         "with its topics",
-        before=_share,
+        before=_group_with_member,
     ),
-    Row("ShareFetch", (1, 2), _fetch, before=_share),
-    Row("ShareAcknowledge", (1, 2), _acknowledge, before=_open),
+    Row("ShareFetch", (1, 2), _fetch, before=_group_with_member),
+    Row("ShareAcknowledge", (1, 2), _acknowledge, before=_open_session),
     Row(
         "DescribeShareGroupOffsets",
         (0, 1),
@@ -85,14 +91,14 @@ SHARE_ROWS = [
                 for group in (SHARE, "hidden")
             ]
         },
-        before=_stand,
+        before=_group_with_offsets,
     ),
     Row(
         "DescribeShareGroupOffsets",
         (0, 1),
         lambda world, version: {"groups": [{"group_id": SHARE, "topics": None}]},
         "of everything",
-        before=_stand,
+        before=_group_with_offsets,
     ),
     Row(
         "AlterShareGroupOffsets",
@@ -108,6 +114,6 @@ SHARE_ROWS = [
         "DeleteShareGroupOffsets",
         (0,),
         lambda world, version: {"group_id": SHARE, "topics": [{"topic_name": name} for name in (T, GONE)]},
-        before=_stand,
+        before=_group_with_offsets,
     ),
 ]

@@ -1,7 +1,8 @@
-"""One broker as the matrix sees it: a connection for each user, what has to be there, and answers as one short line.
+"""A broker to which the requests of the matrix are sent: a connection for each user, the topics, groups and ids that
+the requests need, and each answer as one short line.
 
-What is shown of an answer: what its parts are named, their errors, and what they say may be done. An item with parts
-has them in brackets; where all is well and nothing is named the answer is `NONE`.
+The line has what an answer says of each resource: its name, its error code, and the operations that the user may
+perform (`may Read+Write`). What is within a struct stands in brackets. An answer without any of these is `NONE`.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ APIS_BY_NAME = {api.name: api for api in APIS.values()}
 
 
 class World:
-    """A broker of which rights are tested: one of ours, or Apache Kafka."""
+    """A broker whose rights are tested: one of ours, or Apache Kafka. `what` is always a user, by its name in the
+    matrix, such as `Topic Read`.
+    """
 
     def __init__(self, connect: Make, *, settles_within_s: float = 0) -> None:
-        """connect: opens a connection of a user. settles_within_s: the time after which everything that was begun for a
-        client is done.
+        """connect: opens a connection of a user. settles_within_s: how long to wait before looking whether a topic
+        exists, because an earlier request may still take effect after its answer.
         """
         self._settles_within_s = settles_within_s
         self._connect = connect
@@ -187,7 +190,7 @@ class World:
         return int(answer.topics[0].error_code)
 
     def leads(self, name: str) -> bool:
-        """Return whether the broker answers requests for the topic's log, too."""
+        """Return whether the broker serves the topic's partition 0. It may name a topic in Metadata before that."""
         asked = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
         return self.admin("ListOffsets", 5, topics=asked).topics[0].partitions[0].error_code == ErrorCode.NONE
 

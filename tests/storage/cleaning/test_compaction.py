@@ -32,7 +32,7 @@ def test_compaction_keeps_the_latest_record_of_each_key_at_its_offset() -> None:
         b"k2": (18, b"18"),
         b"k3": (19, b"19"),
     }
-    assert len(driver.log.segments) < 10
+    assert len(driver.log.segments) == 3  # those that were emptied are merged
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -66,7 +66,7 @@ def test_compaction_keeps_records_younger_than_min_compaction_lag() -> None:
         put(driver, (b"k", b"%d" % number))
     driver.advance(499)
     clean(driver)
-    assert len(driver.contents()) == 12
+    assert len(driver.contents()) == 12  # all ten, and two that clean() appends
     driver.advance(1)
     clean(driver)
     assert values(driver) == {b"k": b"9"}
@@ -135,9 +135,8 @@ def test_compaction_takes_several_passes_for_more_keys_than_one_pass_may_hold() 
         assert values(driver) == {b"k%d" % n: b"%d" % (40 + n) for n in range(20)}
         driver.settle()
         driver.compact(most_keys=7)
-    assert cleaned[1] == 7
-    assert len(cleaned) > 5
-    assert len([record for record in driver.contents() if record.key != b"filler"]) < 30
+    assert cleaned[:6] == [0, 7, 14, 21, 28, 35]  # a pass ends before its eighth key
+    assert len([record for record in driver.contents() if record.key != b"filler"]) == 20
 
 
 def test_kafka_13727_compaction_changes_no_records_above_the_end_of_its_pass() -> None:

@@ -1,4 +1,7 @@
-"""Bytes of the journal, taken from docs/formats.md and not from the code that writes them."""
+"""Bytes of the journal, taken from docs/formats.md and not from the code that writes them.
+
+A unit is an entry of the journal; a round is the units of one write.
+"""
 
 import struct
 

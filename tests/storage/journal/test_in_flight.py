@@ -41,7 +41,7 @@ def test_journal_rounds_whose_writes_end_out_of_order_can_only_be_finished_in_or
     journal, (one, two, three) = driven.journal, three
     writer.steps[1].end()
     assert (one.done, two.done) == (False, True)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="cannot be released"):
         journal.finished(two)
     assert (journal.released_unit, journal.synced_unit) == (0, 0)
     writer.steps[0].end()
@@ -57,14 +57,14 @@ def test_journal_rounds_whose_writes_end_out_of_order_can_only_be_finished_in_or
 def test_finishing_a_journal_round_whose_write_was_not_reported_raises(driven, writer, three):
     writer.steps[0].write()
     writer.steps[0].sync()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="cannot be released"):
         driven.journal.finished(three[0])
 
 
 def test_taking_an_unsynced_journal_round_while_another_is_in_flight_raises(driven, writer):
     begun(driven, writer, b"synced")
     driven.append(b"written")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="no round can begin"):
         driven.journal.take_round(sync=False)
 
 
@@ -72,7 +72,7 @@ def test_taking_a_journal_round_while_an_unsynced_one_is_in_flight_raises(driven
     driven.append(b"written")
     driven.journal.take_round(sync=False)
     driven.append(b"synced")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="no round can begin"):
         driven.journal.take_round(sync=True)
 
 
@@ -130,7 +130,7 @@ def test_a_journal_round_smaller_than_from_bytes_is_not_written_by_the_async_wri
 
 @pytest.mark.parametrize("failing", range(3))
 def test_after_a_failed_journal_round_neither_it_nor_a_later_round_can_be_finished(driven, writer, three, failing):
-    told = []
+    refused = []
     writer.steps[failing].tell(OSError(errno.EIO, os.strerror(errno.EIO)))
     assert three[failing].failed
     for number in range(3):
@@ -140,11 +140,11 @@ def test_after_a_failed_journal_round_neither_it_nor_a_later_round_can_be_finish
         try:
             driven.journal.finished(write)
         except RuntimeError:
-            told.append(write)
-    assert told == three[failing:]
+            refused.append(write)
+    assert refused == three[failing:]
     assert driven.journal.synced_unit == failing
     driven.append(b"more")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="no round can begin"):
         driven.journal.take_round(sync=True)
 
 

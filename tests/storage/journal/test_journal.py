@@ -110,7 +110,7 @@ def test_journal_units_that_arrive_while_a_round_is_in_flight_form_the_next_roun
 def test_finishing_a_journal_round_that_was_not_written_raises_and_releases_nothing(driven):
     driven.append(b"one")
     write = driven.journal.take_round(sync=True)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="cannot be released"):
         driven.journal.finished(write)
     assert driven.journal.released_unit == 0
 

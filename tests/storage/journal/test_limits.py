@@ -26,7 +26,7 @@ def by_parts(journal, rest):
 WAYS = [by_batch, by_batches, by_parts]
 
 
-def assert_each_stands_in_one_file(disk):
+def assert_each_is_in_one_file(disk):
     """Check that each unit, from its length and checksum to its last byte, is in the one file it begins in."""
     for unit in scan(disk, DIRECTORY).units():
         content = read(disk, unit.path)
@@ -51,7 +51,7 @@ def test_a_unit_one_byte_too_large_for_a_journal_file_goes_to_the_next_file(way,
     units = list(scan(disk.after_power_cut(), DIRECTORY).units())
     assert [unit.data for unit in found_units(scan(disk.after_power_cut(), DIRECTORY))] == [b"before", rest, b"after"]
     assert (units[1].path == units[0].path) == (more <= 0)
-    assert_each_stands_in_one_file(disk)
+    assert_each_is_in_one_file(disk)
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -74,7 +74,7 @@ def test_a_unit_one_byte_too_large_for_any_ready_file_is_refused_until_one_is_ma
     driven.round()
     found = found_units(scan(disk.after_power_cut(), DIRECTORY))
     assert [unit.data for unit in found] == [b"before", rest, b"after"]
-    assert_each_stands_in_one_file(disk)
+    assert_each_is_in_one_file(disk)
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -99,4 +99,4 @@ def test_a_journal_unit_one_byte_above_largest_unit_bytes_is_never_admitted(way,
     driven.round()
     found = found_units(scan(disk.after_power_cut(), DIRECTORY))
     assert [unit.data for unit in found] == ([rest] if more <= 0 else []) + [b"after"]
-    assert_each_stands_in_one_file(disk)
+    assert_each_is_in_one_file(disk)

@@ -1,4 +1,7 @@
-"""Preparing journal files: their sizes, which units they admit, a full disk, and only one preparation at a time."""
+"""Preparing journal files: their sizes, which units they admit, a full disk, and only one preparation at a time.
+
+A unit is an entry of the journal; a round is the units of one write. A prepared file is ready: it is filled with zeros.
+"""
 
 import pytest
 from fencepost.effects.disk import DiskFull
@@ -127,7 +130,7 @@ def test_on_a_full_disk_is_ready_for_is_true_so_that_no_request_waits(disk, driv
     disk.capacity_bytes = 1
     with pytest.raises(DiskFull):
         driven.fill()
-    journal.fill_job()
+    journal.fill_job()  # takes note that the job before it failed
     assert journal.is_ready_for(size)
     assert not journal.admits(size)
 
@@ -196,7 +199,7 @@ def test_recycled_journal_files_not_used_by_a_failed_fill_job_are_reused_by_the_
     driven.append(b"after")
     driven.round()
     assert recovered(disk)[-1] == (25, b"after")
-    assert sum(found.header.recycled for found in scan(disk, DIRECTORY).files) >= 3
+    assert sum(found.header.recycled for found in scan(disk, DIRECTORY).files) >= 3  # 3 to 5, by kind
 
 
 @pytest.mark.slow

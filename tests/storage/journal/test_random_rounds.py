@@ -127,7 +127,7 @@ class Play:
             assert self.journal._files.held[0].sequence >= self.older.start.file
 
     def check(self):
-        """Check what must hold of all that a power cut may leave now."""
+        """Check that a scan of what a power cut may leave now, from either checkpoint, finds every synced unit."""
         done = len(self.disk.operations)
         _, cut = next(iter(self.disk.cuts(done)))
         unsynced = [operation.index for operation in cut.unsynced()]

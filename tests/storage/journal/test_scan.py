@@ -1,4 +1,4 @@
-"""What a scan finds in a journal: units that count (recovery applies them), bytes that are cut off, and damage."""
+"""What a scan finds in a journal: units (entries; a round is those of one write) to recover, cut bytes, and damage."""
 
 import tracemalloc
 
@@ -129,7 +129,7 @@ def test_journal_unit_numbers_of_a_dropped_round_are_not_used_again(disk, damage
     assert result.highest_unit == 4
     again = Driven(disk)
     assert again.append(b"new") == 5
-    assert again.scan.highest_round >= 3
+    assert again.scan.highest_round == (3 if damage == "header" else 4)  # a damaged header does not say its number
 
 
 def test_after_a_damaged_last_journal_round_new_rounds_go_to_a_new_file(disk):
@@ -239,7 +239,7 @@ def test_a_journal_that_ends_before_the_checkpoints_synced_unit_is_damage(disk, 
     assert scan(disk, DIRECTORY, checkpointed_unit=last, synced_unit=last).last_unit == last
     with pytest.raises(JournalDamaged, match=f"it ends with unit {last}, and a checkpoint says that {last + 1} was"):
         scan(disk, DIRECTORY, checkpointed_unit=last - 1, synced_unit=last + 1)
-    assert scan(disk, DIRECTORY, checkpointed_unit=last + 1, synced_unit=last + 1).last_unit == last
+    assert scan(disk, DIRECTORY, checkpointed_unit=last + 1, synced_unit=last + 1).last_unit == last  # not needed
 
 
 def test_a_missing_journal_file_between_others_is_damage(disk):

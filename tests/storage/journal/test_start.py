@@ -1,4 +1,7 @@
-"""Where a scan begins: after the files whose units a checkpoint covers, because those may never have been synced."""
+"""Where a scan begins: after the files whose units a checkpoint covers, because those may never have been synced.
+
+A unit is an entry of the journal; a round is the units of one write.
+"""
 
 import pytest
 from fencepost.storage.journal.preparing import file_name

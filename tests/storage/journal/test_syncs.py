@@ -88,9 +88,9 @@ def test_after_a_failed_write_or_sync_the_journal_releases_no_unit_any_more(disk
     write = journal.take_round(sync=True)
     with pytest.raises(OSError):
         write.run()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="cannot be released"):
         journal.finished(write)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="no round can begin"):
         journal.take_round(sync=True)
     assert (journal.released_unit, journal.synced_unit) == (1, 1)
 
@@ -276,7 +276,7 @@ def test_a_journal_file_that_a_worker_is_about_to_sync_is_not_reused(driven, by)
     driven.journal.recycle(job.through_unit - 1)
     driven.fill()
     for late in filter(None, (write, other)):
-        late.run()
+        late.run()  # raises if its file was closed to be reused
     if write is not None:
         driven.journal.finished(write)
     before = driven.files()
@@ -295,13 +295,13 @@ def test_a_journal_file_before_a_round_that_is_not_written_yet_is_not_reused(dis
     assert [unit.number for unit in scan(disk, DIRECTORY).units()] == [1, 2]
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["", "a job beside has ended and is not told"])
-def test_reused_journal_files_are_not_synced_for_their_earlier_contents(driven, told):
+@pytest.mark.parametrize("unreported", [False, True], ids=["no sync job", "a sync job ran, synced() was not called"])
+def test_reused_journal_files_are_not_synced_for_their_earlier_contents(driven, unreported):
     """A file given up for reuse is closed, so a later synced round must leave it out."""
     for _ in range(12):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
-    if not told:
+    if unreported:
         driven.journal.sync_job().run()
     given_up = driven.files()[0]
     driven.journal.recycle(8, driven.journal.start_after(8))

@@ -187,7 +187,7 @@ def test_a_flipped_bit_in_the_16_batch_header_bytes_outside_the_crc_is_detected(
             position += batch.size
 
 
-def test_a_bit_flipped_below_the_checkpoint_puts_only_its_log_offline() -> None:
+def test_a_bit_flipped_below_the_checkpoint_puts_the_log_offline_and_cuts_nothing() -> None:
     """Kafka's recovery would cut the log at the first damaged batch; here nothing is cut, and the partition reports a
     storage error.
     """
@@ -244,7 +244,7 @@ def test_a_false_batch_length_does_not_make_a_read_load_the_whole_segment() -> N
             sizes.append(operation.size)
         return False
 
-    broken.disk.fail(note_read)
+    broken.disk.fail(note_read)  # matches nothing, so no read fails
     with pytest.raises(KafkaError) as refused:
         broken.read(0, 1000)
     assert sum(sizes) < 10_000 < broken.log.size_bytes // 5

@@ -50,7 +50,7 @@ def read_all(driver, offset=0, max_bytes=ALL):
     return found
 
 
-def left(driver, offset=0, max_bytes=ALL, below=None) -> Slice | None:
+def as_file_part(driver, offset=0, max_bytes=ALL, below=None) -> Slice | None:
     """Return the file part that a consumer would be sent, as a Slice; None if its batches must be read."""
     below = driver.log.high_watermark if below is None else below
     return read_as_file_part(driver.log, offset, max_bytes, below)
@@ -80,9 +80,9 @@ def path_of(driver):
 
 def test_a_file_part_is_given_only_for_bytes_whose_crc_a_read_has_checked_before():
     driver = flushed()
-    assert left(driver) is None
+    assert as_file_part(driver) is None
     ((_, whole, end),) = read_all(driver)
-    found = left(driver)
+    found = as_file_part(driver)
     assert (text(found), found.next_offset) == (whole, end)
     assert uses(driver.files) == 0
 
@@ -92,7 +92,7 @@ def test_consecutive_file_parts_give_the_same_batches_as_reads_into_memory():
     read_all(driver)
     copied = read_all(driver, max_bytes=450)
     offset, found = 0, []
-    while (got := left(driver, offset, 450)) is not None:
+    while (got := as_file_part(driver, offset, 450)) is not None:
         found.append((offset, text(got), got.next_offset))
         offset = got.next_offset
     assert found == copied
@@ -101,26 +101,26 @@ def test_consecutive_file_parts_give_the_same_batches_as_reads_into_memory():
 def test_a_file_part_begins_only_at_a_batch_whose_file_position_is_known():
     driver = flushed()
     read_all(driver)
-    assert left(driver, 6) is None
+    assert as_file_part(driver, 6) is None
     at_six = driver.read(6, 300)
-    assert left(driver, at_six.next_offset) is not None
-    assert left(driver, 7) is None, "in the middle of a batch"
+    assert as_file_part(driver, at_six.next_offset) is not None
+    assert as_file_part(driver, 7) is None, "in the middle of a batch"
 
 
 def test_cold_small_or_unflushed_reads_do_not_use_file_parts(monkeypatch):
     """Nor those whose segment's index is not in memory."""
     driver = flushed()
     read_all(driver)
-    assert left(driver, max_bytes=FROM_BYTES - 1) is None
+    assert as_file_part(driver, max_bytes=FROM_BYTES - 1) is None
     driver.disk.is_cold = lambda path: path == path_of(driver)
-    assert left(driver) is None
+    assert as_file_part(driver) is None
     driver.disk.is_cold = lambda path: False
     end = driver.log.end_offset
     driver.values(b"x" * 1000)
-    assert left(driver, end) is None
-    assert text(left(driver)) == b"".join(driver.read(0, below=end).buffers)
+    assert as_file_part(driver, end) is None
+    assert text(as_file_part(driver)) == b"".join(driver.read(0, below=end).buffers)
     driver.files.indexes.clear()
-    assert left(driver) is None
+    assert as_file_part(driver) is None
     assert uses(driver.files) == 0
 
 
@@ -131,13 +131,13 @@ def test_bytes_the_newest_checkpoint_does_not_name_are_not_sent_from_the_file():
         driver.values(b"x" * 100)
     driver.flush()
     read_all(driver)
-    found = left(driver)
+    found = as_file_part(driver)
     assert 0 < found.next_offset <= named, "a recovery writes anew what follows"
     part_of(found).release()
-    assert left(driver, named) is None
+    assert as_file_part(driver, named) is None
     driver.checkpoint()
     read_all(driver, named)
-    found = left(driver)
+    found = as_file_part(driver)
     assert found.next_offset == driver.log.end_offset
     part_of(found).release()
 
@@ -149,14 +149,14 @@ def test_file_parts_are_given_of_a_limited_number_of_segment_files_at_once():
     places = [state.base_offset for state in driver.log.segments if state.size_bytes > FROM_BYTES]
     most = open_files.most_lent(driver.limit)
     assert len(places) > most + 1
-    found = [left(driver, offset) for offset in places]
+    found = [as_file_part(driver, offset) for offset in places]
     assert [each is None for each in found] == [False] * most + [True] * (len(places) - most)
-    again = left(driver, places[0])
+    again = as_file_part(driver, places[0])
     assert again is not None, "of the same file more"
     part_of(found[0]).release()
-    assert left(driver, places[-1]) is None
+    assert as_file_part(driver, places[-1]) is None
     part_of(again).release()
-    last = left(driver, places[-1])
+    last = as_file_part(driver, places[-1])
     part_of(last).release()
     for each in found[1:most]:
         part_of(each).release()
@@ -168,7 +168,7 @@ def test_a_file_part_is_not_used_if_the_segment_file_is_not_open():
     driver = flushed()
     read_all(driver)
     driver.files.forget(path_of(driver))
-    assert left(driver) is None
+    assert as_file_part(driver) is None
 
 
 def test_a_file_part_for_read_committed_ends_below_the_last_stable_offset():
@@ -181,14 +181,13 @@ def test_a_file_part_for_read_committed_ends_below_the_last_stable_offset():
     read_all(driver)
     stable = driver.log.last_stable_offset
     assert stable == 20
-    found = left(driver, below=stable)
+    found = as_file_part(driver, below=stable)
     assert 16 <= found.next_offset <= stable
     part = part_of(found)
     assert all(batch.next_offset <= stable for batch in batches.walk(memoryview(part.read())))
     part.release()
     driver.marker(7, 0, Marker.COMMIT)
-    assert part_of(left(driver)).read() == b"".join(driver.read(0, below=driver.log.flushed_offset).buffers)
-    gc.collect()
+    assert text(as_file_part(driver)) == b"".join(driver.read(0, below=driver.log.flushed_offset).buffers)
 
 
 def batch_of_producer(producer_id):
@@ -209,17 +208,17 @@ def test_file_parts_of_a_compacted_segment_have_the_same_bytes_as_reads_into_mem
         driver.append(keyed([(b"k%d" % (number % 40), b"v%d" % number * 9)]))
     driver.settle()
     read_all(driver)
-    before = left(driver)
+    before = as_file_part(driver)
     assert driver.compact()
     driver.settle()
     state = driver.log.segments[0]
     assert state.compacted
     assert text(before), "file parts that were found before the compaction can still be read"
     copied = driver.read(0, below=state.end_offset)
-    found = left(driver, below=state.end_offset)
+    found = as_file_part(driver, below=state.end_offset)
     assert (text(found), found.next_offset) == (b"".join(copied.buffers), copied.next_offset)
     inside = list(batches.walk(memoryview(b"".join(copied.buffers))))[3].base_offset
-    copied, found = driver.read(inside, 400), left(driver, inside, 400)
+    copied, found = driver.read(inside, 400), as_file_part(driver, inside, 400)
     assert (text(found), found.next_offset) == (b"".join(copied.buffers), copied.next_offset)
 
 
@@ -239,7 +238,7 @@ def test_the_bytes_of_a_file_part_are_a_prefix_of_what_a_read_returns(sizes, int
     read_all(driver, max_bytes=700)
     for offset, max_bytes, below in [(0, 1 << 20, end), *asked]:
         offset, below = min(offset, end - 1), min(below, end)
-        found = left(driver, offset, max_bytes, below)
+        found = as_file_part(driver, offset, max_bytes, below)
         if found is None:
             driver.read(offset, max_bytes, below=below)  # then the position of the next batch is known
             continue
@@ -258,7 +257,7 @@ def test_damage_after_the_first_check_is_sent_unnoticed_as_in_kafka():
     driver = flushed()
     ((_, whole, _),) = read_all(driver)
     flip(driver, 100)
-    assert text(left(driver)) != whole
+    assert text(as_file_part(driver)) != whole
 
 
 def flip(driver, position):
@@ -270,16 +269,16 @@ def flip(driver, position):
 def test_no_file_part_is_given_if_the_batch_after_it_contradicts_the_index():
     driver = flushed()
     read_all(driver)
-    stop = left(driver, max_bytes=450).size_bytes
+    stop = as_file_part(driver, max_bytes=450).size_bytes
     flip(driver, stop + 7)
-    assert left(driver, max_bytes=450) is None
+    assert as_file_part(driver, max_bytes=450) is None
     assert uses(driver.files) == 0
 
 
 def test_reading_a_file_part_of_a_truncated_file_puts_the_log_offline():
     driver = flushed()
     read_all(driver)
-    part = part_of(left(driver))
+    part = part_of(as_file_part(driver))
     file = driver.disk.open(path_of(driver))
     file.truncate(len(part) - 1)
     with pytest.raises(KafkaError) as refused:
@@ -291,7 +290,7 @@ def test_reading_a_file_part_of_a_truncated_file_puts_the_log_offline():
 def test_an_unreadable_file_part_puts_the_log_offline_if_its_segment_is_still_used():
     driver = flushed()
     read_all(driver)
-    part = part_of(left(driver))
+    part = part_of(as_file_part(driver))
     driver.disk.fail(lambda one: isinstance(one, Read), error=errno.EIO, times=2)
     segments = driver.log.segments[:]
     driver.log.segments.clear()
@@ -310,7 +309,7 @@ def test_no_file_part_is_given_if_the_batch_after_it_cannot_be_read():
     driver = flushed()
     read_all(driver)
     driver.disk.fail(lambda one: isinstance(one, Read), error=errno.EIO)
-    assert left(driver, max_bytes=450) is None
+    assert as_file_part(driver, max_bytes=450) is None
     assert driver.log.offline is None
     assert uses(driver.files) == 0
 
@@ -320,7 +319,7 @@ def test_a_file_part_stays_readable_after_retention_removed_its_segment():
     driver.values(b"last")
     driver.settle()
     read_all(driver, max_bytes=600)
-    part, other = part_of(left(driver)), part_of(left(driver))
+    part, other = part_of(as_file_part(driver)), part_of(as_file_part(driver))
     path, before = path_of(driver), part.read()
     driver.start_at(driver.log.end_offset)
     driver.snapshot()
@@ -341,21 +340,28 @@ def test_a_file_part_garbage_collected_unreleased_is_released_at_the_files_next_
     """A file part is a range of a segment file that is sent to a socket without being read."""
     driver = flushed()
     read_all(driver)
-    found = left(driver)
+    found = as_file_part(driver)
     assert uses(driver.files) == 1
     with driver.files._lock:  # the garbage collector may run while the lock is held
         del found
     gc.collect()
     assert len(driver.files._abandoned) == 1
-    text(left(driver))
+    text(as_file_part(driver))
     assert uses(driver.files) == 0
 
 
 def test_sending_a_file_part_from_a_disk_without_sendfile_raises():
     driver = flushed()
     read_all(driver)
-    part = part_of(left(driver))
+    part = part_of(as_file_part(driver))
     with pytest.raises(OSError):
         part.send(0, 0)
     part.release()
-    assert "t-0" in repr(part)
+
+
+def test_the_repr_of_a_file_part_names_its_topic_partition():
+    driver = flushed()
+    read_all(driver)
+    part = part_of(as_file_part(driver))
+    assert repr(part).endswith("of t-0)")
+    part.release()

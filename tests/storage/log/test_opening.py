@@ -26,8 +26,8 @@ def described(states: ProducerStates) -> list[object]:
     return sorted(tuple(each) for each in states.describe())
 
 
-def window(log: PartitionLog, producer_id: int = 7) -> list[int]:
-    """Return the base offsets of the batches that would be answered as duplicates."""
+def window(log: PartitionLog) -> list[int]:
+    """Return the base offsets of the batches of producer 7 that would be answered as duplicates."""
     found = []
     for sequence in range(log.end_offset):
         batch = batches.read(memoryview(batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=sequence)))
@@ -491,6 +491,7 @@ def test_a_damaged_copy_of_a_producer_snapshot_is_kept_until_the_next_but_one_st
     driver.settle()
     produce(driver, 3)
     driver.settle()
+    assert "00000000000000000012.copy.producers" in driver.disk.list(DIRECTORY)
     driver.reopen()  # only now is the damaged file given up
     for _ in range(3):
         driver.checkpoint()

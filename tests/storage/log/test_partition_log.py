@@ -1,4 +1,4 @@
-"""PartitionLog: what may be read, from the tail and from segments, and what its offsets say."""
+"""PartitionLog: what may be read, from the tail (batches not flushed yet) and from segments, and what offsets say."""
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk

@@ -1,6 +1,7 @@
-"""Jobs that read a log and outlive what they were captured from: segments that DeleteRecords, retention or compaction
-took away, checkpoint by checkpoint. Every moment of capture meets every moment of running, warm and cold, with sound
-and with lost indexes; a model of what was appended says which answers are right.
+"""Jobs that read a log run after DeleteRecords, retention or compaction removed segments that they were made for.
+
+Jobs are made before and between the steps of a removal, and run after each step: with indexes in memory and without,
+and with lost index files. The records that were appended say which answers are right.
 """
 
 from collections.abc import Callable, Iterator
@@ -160,19 +161,19 @@ def check_latest(driver: LogDriver, offset: int, answer: object) -> None:
 ASKED = [(read_committed, check_committed), (look_up_time, check_time), (look_up_latest, check_latest)]
 
 
-def as_nothing_is_in_memory(driver: LogDriver) -> None:
+def keep_nothing_in_memory(driver: LogDriver) -> None:
     driver.files.close()
 
 
-def as_indexes_are_not_in_memory(driver: LogDriver) -> None:
-    """Drop every second segment's indexes. A record in memory may then have its marker in another segment, so that only
-    the aborted transactions are looked up.
+def keep_every_second_index_in_memory(driver: LogDriver) -> None:
+    """Drop the indexes of every second segment. A read of a segment with indexes is then answered at once, and only
+    its aborted transactions are looked up by a job if their markers are in the next segment.
     """
     for state in driver.log.segments[1::2]:
         driver.files.indexes.drop(f"{DIRECTORY}/{state.stem}")
 
 
-def as_indexes_are_lost(driver: LogDriver) -> None:
+def lose_the_indexes(driver: LogDriver) -> None:
     """Remove the index files, as a power cut may: they are never synced."""
     driver.files.close()
     for name in driver.disk.list(DIRECTORY):
@@ -180,7 +181,7 @@ def as_indexes_are_lost(driver: LogDriver) -> None:
             driver.disk.unlink(f"{DIRECTORY}/{name}")
 
 
-MEMORIES = [as_nothing_is_in_memory, as_indexes_are_not_in_memory, as_indexes_are_lost]
+MEMORIES = [keep_nothing_in_memory, keep_every_second_index_in_memory, lose_the_indexes]
 
 
 @pytest.mark.parametrize("forget", MEMORIES)

@@ -164,7 +164,9 @@ def test_a_lookup_by_time_that_reads_a_damaged_batch_puts_the_log_offline(
 
 
 def test_a_lookup_by_time_does_not_decode_the_headers_of_a_record() -> None:
-    """Decoded, the headers would take 2 MB; they are 1 KB on the wire."""
+    """The headers are 1 KB compressed and 2 MB decompressed, of which a few copies may be made; as objects they would
+    be far larger.
+    """
     driver = LogDriver()
     driver.append(many_headers.batch(1_000_000))
     driver.append(many_headers.batch(1_000_000))

@@ -1,4 +1,8 @@
-"""A data directory with its own journal is opened with an object store: all of it gets there, or it is refused."""
+"""A data directory with its own journal is opened with an object store: all of it gets there, or it is refused.
+
+An epoch is the time of one owner of the journal; a round is the object that the owner creates with each write. A
+point is a checkpoint in the store.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -171,7 +175,7 @@ def test_taking_a_directory_into_a_store_raises_if_a_node_begins_there_meanwhile
 
 
 def test_an_empty_directory_does_not_begin_a_store_that_a_directory_is_put_into():
-    """If it began the store, the directory's data could not be put there any more, however slowly that goes on."""
+    """If it began the store, the directory's data could not be put there any more. It is refused until all is there."""
     objects = SimulatedObjects()
     seen = objects.client()
     refused = []
@@ -229,7 +233,7 @@ def test_the_restore_mark_of_a_directory_taken_into_a_store_is_on_the_next_node_
 
 
 def check_goes_on(objects: SimulatedObjects, disk: SimulatedDisk) -> None:
-    """Check that a broker on this disk has all values, and goes on. If an epoch has begun, a broker with an empty disk
+    """Check that a broker on this disk has all values, and writes more. If an epoch has begun, one with an empty disk
     has them as well.
     """
     has_begun = Looking(objects, pause).look().epoch > 0

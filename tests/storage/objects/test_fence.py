@@ -126,13 +126,16 @@ def test_a_takeover_of_the_first_epoch_continues_none_and_reads_no_journal_round
     assert fence.runs(*taker.base, header=lambda place: pytest.fail(f"reads {place}")) == []
 
 
-def test_an_overtaken_takeover_begins_again_or_is_gone_and_else_a_miss_is_damage():
+def test_a_takeover_that_misses_a_round_begins_again_if_overtaken_else_is_damaged():
     taker = Taker(epoch=5, window=2).looked(begun=4, passed=False, ended={}).listed({0: True, 1: False})
     assert taker.phase is Phase.READ
     assert taker.missed(overtaken=True) == Taker(epoch=5, window=2)
     assert taker.missed(overtaken=False).phase is Phase.DAMAGED
-    # the same if another one has sealed this epoch before its round 0, or has begun a later epoch
+    # it also begins again if another broker has sealed its epoch before its round 0
     assert taker.complete().began(created=False) == Taker(epoch=5, window=2)
+
+
+def test_a_takeover_whose_epoch_is_sealed_or_passed_by_a_later_one_is_gone():
     assert Taker(epoch=5, window=2).looked(begun=4, passed=True, ended={}).phase is Phase.GONE
 
 

@@ -1,4 +1,8 @@
-"""Names and bytes of rounds, seals and claims, and what is damaged in them."""
+"""Names and bytes of rounds, seals and claims, and what is damaged in them.
+
+An epoch is the time of one owner of the journal; a round is the object that the owner creates with each write. A
+claim is the object with which a broker takes an epoch, a seal the one that ends an epoch.
+"""
 
 import struct
 

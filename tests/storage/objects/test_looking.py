@@ -1,4 +1,8 @@
-"""Looking at a journal in an object store changes nothing, and finds what a take-over would find, and what is lost."""
+"""Looking at a journal in an object store changes nothing, and finds what a take-over would find, and what is lost.
+
+An epoch is the time of one owner of the journal; a round is the object that the owner creates with each write. A
+point is a checkpoint in the store.
+"""
 
 import pytest
 from fencepost.effects.simulated.objects import SimulatedObjects

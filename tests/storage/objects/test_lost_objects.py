@@ -1,4 +1,8 @@
-"""Each object of a store is lost or rotten in turn: a reader of the journal has all records, or names the object."""
+"""Each object of a store is lost or rotten in turn: a reader of the journal has all records, or names the object.
+
+An epoch is the time of one owner of the journal; a round is the object that the owner creates with each write. A
+claim is the object with which a broker takes an epoch; a point is a checkpoint in the store.
+"""
 
 from collections.abc import Callable
 

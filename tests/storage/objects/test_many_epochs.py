@@ -1,4 +1,8 @@
-"""A store with many epochs: a take-over, a look and a deletion read the objects of several epochs in parallel."""
+"""A store with many epochs: a take-over, a look and a deletion read the objects of several epochs in parallel.
+
+An epoch is the time of one owner of the journal; a round is the object that the owner creates with each write. A
+seal is the object that ends an epoch; a point is a checkpoint in the store.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -75,7 +79,7 @@ def test_verify_and_the_first_collection_read_the_seals_of_many_epochs_in_few_tr
 
 
 def test_the_rounds_before_a_point_are_deleted_in_few_trips(monkeypatch):
-    """Else an owner that writes more rounds a second than it deletes in a row has ever more, and no newer point."""
+    """Deleted one after the other, they would grow ever more if the owner wrote faster, and no newer point be made."""
     objects = SimulatedObjects()
     owner = Owning(objects)
     owner.create("t")

@@ -1,4 +1,7 @@
-"""A plain data directory is made from a journal in an object store."""
+"""A plain data directory is made from a journal in an object store.
+
+A round is the object that an owner of the journal creates with each write; a point is a checkpoint in the store.
+"""
 
 import threading
 
@@ -234,4 +237,4 @@ def test_a_broker_refuses_to_start_on_the_directory_of_a_restore_that_was_killed
 
 
 def _nothing(path: str) -> None:
-    """Remove nothing."""
+    """Replace unlink() and remove_tree() of a disk: nothing is removed."""

@@ -87,7 +87,7 @@ def test_after_a_takeover_by_a_standby_its_first_point_ships_only_added_bytes():
     before = sum(map(len, objects.content.values()))
     after.send("t", b"little")
     after.point()
-    assert sum(map(len, objects.content.values())) - before < 20_000
+    assert sum(map(len, objects.content.values())) - before < 5_000  # a round or two, and the objects of a point
 
 
 def test_a_standby_whose_point_is_deleted_during_a_fetch_fetches_the_next_one():
@@ -126,9 +126,14 @@ def test_a_standby_logs_a_damaged_part_once_for_each_point_that_needs_it():
     assert f"point 1-1: {part}: it fails its checksum" in waiting.said[0]
     owner.round(sync=True)
     assert waiting.update(newest(owner)) == []
+    assert len(waiting.said) == 1
     owner.send("t", b"2")
     owner.point()
+    waiting.update(newest(owner))
+    assert [line.split(":")[0] for line in waiting.said] == ["point 1-1", "point 1-2"]
     objects.content[part] = sound
+    owner.send("t", b"3")
+    owner.point()
     waiting.update(newest(owner))
     assert dump(waiting.take_over().store) == dump(owner.store)
 
@@ -195,6 +200,5 @@ def test_a_takeover_by_a_standby_has_all_records_after_any_store_errors(seed):
         owner.send_joint(t=b"%d" % number, u=b"2")
         owner.point()
         waiting.update(newest(owner))
-        if waiting.checkpoints:
-            assert waiting.said[-1].startswith("point 1-")
+    assert [line.split(",")[0] for line in waiting.said] == [f"point 1-{number} is here" for number in range(1, 7)]
     assert dump(waiting.take_over().store) == dump(owner.store)

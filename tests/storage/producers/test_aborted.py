@@ -20,7 +20,7 @@ OFFSETS = st.integers(0, 30)
 
 
 def history(steps: list[tuple[int, str]]) -> list[AbortedTransaction]:
-    """Return what an index holds after these steps: (producer, what it writes), an offset each."""
+    """Return the aborted transactions after these steps: (producer, what it writes), each at the next offset from 0."""
     begun: dict[int, int] = {}
     aborted = []
     for offset, (producer, step) in enumerate(steps):
@@ -30,7 +30,7 @@ def history(steps: list[tuple[int, str]]) -> list[AbortedTransaction]:
             first = begun.pop(producer)
             if step == "abort":
                 stable = min(begun.values(), default=offset + 1)
-                aborted.append(AbortedTransaction(100 - producer, first, offset, stable))
+                aborted.append(AbortedTransaction(producer, first, offset, stable))
     return aborted
 
 
@@ -45,7 +45,7 @@ def test_overlapping_finds_aborted_transactions_with_an_offset_in_the_range(entr
 
 
 @given(HISTORIES.map(history), OFFSETS, st.integers(1, 60), st.integers(0, 50))
-def test_after_overlapping_has_said_is_over_later_entries_do_not_change_its_result(entries, offset, length, known):
+def test_if_overlapping_says_it_is_over_later_entries_do_not_change_its_result(entries, offset, length, known):
     below = offset + length
     found, is_over = overlapping(entries[:known], offset, below)
     if is_over:
@@ -92,7 +92,9 @@ def test_an_aborted_transaction_entry_of_another_version_is_refused(version):
 
 
 def followed(*steps):
-    """Return what a span is told of for each of these, an offset each: (producer, "data", "plain" or a marker)."""
+    """Return what follow() returns for each of these batches, at offsets from 0: (producer, "data" of a transaction,
+    "plain" or a marker).
+    """
     spans, found = TransactionSpans(), []
     for offset, (producer_id, step) in enumerate(steps):
         if isinstance(step, Marker):

@@ -166,7 +166,7 @@ def test_a_refused_batch_is_forgotten_once_it_is_stored_or_a_snapshot_is_restore
     empty = partition.states.snapshot()
     partition.states.turned_away(make(P, 0, 0))
     partition.send(P, 0, 0)
-    partition.states.evict()
+    partition.states.evict()  # so any sequence is accepted, unless a refused one must come first
     assert partition.send(P, 0, 9) == 1
     partition.states.turned_away(make(Q, 0, 0))
     partition.states.restore(empty)
@@ -178,6 +178,7 @@ def test_refused_batches_are_remembered_only_for_the_newest_unknown_producers(pa
     for producer_id in range(P, 3000):
         partition.states.turned_away(make(producer_id, 0, 1))
     partition.states.turned_away(make(-1, -1, -1))
+    # The last 1,000 are remembered. A batch without a producer id is not, nor one of P, which is known.
     assert partition.send(2999, 0, 2) == GAP
     assert partition.send(1999, 0, 2) == 1
     assert partition.send(P, 0, 1) == 2
@@ -269,6 +270,7 @@ def test_an_abort_marker_does_not_let_later_batches_overtake_a_refused_one(parti
 def test_a_marker_for_an_unknown_producer_makes_no_entry_and_aborts_nothing(partition, kind):
     assert partition.end(P, 5, kind) is None
     assert len(partition.states) == 0
+    # A first batch may have any sequence, and is the producer's entry.
     assert partition.send(P, 5, 40) == 1
     assert partition.send(P, 5, 43) == GAP
 
@@ -292,6 +294,7 @@ def test_a_marker_of_an_older_coordinator_epoch_gets_transaction_coordinator_fen
 
 @pytest.mark.parametrize("before", [0, 3])
 def test_with_tv2_a_marker_must_have_a_newer_epoch_unless_it_is_repeated(partition, before):
+    """before: the offset at which the transaction begins (0 is one, too). A marker of an unknown producer may come."""
     judge = partition.states.judge_marker
     partition.end_offset = before
     partition.send_in_transaction(P, 4, 0)
@@ -459,5 +462,5 @@ def test_the_fast_path_applies_batches_in_sequence_exactly_as_the_general_path(t
         states = partition.states
         ways.append((contents(states.snapshot()), states.first_open_offset(), list(states.describe())))
         states.evict()
-        assert known(partition) == ([P])
+        assert known(partition) == [P]
     assert ways[0] == ways[1]

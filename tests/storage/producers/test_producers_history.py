@@ -116,7 +116,7 @@ def test_kafka_18202_without_state_a_tv2_transaction_begins_at_sequence_0(partit
 
 
 def replayed(raw: list[bytes]) -> ProducerStates:
-    """Return the state as recovery derives it from what cleaning left."""
+    """Return the producer state that recovery derives from these batches, as compaction left them."""
     states, offset = ProducerStates(), 0
     for each in raw:
         found = read(memoryview(each))

@@ -1,4 +1,4 @@
-"""Producer state against a reference that remembers everything and thinks slowly.
+"""Producer state compared with a reference that keeps everything appended and derives each answer from all of it.
 
 Producers keep five batches in flight over a network that loses, repeats and reorders; they wrap, change epochs, run
 transactions; the broker restarts from snapshots, takes snapshots in slices, replays its log and forgets the silent.
@@ -19,7 +19,7 @@ EXPIRATION_MS = 1000
 
 
 class Reference:
-    """The rules, said as plainly as possible, over the full list of what was appended."""
+    """The rules for answers, applied to the full list of what was appended."""
 
     def __init__(self) -> None:
         self.appended: dict[int, list[tuple[int, int, int, int]]] = {}  # producer → (epoch, sequence, count, offset)
@@ -162,7 +162,7 @@ class ProducersMachine(RuleBasedStateMachine):
 
     @rule(who=producers, before=st.integers(0, 5))
     def comes_near_the_wrap(self, who, before):
-        """A producer that the broker does not know will continue with a sequence that is nearly the last one."""
+        """Let a producer that the broker does not know continue with one of the last sequences before the wrap to 0."""
         if who not in self.reference.epoch:
             self.clients[who].next_sequence = WRAP - 1 - before
 

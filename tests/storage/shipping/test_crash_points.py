@@ -16,7 +16,9 @@ ROUNDS = 4
 
 
 class Life:
-    """A follower beside a broker that writes, until its client dies. covered: so many values are in for sure."""
+    """A backup follower beside a broker that writes, until the client of its store dies. covered: how many values the
+    store has for sure.
+    """
 
     def __init__(self, objects):
         self.objects, self.clock = objects, SimulatedClock()
@@ -37,7 +39,7 @@ class Life:
         self.clock.advance(1000)
 
     def follow(self, client):
-        """Begin, take points with rounds between them, collect, end. Raises: StoreCut."""
+        """Begin, take points and ship rounds between them (each point deletes old ones), end. Raises: StoreCut."""
         one = follower(self.work.disk, client, self.clock, begins=False, keep_ms=1500, point_bytes=0, piece_bytes=2000)
         one.begin(claim(), lambda: None, take_over=True)
         log = self.work.log("a")

@@ -1,7 +1,7 @@
 """Creates whose answer is lost, that are refused for no reason, or that take effect late: one client creates, once."""
 
 import pytest
-from fencepost.effects.objects import Refused, Unclear
+from fencepost.effects.objects import Exists, Refused, Unclear
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects
 from fencepost.storage.shipping.creating import NameTaken, ask, create
 from followed import Waiting
@@ -38,7 +38,7 @@ def test_a_create_answered_409_without_an_object_is_tried_until_the_caller_gives
     """
     objects = SimulatedObjects(faults=Faults(conflicts=1))
     waiting = Waiting(3)
-    with pytest.raises(Exception, match="409"):
+    with pytest.raises(Exists, match="409"):
         create(objects, "a", b"mine", waiting)
     assert len(waiting.troubles) == 4
 

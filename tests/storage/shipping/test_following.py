@@ -177,8 +177,8 @@ def test_after_a_restart_of_the_broker_the_backup_follower_makes_a_new_point(wor
 
 
 def test_a_journal_round_still_unreadable_at_the_third_step_raises_journal_damaged(work):
-    """Later rounds say that it was synced, so it is damage. A checkpoint that includes it would begin a new point,
-    which finds the damage.
+    """Until then the follower takes it for a round that is still being written. The third step makes a new point, whose
+    scan of the journal finds that later rounds say it was synced.
     """
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
@@ -186,7 +186,7 @@ def test_a_journal_round_still_unreadable_at_the_third_step_raises_journal_damag
     damage_the_next_round(work, one)
     add(work, b"third", b"fourth")
     covered = one.loss_window_ms
-    run = work.begin_checkpoint()
+    run = work.begin_checkpoint()  # newer than the point, and without the damaged round, which was not flushed
     run.run()
     assert not one.step()
     assert not one.step()
@@ -285,8 +285,8 @@ def test_a_new_backup_follower_calls_watch_before_it_replaces_an_earlier_one(wor
     follower(work.disk, objects).step()
     watched = []
     two = follower(work.disk, objects, begins=False)
-    two.begin(claim(), lambda: watched.append(1))
-    assert watched
+    two.begin(claim(), lambda: watched.append(len(named(objects, "claims"))))
+    assert set(watched) == {1}
     two.step()
     assert len(named(objects, "claims")) == 2
 
@@ -299,7 +299,7 @@ def test_a_new_backup_follower_does_not_ship_unchanged_files_again(work):
     follower(work.disk, objects).step()
     two = follower(work.disk, objects)
     two.step()
-    assert two.status.size_bytes < 60_000
+    assert two.status.size_bytes < 40_000  # a journal file; the records in segments are 120,000 bytes
     assert values_in(objects) == [b"first", *[b"x" * 30_000] * 4]
 
 

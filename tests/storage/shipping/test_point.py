@@ -1,4 +1,8 @@
-"""The bytes of points, rounds, claims and seals: they read back as they were written, and others are damage."""
+"""The bytes of points, rounds, claims and seals: they read back as they were written, and others are damage.
+
+A point is a checkpoint in the store; rounds are the writes of the journal after it. A claim names the follower that has
+an epoch; a seal marks that no further object of an epoch follows.
+"""
 
 import dataclasses
 
