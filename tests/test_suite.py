@@ -46,4 +46,5 @@ def test_the_command_line_of_the_suite_gives_each_part_its_paths(monkeypatch):
     assert (at_once, beside.command) == (3, ["pytest", "-m", "jvm"])
     assert [each.name for each in queue] == [name for name, _ in suite.parts()]
     assert queue[0].command[:2] == ["pytest", "-q"]
-    assert queue[0].command[2].endswith("tests/client")
+    assert queue[0].command[2].endswith("tests/client/sql")
+    assert queue[1].command[2].endswith("tests/client/admin")

@@ -1,9 +1,9 @@
 """Runs the whole suite, as a program: `suite.py AT_ONCE PYTEST… ::: PYTEST…`.
 
-Each folder of tests/ is a part, and so are the files beside the folders. A part has a process of its own, which
-collects nothing of the others; AT_ONCE of them run at a time, the longest first. The second command is one more part,
-which runs beside them from the start. When a part has ended, a line says so, after its whole output if it failed. The
-exit code is 1 if a part failed.
+Each folder of tests/ is a part, and so are the folders in APART, and the files beside the folders. A part has a process
+of its own, which collects nothing of the others; AT_ONCE of them run at a time, the longest first. The second command
+is one more part, which runs beside them from the start. When a part has ended, a line says so, after its whole output
+if it failed. The exit code is 1 if a part failed.
 """
 
 import os
@@ -21,7 +21,8 @@ from typing import IO
 from side_by_side import BETWEEN
 
 TESTS = Path(__file__).resolve().parent.parent
-LONGEST = ("client", "interop", "broker", "files", "cli", "crash")  # minutes each: whatever is not named follows
+APART = ("client/sql",)  # parts of their own within a folder that would take longer than all others
+LONGEST = ("sql", "client", "interop", "broker", "files", "cli", "crash")  # minutes each: whatever is not named follows
 NOTHING_SELECTED = 5  # pytest's exit code where all tests of a part are marked as something else
 LOOK_S = 0.2
 TOLD_EVERY_S = 60.0
@@ -72,10 +73,19 @@ class Part:
 
 def parts(tests: Path = TESTS) -> list[tuple[str, list[str]]]:
     """Return name and paths of each part, the longest parts first."""
-    folders = [each for each in sorted(tests.iterdir()) if each.is_dir() and any(each.rglob("test_*.py"))]
-    found = {each.name: [str(each)] for each in folders} | {"files": sorted(map(str, tests.glob("test_*.py")))}
+    apart = [tests / each for each in APART if (tests / each).is_dir()]
+    found = {each.name: [str(each)] for each in apart} | {"files": sorted(map(str, tests.glob("test_*.py")))}
+    for folder in (each for each in sorted(tests.iterdir()) if each.is_dir() and _has_tests(each)):
+        is_split = any(each.parent == folder for each in apart)
+        inner = [each for each in folder.iterdir() if each not in apart and _has_tests(each)]
+        found[folder.name] = sorted(map(str, inner)) if is_split else [str(folder)]
     places = {name: place for place, name in enumerate(LONGEST)}
     return sorted(((name, paths) for name, paths in found.items() if paths), key=lambda one: places.get(one[0], 99))
+
+
+def _has_tests(path: Path) -> bool:
+    """Return whether this is a file of tests, or a folder with one."""
+    return any(path.rglob("test_*.py")) if path.is_dir() else path.match("test_*.py")
 
 
 def run(at_once: int, queue: list[Part], beside: list[Part]) -> int:
