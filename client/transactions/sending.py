@@ -25,8 +25,7 @@ class Sending(Protocol):
     def call_when_sent(self, call: Callable[[Collection[int]], object] | None) -> None:
         """Once all current batches are on their way, call this function with the brokers that have not answered all of
         them. What it sends leaves in the same write as the last batch. It is not called while a batch is sent again, or
-        may have to be split.
-        None: call nothing any more.
+        may have to be split. None: call nothing any more.
         """
         ...
 
