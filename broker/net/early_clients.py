@@ -40,7 +40,10 @@ class EarlyClients:
         except OSError as error:
             self.send_away()
             if not self._was_refused:
-                log.warning("an owner has handed over, but this broker cannot listen yet: %s; it tries again", error)
+                at = ", ".join(f"{each.host}:{each.port}" for each in self._settings.served_listeners)
+                log.warning(
+                    "an owner has handed over, but this broker cannot listen at %s yet: %s; it tries again", at, error
+                )
             self._was_refused = True
             return False
         except BaseException:

@@ -104,7 +104,6 @@ class Candidate:
                 )
                 break
             except AdoptionBegun as begun:
-                self._early_clients.send_away()
                 self._is_empty_beside_another = True
                 if self._calls.is_due(AdoptionBegun):
                     log.warning("%s: %s; waiting for it, since this directory is empty", self._objects.where, begun)

@@ -243,9 +243,8 @@ class SystemNet(Net):
 
     def __init__(self, backlog: int = BACKLOG) -> None:
         self._backlog = backlog
-        self._reserved: dict[
-            tuple[str, int], list[list[socket.socket]]
-        ] = {}  # one for each reserve(), by host and port
+        # The sockets of each reserve(), by host and port.
+        self._reserved: dict[tuple[str, int], list[list[socket.socket]]] = {}
 
     async def listen(
         self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN

@@ -70,7 +70,7 @@ def test_produce_still_works_when_more_clients_connect_than_there_are_descriptor
             one.setblocking(False)  # if the backlog is full, the kernel repeats the connect a second later
             one.connect_ex(("127.0.0.1", small_process.port))
             if number % 16 == 15:
-                time.sleep(0.005)
+                time.sleep(0.005)  # gives the broker time to accept them; nothing depends on how long
         # Produce until the broker has refused a connection, 30 s at most, and for 1.5 s in any case.
         began, sent = time.monotonic(), 0
         while time.monotonic() - began < (1.5 if refused_somebody(small_process) else 30):

@@ -299,7 +299,7 @@ def test_a_standby_whose_address_is_taken_when_an_owner_hands_over_tries_again(m
     second = serve(seen)
     port = SETTINGS.served_listeners[0].port
     assert reservations.happened == ["release"] * 5 + [f"reserve {port}", "claim"]
-    assert caplog.text.count("cannot listen yet: [Errno 98] address already in use") == 1
+    assert caplog.text.count(f"cannot listen at 127.0.0.1:{port} yet: [Errno {errno.EADDRINUSE}]") == 1
     second.stop()
 
 
